@@ -1,0 +1,84 @@
+"""The exceptions of tidegauge.
+
+::
+
+    TidegaugeError
+    ├── RunStopped            the deliberate stop: a policy ended the run
+    ├── ConfigurationError    a setting that cannot work, told when it is set
+    ├── MissingExtraError     an optional dependency is not installed
+    └── StepEventError        a step event that cannot be read
+
+Only :class:`RunStopped` ever reaches the code of an agent; everything else is raised where a
+person configures or calls tidegauge directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "ConfigurationError",
+    "MissingExtraError",
+    "RunStopped",
+    "StepEventError",
+    "TidegaugeError",
+]
+
+
+class TidegaugeError(Exception):
+    """Base of every exception that tidegauge raises on purpose."""
+
+
+class RunStopped(TidegaugeError):
+    """A policy ended the run. Catch it to resume, hand over or give up.
+
+    Attributes:
+        run: id of the run that was stopped.
+        step: index (from 0) of the step at which it was stopped. A step stopped when its action
+            was issued has not been run.
+        reason: name of the signal that crossed its line, such as ``"loop_repeats"``.
+        message: the reason told in a sentence, for logs and for people.
+        metrics: what was measured up to here, by name.
+
+    >>> stop = RunStopped("r1", step=6, reason="loop_repeats", message="3 steps repeated twice")
+    >>> str(stop)
+    'run r1 stopped at step 6: 3 steps repeated twice'
+    """
+
+    def __init__(
+        self,
+        run: str,
+        *,
+        step: int,
+        reason: str,
+        message: str,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(f"run {run} stopped at step {step}: {message}")
+        self.run = run
+        self.step = step
+        self.reason = reason
+        self.message = message
+        self.metrics: Mapping[str, Any] = dict(metrics or {})
+
+
+class ConfigurationError(TidegaugeError, ValueError):
+    """A setting that cannot work; the message says which one and what it takes."""
+
+
+class MissingExtraError(TidegaugeError, ImportError):
+    """An optional dependency is missing; the message says what to install.
+
+    >>> str(MissingExtraError("langchain_core", extra="langchain"))
+    "langchain_core is not installed: pip install 'tidegauge[langchain]'"
+    """
+
+    def __init__(self, module: str, *, extra: str) -> None:
+        super().__init__(f"{module} is not installed: pip install 'tidegauge[{extra}]'")
+        self.module = module
+        self.extra = extra
+
+
+class StepEventError(TidegaugeError, ValueError):
+    """A step event that is not of the documented form; the message says why."""

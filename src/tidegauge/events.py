@@ -1,0 +1,280 @@
+"""What happens in a run, as frozen records, and who takes them.
+
+Every way in (decorators, callbacks, spans, recorded runs) turns what it sees into these records
+and hands them to a :class:`StepSink`. A step becomes known in two moments: a :class:`Step` when
+its action is issued, before it runs, and an :class:`Outcome` when its result is observed. Both
+are answered by a :class:`Decision`.
+
+Contents (arguments, states, outcomes) pass through as they are and are digested by whoever
+measures; they are never stored.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+__all__ = [
+    "ABSENT",
+    "GO_ON",
+    "Absent",
+    "Call",
+    "CallResult",
+    "Decision",
+    "Outcome",
+    "RunEnded",
+    "RunOutcome",
+    "RunStarted",
+    "Signals",
+    "Step",
+    "StepSink",
+    "Task",
+]
+
+Identity: TypeAlias = Hashable
+"""Id of a place, an entity or a task: a string, or a tuple such as a grid cell ``(x, y)``."""
+
+Reach: TypeAlias = Literal["adjacent", "anywhere"]
+RunOutcome: TypeAlias = Literal["success", "failure", "unknown", "stopped", "error"]
+Intervention: TypeAlias = Literal["go_on", "nudge", "block", "stop"]
+
+
+class Absent(enum.Enum):
+    """Marks what was not given, where ``None`` would be a value of its own."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent.ABSENT
+"""Not given. A tool that returned ``None`` has an outcome; one that was not observed has none."""
+
+
+class Task(NamedTuple):
+    """A task found at a place.
+
+    ``requires`` lists alternative prerequisite sets: none, the task is free; one, all of its
+    tasks are needed (AND); several, any one set suffices (OR of ANDs).
+    """
+
+    id: Identity
+    requires: tuple[tuple[Identity, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run began: one attempt of one agent at one task.
+
+    Args:
+        run: id of the run.
+        agent: name of the agent; a label of its metrics.
+        task: the task, as text or id; while no state is given, what the agent sees first.
+        task_group: family of tasks whose runs are compared; a label of its metrics.
+        model: name of the model that decides.
+        t_max: turns within which a solved task counts towards AUV.
+        memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
+        operations: how many operations the task needs (LORE).
+        height: height of the task's dependency tree (LORE).
+        place: where the agent stands at the start.
+        exits: places that can be reached from there.
+        tasks: tasks found there.
+        goal: id of the task that is the goal.
+        reach: whether the agent moves to neighbouring places only, or to any place it knows.
+        parent: id of the run that started this one.
+        trace_id: trace of the run's span, 32 hexadecimal digits.
+        time: seconds since the epoch; ``None`` takes the sink's clock.
+    """
+
+    run: str
+    agent: str = ""
+    task: str | None = None
+    task_group: str = ""
+    model: str | None = None
+    t_max: int | None = None
+    memory: str | None = None
+    operations: int | None = None
+    height: int | None = None
+    place: Identity | None = None
+    exits: tuple[Identity, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    goal: Identity | None = None
+    reach: Reach = "adjacent"
+    parent: str | None = None
+    trace_id: str | None = None
+    time: float | None = None
+
+
+class Call(NamedTuple):
+    """One call of a round: the tool's name and its arguments."""
+
+    action: str
+    arguments: object = None
+
+
+class CallResult(NamedTuple):
+    """What one call brought back, and whether it failed (``None``: not known)."""
+
+    outcome: object = ABSENT
+    error: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An action was issued and has not been run yet.
+
+    Args:
+        run: id of the run.
+        calls: the calls of the round; several calls chosen in one turn are one action.
+        state: what the agent saw before it acted; absent, the previous outcome.
+        tokens: tokens spent on choosing the action.
+        entropy: entropy of the choice, nats per token.
+        uses: entities that the action uses.
+        mentions: entities that occur in the state.
+        time: seconds since the epoch; ``None`` takes the sink's clock.
+    """
+
+    run: str
+    calls: tuple[Call, ...]
+    state: object = ABSENT
+    tokens: float | None = None
+    entropy: float | None = None
+    uses: tuple[Identity, ...] = ()
+    mentions: tuple[Identity, ...] = ()
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The outcome of a step was observed.
+
+    Args:
+        run: id of the run.
+        results: one result for each of the step's calls, in the order of the calls.
+        step: index of the step; ``None`` means the one issued last.
+        place: where the agent stands after the step.
+        exits: places that can be reached from there.
+        tasks: tasks found there.
+        achieved: tasks that the step achieved, where places don't say it.
+        progress: how much of the task is done, from 0 to 1.
+        tokens: tokens spent on the step, beyond those of :class:`Step`.
+        seconds: how long the step took; ``None`` takes the time since it was issued.
+        time: seconds since the epoch; ``None`` takes the sink's clock.
+    """
+
+    run: str
+    results: tuple[CallResult, ...]
+    step: int | None = None
+    place: Identity | None = None
+    exits: tuple[Identity, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    achieved: tuple[Identity, ...] = ()
+    progress: float | None = None
+    tokens: float | None = None
+    seconds: float | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """A run ended.
+
+    Args:
+        run: id of the run.
+        success: whether the task was solved; ``None``, not known.
+        outcome: how it ended; ``None`` derives it from ``success``.
+        reason: why it ended, in a word.
+        time: seconds since the epoch; ``None`` takes the sink's clock.
+    """
+
+    run: str
+    success: bool | None = None
+    outcome: RunOutcome | None = None
+    reason: str | None = None
+    time: float | None = None
+
+
+class Signals(NamedTuple):
+    """What is known of a run at one moment of one step. Numbers, not verdicts.
+
+    Attributes:
+        run: id of the run.
+        step: index of the step.
+        steps: steps issued so far, this one included.
+        action_digest: 16 bytes that stand for the action.
+        state_digest: 16 bytes that stand for the state before it.
+        loop_period: steps in one round of the current loop; 0, no loop.
+        loop_repeats: complete repetitions of the current loop after its first round.
+        loop_first_step: first repeated step of the current loop; -1, no loop.
+        loop_cost_steps: steps issued since the loop's onset, the onset's step included.
+        loop_cost_tokens: tokens of those steps, as far as they were told.
+        loop_cost_seconds: seconds of those steps.
+        result_streak: consecutive steps with one and the same outcome; ``None``, not observed.
+        failed_rounds: consecutive rounds whose calls all failed; ``None``, not observed.
+        recurrence: how often the last (action, outcome) was seen before in the run.
+        novelty: share of the last steps whose outcome was new to the run.
+    """
+
+    run: str
+    step: int
+    steps: int
+    action_digest: bytes
+    state_digest: bytes
+    loop_period: int = 0
+    loop_repeats: int = 0
+    loop_first_step: int = -1
+    loop_cost_steps: int = 0
+    loop_cost_tokens: float | None = None
+    loop_cost_seconds: float | None = None
+    result_streak: int | None = None
+    failed_rounds: int | None = None
+    recurrence: int | None = None
+    novelty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to happen next with the run.
+
+    Attributes:
+        action: ``go_on``, ``nudge``, ``block`` or ``stop``.
+        reason: name of the signal that decided.
+        message: the reason in a sentence.
+        signals: what was known when it was decided; ``None`` when nothing was measured.
+    """
+
+    action: Intervention = "go_on"
+    reason: str | None = None
+    message: str | None = None
+    signals: Signals | None = None
+
+    @property
+    def stop(self) -> bool:
+        """Whether the run is to end here."""
+        return self.action == "stop"
+
+
+GO_ON: Final = Decision()
+"""Nothing to do: what a sink answers when it has nothing to say."""
+
+
+class StepSink(Protocol):
+    """Whoever takes the records: the live pipeline, a recording, a forwarder.
+
+    No method raises, blocks on I/O or waits for another run.
+    """
+
+    def run_started(self, event: RunStarted, /) -> None:
+        """A run began."""
+
+    def step_issued(self, event: Step, /) -> Decision:
+        """An action was issued; the answer comes before it is run."""
+
+    def step_observed(self, event: Outcome, /) -> Decision:
+        """An outcome was observed; the answer comes before the next action is chosen."""
+
+    def run_ended(self, event: RunEnded, /) -> None:
+        """A run ended."""

@@ -1,0 +1,142 @@
+"""A policy: rules that say at which value of which signal a run is stopped, or would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import GO_ON, Decision, Signals
+
+__all__ = ["DEFAULT_RULES", "Policy", "Rule", "SignalName", "parse_rules"]
+
+SignalName: TypeAlias = Literal["loop_repeats", "result_streak", "failed_rounds", "steps"]
+Rung: TypeAlias = Literal["observe", "stop"]
+_SIGNALS: Final[tuple[str, ...]] = get_args(SignalName)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line: a signal, the value from which it holds, and what follows.
+
+    Args:
+        signal: ``loop_repeats``, complete repetitions of a cycle after its first round;
+            ``result_streak``, steps in a row with one outcome; ``failed_rounds``, rounds in a row
+            that failed as a whole (LORE ends a run at the third); ``steps``, how many a run may
+            take: the next one is stopped.
+        threshold: the value from which the rule holds; at least 1.
+        rung: ``observe`` counts what would have been stopped; ``stop`` stops.
+
+    Raises:
+        ConfigurationError: unknown signal or rung, or a threshold below 1.
+    """
+
+    signal: SignalName
+    threshold: int
+    rung: Rung = "observe"
+
+    def __post_init__(self) -> None:
+        if self.signal not in _SIGNALS:
+            raise ConfigurationError(
+                f"unknown signal {self.signal!r}: choose from {', '.join(_SIGNALS)}"
+            )
+        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int):
+            raise ConfigurationError(f"the threshold of {self.signal} is to be a whole number")
+        if self.threshold < 1:
+            raise ConfigurationError(f"the threshold of {self.signal} is to be at least 1")
+        if self.rung not in get_args(Rung):
+            raise ConfigurationError(f"unknown rung {self.rung!r}: choose observe or stop")
+
+    def holds(self, signals: Signals) -> bool:
+        """Whether the signal has reached the line."""
+        if self.signal == "steps":
+            return signals.steps > self.threshold
+        value = getattr(signals, self.signal)
+        return value is not None and value >= self.threshold
+
+    def message(self, signals: Signals) -> str:
+        """What happened, in a sentence for logs and people."""
+        match self.signal:
+            case "loop_repeats":
+                cycle = (
+                    "the same step"
+                    if signals.loop_period == 1
+                    else f"the same {signals.loop_period} steps"
+                )
+                times = _times(signals.loop_repeats)
+                return f"{cycle} repeated {times}, since step {signals.loop_first_step}"
+            case "result_streak":
+                return f"{signals.result_streak} steps in a row with the same outcome"
+            case "failed_rounds":
+                return f"{signals.failed_rounds} rounds in a row failed"
+            case "steps":
+                return f"more than {self.threshold} steps"
+
+
+DEFAULT_RULES: Final = (
+    Rule("loop_repeats", 3),
+    Rule("result_streak", 5),
+    Rule("failed_rounds", 3),
+)
+"""What is counted as "would have stopped" unless told otherwise. Nothing is stopped."""
+
+
+class Policy:
+    """Rules, asked at both moments of every step; a rule that stops wins over one that observes.
+
+    Args:
+        rules: the lines; at most one for each signal.
+
+    Raises:
+        ConfigurationError: two rules for one signal.
+
+    >>> policy = Policy([Rule("loop_repeats", 2, "stop")])
+    >>> signals = Signals("r1", 5, 6, b"", b"", loop_period=2, loop_repeats=2, loop_first_step=2)
+    >>> policy.decide(signals).message
+    'the same 2 steps repeated twice, since step 2'
+    """
+
+    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES) -> None:
+        rules = tuple(rules)
+        if len({rule.signal for rule in rules}) < len(rules):
+            raise ConfigurationError("a policy takes one rule for each signal")
+        self.rules = rules
+        self._stopping = tuple(rule for rule in rules if rule.rung == "stop")
+        self._observing = tuple(rule for rule in rules if rule.rung == "observe")
+
+    def decide(self, signals: Signals) -> Decision:
+        """What is to happen next."""
+        for rule in self._stopping:
+            if rule.holds(signals):
+                return Decision("stop", rule.signal, rule.message(signals), signals)
+        return GO_ON
+
+    def would_stop(self, signals: Signals) -> list[str]:
+        """The observed signals that have reached their lines."""
+        return [rule.signal for rule in self._observing if rule.holds(signals)]
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Rules from a line such as ``loop_repeats=3,failed_rounds=3``; each of them stops.
+
+    Raises:
+        ConfigurationError: the line is not of that form.
+
+    >>> parse_rules("loop_repeats=2, steps=30")[1]
+    Rule(signal='steps', threshold=30, rung='stop')
+    """
+    rules = []
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise ConfigurationError(
+                f"a policy is SIGNAL=NUMBER[,SIGNAL=NUMBER], not {text!r}; "
+                f"signals: {', '.join(_SIGNALS)}"
+            )
+        rules.append(Rule(name.strip(), int(number), "stop"))  # type: ignore[arg-type]
+    return tuple(rules)
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

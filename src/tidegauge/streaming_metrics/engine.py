@@ -1,0 +1,225 @@
+"""The engine: holds the active runs, bounded and expiring, and adds up those that end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tidegauge.events import Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.streaming_metrics.fingerprint import Normaliser
+from tidegauge.streaming_metrics.group import Group
+from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
+from tidegauge.streaming_metrics.run_state import GroupKey, RunReport, RunState
+from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+
+__all__ = ["Engine"]
+
+_MEMORY_ARMS: Final = 10
+
+
+class Engine:
+    """Runs keyed by id, each with its own lock; groups that readers take without one.
+
+    A step takes the engine's lock for two dictionary accesses and its own run's lock for its
+    update; a snapshot takes each run's lock in turn, never all of them.
+
+    Args:
+        max_runs: active runs held; one more evicts the run idle for longest.
+        idle_seconds: a run without an event for so long is ended as unknown.
+        max_groups: (agent, task group) pairs told apart; later ones are ``other``.
+        max_actions: action names told apart in counters; later ones are ``other``.
+        t_max: turns within which success counts, for runs that don't say.
+        t_max_by_group: the same by task group.
+        onset_at: length at which a result streak or failed rounds count as an onset.
+        max_period: longest cycle that can be seen, in steps.
+        max_distinct: distinct outcomes and (action, outcome) pairs a run remembers.
+        normaliser: applied to texts before they are digested; ``None`` compares exactly.
+        clock: seconds; ``None`` for recorded runs, which bring their own times or have none.
+        open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
+        on_finished: told of each run that ended, outside of all locks.
+
+    >>> from tidegauge.events import Call, CallResult
+    >>> engine = Engine()
+    >>> engine.run_started(RunStarted(run="r1", agent="browser"))
+    >>> for _ in range(3):
+    ...     signals = engine.step_issued(Step(run="r1", calls=(Call("click", {"id": 7}),)))
+    ...     _ = engine.step_observed(Outcome(run="r1", results=(CallResult("nothing"),)))
+    >>> signals.loop_repeats
+    1
+    """
+
+    def __init__(
+        self,
+        *,
+        max_runs: int = 10_000,
+        idle_seconds: float = 3_600.0,
+        max_groups: int = 200,
+        max_actions: int = 50,
+        t_max: int | None = None,
+        t_max_by_group: Mapping[str, int] | None = None,
+        onset_at: int = 3,
+        max_period: int = 10_000,
+        max_distinct: int = 10_000,
+        normaliser: Normaliser | None = None,
+        clock: Callable[[], float] | None = time.monotonic,
+        open_unknown_runs: bool = False,
+        on_finished: Callable[[RunReport], None] | None = None,
+    ) -> None:
+        self._max_runs = max_runs
+        self._idle_seconds = idle_seconds
+        self._t_max = t_max
+        self._t_max_by_group = dict(t_max_by_group or {})
+        self._onset_at = onset_at
+        self._max_period = max_period
+        self._max_distinct = max_distinct
+        self._normaliser = normaliser
+        self._clock = clock
+        self._open_unknown_runs = open_unknown_runs
+        self._on_finished = on_finished
+        self._pairs = BoundedNames[tuple[str, str]](limit=max_groups, other=(OTHER, OTHER))
+        self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
+        self._actions = BoundedNames[str](limit=max_actions, other=OTHER)
+        self._lock = threading.Lock()  # of _runs, _groups and the counters
+        self._ending = threading.Lock()  # one run is added to its group at a time
+        self._runs: OrderedDict[str, RunState] = OrderedDict()  # least recently seen first
+        self._groups: dict[GroupKey, Group] = {}
+        self._evicted_runs = 0
+        self._dropped_events = 0
+
+    def run_started(self, event: RunStarted) -> None:
+        """Open a run. One that is open under the same id is ended as unknown."""
+        now = self._now()
+        self._expire(now)
+        if event.run in self._runs:
+            self.run_ended(RunEnded(run=event.run, reason="started again"))
+        self._open(event, now)
+
+    def step_issued(self, event: Step) -> Signals | None:
+        """Take an issued action; ``None`` when its run is not open."""
+        now = self._now()
+        run = self._find(event.run, now)
+        if run is None:
+            if not self._open_unknown_runs:
+                self._drop()
+                return None
+            run = self._open(RunStarted(run=event.run), now)
+        with run.lock:
+            return run.issue(event, event.time if event.time is not None else now)
+
+    def step_observed(self, event: Outcome) -> Signals | None:
+        """Take an outcome; ``None`` when its run is not open or no step waits for it."""
+        now = self._now()
+        run = self._find(event.run, now)
+        signals = None
+        if run is not None:
+            with run.lock:
+                signals = run.observe(event, event.time if event.time is not None else now)
+        if signals is None:
+            self._drop()
+        return signals
+
+    def intervened(self, run: str, action: str, reason: str, step: int) -> None:
+        """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
+        state = self._find(run, self._now())
+        if state is not None:
+            with state.lock:
+                state.intervened(action, reason, step)
+
+    def run_ended(self, event: RunEnded) -> RunReport | None:
+        """Close a run and add it to its group; ``None`` when it is not open."""
+        with self._ending:
+            run = self._runs.get(event.run)
+            if run is None:
+                self._drop()
+                return None
+            with run.lock:
+                finished = run.end(event)
+                report = run.report()
+                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.totals)
+            with self._lock:
+                # In one step: a reader finds the run among the active or in its group, once.
+                self._runs.pop(event.run, None)
+                self._groups[run.group] = group
+        if self._on_finished is not None:
+            self._on_finished(report)
+        return report
+
+    def get(self, run: str) -> RunState | None:
+        """The state of an active run; read it with its lock held."""
+        return self._runs.get(run)
+
+    def snapshot(self) -> Snapshot:
+        """Every group and every active run now."""
+        self._expire(self._now())
+        with self._lock:
+            groups = dict(self._groups)
+            runs = list(self._runs.values())
+            evicted, dropped = self._evicted_runs, self._dropped_events
+        views: dict[GroupKey, GroupSnapshot] = {}
+        for key, group in groups.items():
+            views[key] = view = GroupSnapshot(key, group)
+            view.totals.add(group.totals)
+        for run in runs:
+            found = views.get(run.group)
+            if found is None:
+                found = views[run.group] = GroupSnapshot(run.group, _EMPTY)
+            with run.lock:
+                found.totals.add(run.totals)
+                found.active.append(run.report())
+        return Snapshot(list(views.values()), evicted, dropped)
+
+    def _now(self) -> float | None:
+        return None if self._clock is None else self._clock()
+
+    def _find(self, run_id: str, now: float | None) -> RunState | None:
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is not None and now is not None:
+                run.last_seen = now
+                self._runs.move_to_end(run_id)
+        return run
+
+    def _open(self, event: RunStarted, now: float | None) -> RunState:
+        agent, task_group = self._pairs.admit((event.agent, event.task_group))
+        memory = self._arms.admit(event.memory) if event.memory is not None else ""
+        t_max = event.t_max or self._t_max_by_group.get(event.task_group, self._t_max)
+        run = RunState(
+            event,
+            group=GroupKey(agent, task_group, memory),
+            t_max=t_max,
+            actions=self._actions,
+            onset_at=self._onset_at,
+            max_period=self._max_period,
+            max_distinct=self._max_distinct,
+            normaliser=self._normaliser,
+        )
+        run.last_seen = 0.0 if now is None else now
+        with self._lock:
+            self._runs[event.run] = run
+            oldest = next(iter(self._runs)) if len(self._runs) > self._max_runs else None
+        if oldest is not None:
+            self._evict(oldest, "too many runs")
+        return run
+
+    def _expire(self, now: float | None) -> None:
+        while now is not None:
+            with self._lock:
+                run_id, run = next(iter(self._runs.items()), ("", None))
+            if run is None or now - run.last_seen <= self._idle_seconds:
+                return
+            self._evict(run_id, "idle")
+
+    def _evict(self, run_id: str, reason: str) -> None:
+        with self._lock:
+            self._evicted_runs += 1
+        self.run_ended(RunEnded(run=run_id, outcome="unknown", reason=reason))
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._dropped_events += 1
+
+
+_EMPTY: Final = Group()

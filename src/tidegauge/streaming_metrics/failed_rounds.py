@@ -1,0 +1,49 @@
+"""Failed rounds: how many rounds in a row failed as a whole."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegauge.streaming_metrics.metric import Metric
+from tidegauge.streaming_metrics.records import ObservedStep
+
+__all__ = ["FailedRounds"]
+
+
+class FailedRounds(Metric[ObservedStep]):
+    """Consecutive rounds with at least one call, every call failed.
+
+    Any success ends the count, and so does a round of which nobody knows whether it failed: the
+    number is what is certain. Rounds without a call don't count either way. O(1).
+
+    Source: LORE (The Agent's Marathon), appendix C, where two are allowed and the third ends the
+    run.
+
+    >>> rounds = FailedRounds()
+    >>> for t, failed in enumerate([False, True, True]):
+    ...     rounds.update(ObservedStep(t, failed=failed))
+    >>> rounds.value
+    2
+    """
+
+    takes: ClassVar[type] = ObservedStep
+    __slots__ = ("current", "maximum")
+
+    def __init__(self) -> None:
+        self.current: int | None = None
+        self.maximum: int | None = None
+
+    def update(self, step: ObservedStep) -> None:
+        """Take the next observed round."""
+        if not step.calls:
+            return
+        if step.failed is None:
+            self.current = None if self.maximum is None else 0
+            return
+        self.current = (self.current or 0) + 1 if step.failed else 0
+        self.maximum = max(self.maximum or 0, self.current)
+
+    @property
+    def value(self) -> int | None:
+        """Failed rounds in a row up to now; ``None`` while no round's success was known."""
+        return self.current

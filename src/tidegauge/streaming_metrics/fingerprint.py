@@ -1,0 +1,177 @@
+"""Digests of states, actions and outcomes: 16 bytes, equal in every process.
+
+Text is digested as it is; anything else as canonical JSON, so that the order of keys and white
+space don't matter. Metrics compare digests only: contents are gone once this has run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+import xxhash
+
+from tidegauge.events import ABSENT, Call, CallResult
+
+__all__ = [
+    "Normaliser",
+    "arguments_bytes",
+    "call_digest",
+    "canonical_bytes",
+    "content_digest",
+    "outcome_digest",
+    "round_digest",
+    "round_name",
+]
+
+Normaliser: TypeAlias = Callable[[str], str]
+"""Strips from a text what changes without meaning anything, before it is digested."""
+
+_digest = xxhash.xxh3_128_digest
+_OPTIONS = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_NON_STR_KEYS
+    | orjson.OPT_SERIALIZE_NUMPY
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+_MAX_NAME = 200
+
+
+def canonical_bytes(value: object) -> bytes:
+    """The bytes that stand for ``value``: equal values have equal bytes, in every process.
+
+    Objects that JSON has no form for are taken by what they say of themselves (``model_dump``,
+    a ``__str__`` of their own), else by their type alone: an address in memory would make every
+    call look new.
+
+    >>> canonical_bytes({"b": 1, "a": [None, True]})
+    b'{"a":[null,true],"b":1}'
+    >>> canonical_bytes("text")
+    b'text'
+    """
+    if type(value) is str:
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    try:
+        return orjson.dumps(value, default=_plain, option=_OPTIONS)
+    except (TypeError, ValueError, RecursionError):
+        return _slow_bytes(value)
+
+
+def arguments_bytes(arguments: object) -> bytes:
+    """Canonical bytes of a call's arguments.
+
+    Text that parses as a JSON object or array is taken as that value; other text exactly.
+
+    >>> arguments_bytes('{"q": 1,  "a": 2}') == arguments_bytes({"a": 2, "q": 1})
+    True
+    """
+    if type(arguments) is str:
+        head = arguments.lstrip()[:1]
+        if head in ("{", "["):
+            try:
+                return canonical_bytes(orjson.loads(arguments))
+            except (orjson.JSONDecodeError, RecursionError):
+                pass
+    return canonical_bytes(arguments)
+
+
+def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes:
+    """Digest of a state or an outcome."""
+    data = canonical_bytes(value)
+    return _digest(_normalised(data, normaliser) if normaliser else data)
+
+
+def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes:
+    """Digest of one call: its name and its arguments."""
+    arguments = arguments_bytes(call.arguments)
+    if normaliser:
+        arguments = _normalised(arguments, normaliser)
+    return _digest(canonical_bytes(call.action) + b"\0" + arguments)
+
+
+def round_digest(calls: Sequence[bytes]) -> bytes:
+    """Digest of a round, from those of its calls: a multiset, whose order means nothing.
+
+    >>> a, b = call_digest(Call("read", {"id": 1})), call_digest(Call("read", {"id": 2}))
+    >>> round_digest([a, b]) == round_digest([b, a]) != round_digest([a])
+    True
+    """
+    return calls[0] if len(calls) == 1 else _digest(b"".join(sorted(calls)))
+
+
+def outcome_digest(
+    calls: Sequence[bytes],
+    results: Sequence[CallResult],
+    normaliser: Normaliser | None = None,
+) -> bytes | None:
+    """Digest of what a round brought back; ``None`` when none of its results is known.
+
+    The digest of a single call is that of its outcome. Several are taken as a multiset of
+    (call, outcome): the order in which parallel calls come back means nothing.
+
+    Args:
+        calls: digests of the round's calls.
+        results: their results, in the same order.
+        normaliser: applied to the outcomes' texts.
+    """
+    if len(calls) == 1 and len(results) == 1:
+        outcome = results[0].outcome
+        return None if outcome is ABSENT else content_digest(outcome, normaliser)
+    if all(result.outcome is ABSENT for result in results):
+        return None
+    pairs = [
+        call + (b"" if result.outcome is ABSENT else content_digest(result.outcome, normaliser))
+        for call, result in zip(calls, results, strict=False)
+    ]
+    return _digest(b"\0".join(sorted(pairs)))
+
+
+def round_name(calls: Iterable[Call]) -> str:
+    """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
+    names = [call.action for call in calls]
+    name = names[0] if len(names) == 1 else "+".join(sorted(names))
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+
+
+def _normalised(data: bytes, normaliser: Normaliser) -> bytes:
+    return canonical_bytes(normaliser(data.decode("utf-8", "surrogateescape")))
+
+
+def _plain(value: Any) -> Any:
+    """What orjson cannot write by itself, as something that it can."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(canonical_bytes(item).hex() for item in value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else f"int:{int(value)}"
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump()
+    kind: Any = type(value)
+    if kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__:
+        return str(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _slow_bytes(value: object) -> bytes:
+    """For what orjson refuses: huge integers, lone surrogates, keys of odd kinds, deep nesting."""
+    try:
+        text = json.dumps(value, sort_keys=True, default=_plain, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return os.urandom(16)  # cannot be told from anything: then it repeats nothing
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,53 @@
+"""Loop ratio of a group of runs."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tidegauge.streaming_metrics.metric import GroupMetric
+from tidegauge.streaming_metrics.records import FinishedRun
+
+__all__ = ["LoopRatio"]
+
+
+class LoopRatio(GroupMetric):
+    """Loop steps / steps over finished runs, as two counters that add up.
+
+    Source: TIDE (arXiv 2602.02196), equation 4, pooled over runs. The ratio of one run is
+    :class:`~tidegauge.streaming_metrics.loops.Loops`. O(1) time and memory.
+
+    >>> ratio = LoopRatio()
+    >>> ratio.update(FinishedRun(success=None, steps=8, loop_steps=2))
+    >>> ratio.update(FinishedRun(success=None, steps=12, loop_steps=3))
+    >>> ratio.value
+    0.25
+    """
+
+    __slots__ = ("cycle_steps", "loop_steps", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.loop_steps = 0
+        self.cycle_steps = 0
+
+    def update(self, step: FinishedRun) -> None:
+        """Take a finished run."""
+        self.steps += step.steps
+        self.loop_steps += step.loop_steps
+        self.cycle_steps += step.cycle_steps
+
+    def merge(self, other: Self) -> None:
+        """Add the runs of ``other``."""
+        self.steps += other.steps
+        self.loop_steps += other.loop_steps
+        self.cycle_steps += other.cycle_steps
+
+    @property
+    def value(self) -> float | None:
+        """Loop steps / steps; ``None`` without a step."""
+        return self.loop_steps / self.steps if self.steps else None
+
+    @property
+    def cycle_ratio(self) -> float | None:
+        """Steps inside closed cycles / steps; ``None`` without a step."""
+        return self.cycle_steps / self.steps if self.steps else None

@@ -1,0 +1,89 @@
+"""The protocol of every number: ``update``, ``value``, ``reset``, ``state`` and ``load``.
+
+A :class:`Metric` belongs to one run and is fed its steps; a :class:`GroupMetric` belongs to a
+group of runs, is fed finished runs, and adds up: ``merge`` of two halves equals the whole.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from tidegauge.streaming_metrics.records import FinishedRun, Record
+
+__all__ = ["GroupMetric", "Metric"]
+
+R = TypeVar("R", bound=Record)
+
+
+class Metric(abc.ABC, Generic[R]):
+    """A number that is always up to date, fed one record at a time.
+
+    A subclass keeps all of its state in ``__slots__``, in values that have a plain form
+    (:mod:`~tidegauge.streaming_metrics.plain`), and keeps each parameter of its constructor in a
+    slot of the same name; the rest follows.
+    """
+
+    __slots__ = ()
+
+    takes: ClassVar[type]
+    """Which record :meth:`update` takes."""
+
+    version: ClassVar[int] = 1
+    """Raised whenever the slots change their meaning."""
+
+    @abc.abstractmethod
+    def update(self, step: R) -> None:
+        """Take one record."""
+
+    @property
+    @abc.abstractmethod
+    def value(self) -> float | None:
+        """The number now; ``None`` while it was not measured."""
+
+    def reset(self) -> None:
+        """Forget everything but the parameters."""
+        names = inspect.signature(type(self)).parameters
+        parameters = {name: getattr(self, name) for name in names}
+        self.__init__(**parameters)  # type: ignore[misc]
+
+    def state(self) -> dict[str, Any]:
+        """All that is kept, as plain data that JSON can carry."""
+        fields = {name: to_plain(getattr(self, name)) for name in self._slots()}
+        return {"metric": type(self).__name__, "version": self.version, "fields": fields}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave.
+
+        Raises:
+            ValueError: the state is another metric's, or of another version.
+        """
+        expected = (type(self).__name__, self.version)
+        found = (state.get("metric"), state.get("version"))
+        fields = state.get("fields")
+        if found != expected or not isinstance(fields, Mapping):
+            raise ValueError(f"a state of {found} does not fit {expected}")
+        if set(fields) != set(self._slots()):
+            raise ValueError(f"the state of {type(self).__name__} has other fields")
+        for name, data in fields.items():
+            setattr(self, name, from_plain(data))
+
+    @classmethod
+    def _slots(cls) -> tuple[str, ...]:
+        return tuple(
+            name for base in reversed(cls.__mro__) for name in getattr(base, "__slots__", ())
+        )
+
+
+class GroupMetric(Metric[FinishedRun]):
+    """A number over finished runs that adds up across groups, hours and processes."""
+
+    __slots__ = ()
+    takes: ClassVar[type] = FinishedRun
+
+    @abc.abstractmethod
+    def merge(self, other: Self) -> None:
+        """Take in what ``other`` has seen, as if its runs had been fed here."""

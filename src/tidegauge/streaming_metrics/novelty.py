@@ -1,0 +1,65 @@
+"""Novelty: how much of what comes back is new."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import ClassVar
+
+from tidegauge.streaming_metrics.metric import Metric
+from tidegauge.streaming_metrics.records import ObservedStep
+
+__all__ = ["Novelty"]
+
+
+class Novelty(Metric[ObservedStep]):
+    """Share of the last ``window`` steps whose outcome was new to the run.
+
+    Steps without a known outcome are left out. O(1) a step; memory grows with the distinct
+    outcomes, up to ``max_outcomes``, past which the one seen longest ago is forgotten.
+
+    Args:
+        window: how many steps back.
+        max_outcomes: how many distinct outcomes are remembered.
+
+    >>> novelty = Novelty()
+    >>> for t, outcome in enumerate([b"a", b"b", b"a", b"b"]):
+    ...     novelty.update(ObservedStep(t, outcome=outcome))
+    >>> novelty.value
+    0.5
+    """
+
+    takes: ClassVar[type] = ObservedStep
+    __slots__ = ("_new", "_recent", "_seen", "dropped_outcomes", "max_outcomes", "window")
+
+    def __init__(self, *, window: int = 12, max_outcomes: int = 10_000) -> None:
+        self.window = window
+        self.max_outcomes = max_outcomes
+        self.dropped_outcomes = 0
+        self._recent: deque[bool] = deque(maxlen=window)
+        self._new = 0
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+
+    def update(self, step: ObservedStep) -> None:
+        """Take the next observed step."""
+        outcome = step.outcome
+        if outcome is None:
+            return
+        seen = self._seen
+        new = outcome not in seen
+        if new:
+            seen[outcome] = None
+            if len(seen) > self.max_outcomes:
+                seen.popitem(last=False)
+                self.dropped_outcomes += 1
+        else:
+            seen.move_to_end(outcome)
+        recent = self._recent
+        if len(recent) == self.window:
+            self._new -= recent[0]
+        recent.append(new)
+        self._new += new
+
+    @property
+    def value(self) -> float | None:
+        """Share of new outcomes, 0 to 1; ``None`` while no outcome was observed."""
+        return self._new / len(self._recent) if self._recent else None

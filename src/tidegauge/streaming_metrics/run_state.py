@@ -1,0 +1,376 @@
+"""One run: its metrics, fed in the two moments of every step."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tidegauge.events import ABSENT, Outcome, RunEnded, RunOutcome, RunStarted, Signals, Step
+from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.fingerprint import (
+    Normaliser,
+    call_digest,
+    content_digest,
+    outcome_digest,
+    round_digest,
+    round_name,
+)
+from tidegauge.streaming_metrics.limits import BoundedNames
+from tidegauge.streaming_metrics.loop_cost import LoopCost
+from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.novelty import Novelty
+from tidegauge.streaming_metrics.progress_auv import ProgressAUV
+from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.recurrence import Recurrence
+from tidegauge.streaming_metrics.result_streak import ResultStreak
+from tidegauge.streaming_metrics.totals import Totals
+
+__all__ = ["GroupKey", "RunReport", "RunState"]
+
+_MAX_UNOBSERVED: Final = 1_000
+
+
+class GroupKey(NamedTuple):
+    """What runs are grouped by. ``memory`` is empty where no arm was told."""
+
+    agent: str
+    task_group: str
+    memory: str
+
+
+class _Issued(NamedTuple):
+    """What is kept of a step until its outcome is observed."""
+
+    calls: tuple[bytes, ...]
+    action: bytes
+    tokens: float | None
+    entropy: float | None
+    at: float | None
+    loop_matched: int
+    loop_settled: int
+    loop_first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What was measured of one run, up to now or in all. ``None``: not measured."""
+
+    run: str
+    group: GroupKey
+    agent: str
+    task_group: str
+    memory: str | None
+    model: str | None
+    trace_id: str | None
+    steps: int
+    t_max: int | None
+    finished: bool
+    success: bool | None
+    outcome: RunOutcome
+    loop_steps: int
+    loop_ratio: float | None
+    cycles: int
+    cycle_steps: int
+    loops: list[tuple[int, int, int]]
+    loop_period: int
+    loop_repeats: int
+    loop_cost_steps: int
+    loop_cost_tokens: float | None
+    loop_cost_seconds: float | None
+    result_streak: int | None
+    result_streak_max: int | None
+    failed_rounds: int | None
+    failed_rounds_max: int | None
+    recurrence: int | None
+    recurrence_max: int | None
+    novelty: float | None
+    progress: float | None
+    progress_auv: float | None
+    tokens: float | None
+    intervention: str | None
+    intervention_step: int | None
+    intervention_reason: str | None
+
+
+class RunState:
+    """The metrics of one active run. Every method is called with :attr:`lock` held."""
+
+    __slots__ = (
+        "_actions",
+        "_finished",
+        "_first_would_stop",
+        "_issued",
+        "_normaliser",
+        "_onset_at",
+        "_outcome",
+        "_previous",
+        "_success",
+        "failed_rounds",
+        "group",
+        "last_seen",
+        "lock",
+        "loop_cost",
+        "loops",
+        "novelty",
+        "progress_auv",
+        "recurrence",
+        "result_streak",
+        "signals",
+        "started",
+        "steps",
+        "stopped",
+        "t_max",
+        "tokens",
+        "totals",
+    )
+
+    def __init__(
+        self,
+        started: RunStarted,
+        *,
+        group: GroupKey,
+        t_max: int | None,
+        actions: BoundedNames[str],
+        onset_at: int,
+        max_period: int,
+        max_distinct: int,
+        normaliser: Normaliser | None,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.started = started
+        self.group = group
+        self.t_max = t_max
+        self.last_seen = 0.0
+        self.steps = 0
+        self.tokens: float | None = None
+        self.totals = Totals()
+        self.loops = Loops(max_period=max_period)
+        self.loop_cost = LoopCost()
+        self.result_streak = ResultStreak()
+        self.failed_rounds = FailedRounds()
+        self.recurrence = Recurrence(max_pairs=max_distinct)
+        self.novelty = Novelty(max_outcomes=max_distinct)
+        self.progress_auv = ProgressAUV(t_max=t_max)
+        self.signals: Signals | None = None
+        self.stopped: tuple[int, str] | None = None
+        self._first_would_stop: tuple[int, str] | None = None
+        self._actions = actions
+        self._onset_at = onset_at
+        self._normaliser = normaliser
+        self._issued: OrderedDict[int, _Issued] = OrderedDict()
+        self._previous: bytes | None = (
+            None if started.task is None else content_digest(started.task, normaliser)
+        )
+        self._finished = False
+        self._success: bool | None = None
+        self._outcome: RunOutcome = "unknown"
+
+    def issue(self, step: Step, now: float | None) -> Signals:
+        """Take an issued action: loops are known from here on, before it is run."""
+        t = self.steps
+        if step.state is not ABSENT:
+            state = content_digest(step.state, self._normaliser)
+        else:
+            # What was not observed cannot be returned to: a state that equals no other.
+            state = self._previous or b"unknown %d" % t
+        calls = tuple([call_digest(call, self._normaliser) for call in step.calls])
+        action = round_digest(calls)
+        loops = self.loops
+        cycle_steps, onsets = loops.cycle_steps, loops.onsets
+        loops.update(IssuedStep(t, state, action, round_name(step.calls), step.uses, step.mentions))
+        totals = self.totals
+        totals.steps += 1
+        totals.cycle_steps += loops.cycle_steps - cycle_steps
+        if loops.onsets != onsets:
+            totals.onsets["cycle"] = totals.onsets.get("cycle", 0) + 1
+        if loops.settled:
+            for name in loops.cycle_names:
+                label = self._actions.admit(name)
+                totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
+        self._issued[t] = _Issued(
+            calls,
+            action,
+            step.tokens,
+            step.entropy,
+            now,
+            loops.matched,
+            loops.settled,
+            loops.first_step,
+        )
+        if len(self._issued) > _MAX_UNOBSERVED:
+            self._issued.popitem(last=False)
+        self._previous = None
+        self.steps = t + 1
+        self.signals = self._signals(t, action, state)
+        return self.signals
+
+    def observe(self, outcome: Outcome, now: float | None) -> Signals | None:
+        """Take an outcome; ``None`` when it belongs to no step that waits for one."""
+        t = self.steps - 1 if outcome.step is None else outcome.step
+        issued = self._issued.pop(t, None)
+        if issued is None or self.signals is None:
+            return None
+        digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
+        if t == self.steps - 1:
+            self._previous = digest
+        observed = ObservedStep(
+            t=t,
+            action=issued.action,
+            outcome=digest,
+            calls=len(issued.calls),
+            failed=_all_failed(outcome),
+            tokens=_sum(issued.tokens, outcome.tokens),
+            seconds=_seconds(outcome, issued.at, now),
+            progress=outcome.progress,
+            entropy=issued.entropy,
+            loop_matched=max(issued.loop_matched, 0),
+            loop_settled=issued.loop_settled,
+            loop_first_step=issued.loop_first_step,
+            place=outcome.place,
+            exits=outcome.exits,
+            tasks=outcome.tasks,
+            achieved=outcome.achieved,
+        )
+        self._update(observed)
+        signals = self.signals
+        self.signals = self._signals(signals.step, signals.action_digest, signals.state_digest)
+        return self.signals
+
+    def intervened(self, action: str, reason: str, step: int) -> None:
+        """Count an intervention, or one that would have been."""
+        key = (action, reason)
+        self.totals.interventions[key] = self.totals.interventions.get(key, 0) + 1
+        if action == "stop":
+            self.stopped = self.stopped or (step, reason)
+        elif action == "would_stop":
+            self._first_would_stop = self._first_would_stop or (step, reason)
+
+    def end(self, event: RunEnded) -> FinishedRun:
+        """Close the run and tell what its group needs."""
+        self._finished = True
+        outcome = event.outcome or ("stopped" if self.stopped else None)
+        success = event.success
+        if success is None and outcome in ("stopped", "error"):
+            success = False
+        if outcome is None:
+            outcome = "unknown" if success is None else "success" if success else "failure"
+        self._success, self._outcome = success, outcome
+        return FinishedRun(
+            success=success,
+            steps=self.steps,
+            outcome=outcome,
+            task=self.started.task,
+            t_max=self.t_max,
+            loop_steps=self.loops.loop_steps,
+            cycle_steps=self.loops.cycle_steps,
+            progress_auv=self.progress_auv.value,
+            operations=self.started.operations,
+            height=self.started.height,
+        )
+
+    def report(self) -> RunReport:
+        """Everything that is known now."""
+        started, loops, cost = self.started, self.loops, self.loop_cost
+        intervention = None
+        if self.stopped:
+            intervention, at = "stop", self.stopped
+        elif self._first_would_stop:
+            intervention, at = "would_stop", self._first_would_stop
+        return RunReport(
+            run=started.run,
+            group=self.group,
+            agent=started.agent,
+            task_group=started.task_group,
+            memory=started.memory,
+            model=started.model,
+            trace_id=started.trace_id,
+            steps=self.steps,
+            t_max=self.t_max,
+            finished=self._finished,
+            success=self._success,
+            outcome=self._outcome,
+            loop_steps=loops.loop_steps,
+            loop_ratio=loops.value,
+            cycles=loops.cycles,
+            cycle_steps=loops.cycle_steps,
+            loops=loops.loops,
+            loop_period=loops.period,
+            loop_repeats=loops.repeats,
+            loop_cost_steps=cost.onset_steps,
+            loop_cost_tokens=cost.onset_tokens,
+            loop_cost_seconds=cost.onset_seconds,
+            result_streak=self.result_streak.value,
+            result_streak_max=self.result_streak.maximum,
+            failed_rounds=self.failed_rounds.value,
+            failed_rounds_max=self.failed_rounds.maximum,
+            recurrence=self.recurrence.value,
+            recurrence_max=self.recurrence.maximum,
+            novelty=self.novelty.value,
+            progress=self.progress_auv.best,
+            progress_auv=self.progress_auv.value,
+            tokens=self.tokens,
+            intervention=intervention,
+            intervention_step=at[0] if intervention else None,
+            intervention_reason=at[1] if intervention else None,
+        )
+
+    def _update(self, step: ObservedStep) -> None:
+        totals, cost = self.totals, self.loop_cost
+        self.tokens = _sum(self.tokens, step.tokens)
+        cost.update(step)
+        totals.loop_tokens = cost.tokens or 0.0
+        totals.loop_seconds = cost.seconds or 0.0
+        if step.seconds is not None:
+            totals.step_seconds.observe(step.seconds)
+        self.result_streak.update(step)
+        self.failed_rounds.update(step)
+        self.recurrence.update(step)
+        self.novelty.update(step)
+        self.progress_auv.update(step)
+        if self.result_streak.current == self._onset_at:
+            totals.onsets["result_streak"] = totals.onsets.get("result_streak", 0) + 1
+        if step.failed and self.failed_rounds.current == self._onset_at:
+            totals.onsets["failed_rounds"] = totals.onsets.get("failed_rounds", 0) + 1
+
+    def _signals(self, t: int, action: bytes, state: bytes) -> Signals:
+        loops, cost = self.loops, self.loop_cost
+        return Signals(
+            self.started.run,
+            t,
+            self.steps,
+            action,
+            state,
+            loops.period,
+            loops.repeats,
+            loops.first_step,
+            cost.onset_steps,
+            cost.onset_tokens,
+            cost.onset_seconds,
+            self.result_streak.current,
+            self.failed_rounds.current,
+            self.recurrence.current,
+            self.novelty.value,
+        )
+
+
+def _all_failed(outcome: Outcome) -> bool | None:
+    errors = [result.error for result in outcome.results]
+    if False in errors:
+        return False
+    return True if errors and None not in errors else None
+
+
+def _sum(left: float | None, right: float | None) -> float | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right
+
+
+def _seconds(outcome: Outcome, issued_at: float | None, now: float | None) -> float | None:
+    if outcome.seconds is not None:
+        return outcome.seconds
+    if issued_at is None or now is None or now < issued_at:
+        return None
+    return now - issued_at

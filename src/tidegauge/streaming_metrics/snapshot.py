@@ -1,0 +1,50 @@
+"""What an engine shows: every group's sums and every active run, at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegauge.streaming_metrics.group import Group
+from tidegauge.streaming_metrics.run_state import GroupKey, RunReport
+from tidegauge.streaming_metrics.totals import Totals
+
+__all__ = ["GroupSnapshot", "Snapshot"]
+
+
+@dataclass(slots=True)
+class GroupSnapshot:
+    """One group: its finished runs, its active runs, and the counters over both."""
+
+    key: GroupKey
+    finished: Group
+    totals: Totals = field(default_factory=Totals)
+    active: list[RunReport] = field(default_factory=list)
+
+    @property
+    def runs_started(self) -> int:
+        """Runs that ended and runs that go on."""
+        return self.finished.runs + len(self.active)
+
+    @property
+    def runs_looping(self) -> int:
+        """Active runs inside a loop whose first repetition is complete."""
+        return sum(1 for run in self.active if run.loop_repeats)
+
+    def auv_bounds(self) -> tuple[float, float] | None:
+        """Where the AUV can still end with the runs that are going on."""
+        flying = [(run.steps, run.t_max) for run in self.active if run.t_max is not None]
+        return self.finished.auv.bounds(flying)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All groups, and the engine's own health."""
+
+    groups: list[GroupSnapshot]
+    evicted_runs: int
+    dropped_events: int
+
+    @property
+    def active(self) -> list[RunReport]:
+        """Every active run."""
+        return [run for group in self.groups for run in group.active]
