@@ -2,8 +2,8 @@
 
 A fault of the tracer must never become a fault of the agent. Whatever is called from user code
 is wrapped by :func:`guarded`: an exception inside is logged once per place and minute, counted
-under that place's name, and replaced by a default. :class:`~tidegauge.errors.RunStopped`, the deliberate stop,
-passes through, and so does whatever is no ``Exception`` (a keyboard interrupt).
+under that place's name, and replaced by a default. :class:`~tidegauge.errors.RunStopped`, the
+deliberate stop, passes through, and so does whatever is no ``Exception`` (a keyboard interrupt).
 
 In tests a swallowed fault would hide a defect: :func:`tidegauge.testing.raise_internal_errors`
 makes the guard raise instead. It is a switch, and not the mere presence of pytest, because users
@@ -25,6 +25,7 @@ __all__ = ["InternalErrors", "guarded", "internal_errors"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 _logger = logging.getLogger("tidegauge")
 _QUIET_SECONDS = 60.0
@@ -69,7 +70,7 @@ internal_errors = InternalErrors()
 """The counts of this process."""
 
 
-def guarded(where: str, *, default: R) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def guarded(where: str, *, default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Decorate a hook so that no fault of ours leaves it.
 
     Args:
@@ -83,9 +84,9 @@ def guarded(where: str, *, default: R) -> Callable[[Callable[P, R]], Callable[P,
     2
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
             try:
                 return function(*args, **kwargs)
             except RunStopped:

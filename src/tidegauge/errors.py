@@ -30,7 +30,7 @@ class TidegaugeError(Exception):
     """Base of every exception that tidegauge raises on purpose."""
 
 
-class RunStopped(TidegaugeError):
+class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberate stop
     """A policy ended the run. Catch it to resume, hand over or give up.
 
     Attributes:

@@ -27,6 +27,7 @@ __all__ = [
     "RunEnded",
     "RunOutcome",
     "RunStarted",
+    "RunSummary",
     "Signals",
     "Step",
     "StepSink",
@@ -85,6 +86,7 @@ class RunStarted:
         goal: id of the task that is the goal.
         reach: whether the agent moves to neighbouring places only, or to any place it knows.
         parent: id of the run that started this one.
+        conversation: id of the conversation or thread that the run belongs to.
         trace_id: trace of the run's span, 32 hexadecimal digits.
         time: seconds since the epoch; ``None`` takes the sink's clock.
     """
@@ -104,6 +106,7 @@ class RunStarted:
     goal: Identity | None = None
     reach: Reach = "adjacent"
     parent: str | None = None
+    conversation: str | None = None
     trace_id: str | None = None
     time: float | None = None
 
@@ -197,6 +200,15 @@ class RunEnded:
     time: float | None = None
 
 
+class RunSummary(NamedTuple):
+    """What a sink says of a run that ended, for its span. ``None``: not measured."""
+
+    steps: int
+    outcome: RunOutcome
+    loop_ratio: float | None = None
+    stale_score_max: float | None = None
+
+
 class Signals(NamedTuple):
     """What is known of a run at one moment of one step. Numbers, not verdicts.
 
@@ -239,7 +251,7 @@ class Signals(NamedTuple):
 class Decision:
     """What is to happen next with the run.
 
-    Attributes:
+    Args:
         action: ``go_on``, ``nudge``, ``block`` or ``stop``.
         reason: name of the signal that decided.
         message: the reason in a sentence.
@@ -276,5 +288,5 @@ class StepSink(Protocol):
     def step_observed(self, event: Outcome, /) -> Decision:
         """An outcome was observed; the answer comes before the next action is chosen."""
 
-    def run_ended(self, event: RunEnded, /) -> None:
+    def run_ended(self, event: RunEnded, /) -> RunSummary | None:
         """A run ended."""

@@ -14,35 +14,27 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from tidegauge.streaming_metrics.plain import from_plain, to_plain
 from tidegauge.streaming_metrics.records import FinishedRun, Record
 
-__all__ = ["GroupMetric", "Metric"]
+__all__ = ["GroupMetric", "Metric", "Stateful"]
 
 R = TypeVar("R", bound=Record)
 
 
-class Metric(abc.ABC, Generic[R]):
-    """A number that is always up to date, fed one record at a time.
+class Stateful:
+    """What a number keeps: slots that can be reset, written as plain data and read back.
 
     A subclass keeps all of its state in ``__slots__``, in values that have a plain form
-    (:mod:`~tidegauge.streaming_metrics.plain`), and keeps each parameter of its constructor in a
-    slot of the same name; the rest follows.
+    (:mod:`~tidegauge.streaming_metrics.plain`) or are ``Stateful`` themselves, and keeps each
+    parameter of its constructor in a slot of the same name; the rest follows.
     """
 
     __slots__ = ()
 
-    takes: ClassVar[type]
-    """Which record :meth:`update` takes."""
-
     version: ClassVar[int] = 1
     """Raised whenever the slots change their meaning."""
 
-    @abc.abstractmethod
-    def update(self, step: R) -> None:
-        """Take one record."""
-
-    @property
-    @abc.abstractmethod
-    def value(self) -> float | None:
-        """The number now; ``None`` while it was not measured."""
+    functions: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that are functions. They have no plain form: :meth:`state` leaves them out, and
+    :meth:`load` keeps those that the object was made with."""
 
     def reset(self) -> None:
         """Forget everything but the parameters."""
@@ -52,7 +44,10 @@ class Metric(abc.ABC, Generic[R]):
 
     def state(self) -> dict[str, Any]:
         """All that is kept, as plain data that JSON can carry."""
-        fields = {name: to_plain(getattr(self, name)) for name in self._slots()}
+        fields: dict[str, Any] = {}
+        for name in self._slots():
+            value = getattr(self, name)
+            fields[name] = value.state() if isinstance(value, Stateful) else to_plain(value)
         return {"metric": type(self).__name__, "version": self.version, "fields": fields}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -69,13 +64,38 @@ class Metric(abc.ABC, Generic[R]):
         if set(fields) != set(self._slots()):
             raise ValueError(f"the state of {type(self).__name__} has other fields")
         for name, data in fields.items():
-            setattr(self, name, from_plain(data))
+            part = getattr(self, name)
+            if isinstance(part, Stateful):
+                part.load(data)
+            else:
+                setattr(self, name, from_plain(data))
 
     @classmethod
     def _slots(cls) -> tuple[str, ...]:
         return tuple(
-            name for base in reversed(cls.__mro__) for name in getattr(base, "__slots__", ())
+            name
+            for base in reversed(cls.__mro__)
+            for name in getattr(base, "__slots__", ())
+            if name not in cls.functions
         )
+
+
+class Metric(Stateful, abc.ABC, Generic[R]):
+    """A number that is always up to date, fed one record at a time."""
+
+    __slots__ = ()
+
+    takes: ClassVar[type]
+    """Which record :meth:`update` takes."""
+
+    @abc.abstractmethod
+    def update(self, step: R) -> None:
+        """Take one record."""
+
+    @property
+    @abc.abstractmethod
+    def value(self) -> float | None:
+        """The number now; ``None`` while it was not measured."""
 
 
 class GroupMetric(Metric[FinishedRun]):

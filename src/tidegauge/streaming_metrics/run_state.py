@@ -124,6 +124,7 @@ class RunState:
         "t_max",
         "tokens",
         "totals",
+        "watch_only",
     )
 
     def __init__(
@@ -155,6 +156,7 @@ class RunState:
         self.progress_auv = ProgressAUV(t_max=t_max)
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
+        self.watch_only = False  # after a fault of ours, nothing is decided any more
         self._first_would_stop: tuple[int, str] | None = None
         self._actions = actions
         self._onset_at = onset_at
@@ -239,9 +241,11 @@ class RunState:
         return self.signals
 
     def intervened(self, action: str, reason: str, step: int) -> None:
-        """Count an intervention, or one that would have been."""
+        """Count an intervention, or one that would have been: each reason once a run."""
         key = (action, reason)
-        self.totals.interventions[key] = self.totals.interventions.get(key, 0) + 1
+        if key in self.totals.interventions:
+            return
+        self.totals.interventions[key] = 1
         if action == "stop":
             self.stopped = self.stopped or (step, reason)
         elif action == "would_stop":

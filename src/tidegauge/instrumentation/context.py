@@ -1,0 +1,384 @@
+"""A run as a context manager: for agents that report their own steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextvars import Token
+from types import TracebackType
+from typing import Final, Self
+
+from opentelemetry import context as otel_context
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from tidegauge._guard import guarded
+from tidegauge.errors import RunStopped
+from tidegauge.events import (
+    ABSENT,
+    GO_ON,
+    Call,
+    CallResult,
+    Decision,
+    Identity,
+    Outcome,
+    Reach,
+    RunStarted,
+    Step,
+    Task,
+)
+from tidegauge.instrumentation.current import (
+    CurrentRun,
+    current_run,
+    get_recorder,
+    reset_current_run,
+)
+from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+
+__all__ = ["Run", "run"]
+
+_CANCELLED: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+class Run:
+    """One run, from ``with tidegauge.run(...) as run:`` to its end.
+
+    Report every step twice: :meth:`act` before the action is run, :meth:`observe` when its
+    result is there. Both raise :class:`~tidegauge.RunStopped` when the policy stops the run and
+    return the decision otherwise; nothing else of ours is ever raised.
+
+    >>> import tidegauge
+    >>> with tidegauge.run(agent="counter", task="count to two") as run:
+    ...     for number in (1, 2):
+    ...         _ = run.act("say", {"number": number})
+    ...         _ = run.observe(f"said {number}")
+    ...     run.finish(success=True)
+    """
+
+    def __init__(self, event: RunStarted) -> None:
+        self._event = event
+        self._recorded: RecordedRun | None = None
+        self._tools: dict[int, list[Span]] = {}
+        self._success: bool | None = None
+        self._reason: str | None = None
+        self._run_token: Token[CurrentRun | None] | None = None
+        self._span_token: Token[otel_context.Context] | None = None
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._event.run
+
+    @property
+    def trace_id(self) -> str | None:
+        """Trace of the run, when spans are recorded."""
+        return self._recorded.event.trace_id if self._recorded else None
+
+    def act(
+        self,
+        action: str,
+        arguments: object = None,
+        *,
+        state: object = ABSENT,
+        tokens: float | None = None,
+        entropy: float | None = None,
+        uses: Iterable[Identity] = (),
+        mentions: Iterable[Identity] = (),
+        call_id: str | None = None,
+    ) -> Decision:
+        """Report one issued call, before it is run.
+
+        Args:
+            action: the tool's name.
+            arguments: its arguments: anything JSON has a form for.
+            state: what the agent saw before it chose; left out, the previous outcome.
+            tokens: tokens spent on choosing.
+            entropy: entropy of the choice, nats per token.
+            uses: entities that the action uses.
+            mentions: entities that occur in the state.
+            call_id: the model's id of the call.
+
+        Raises:
+            RunStopped: the policy stops the run; the action is not to be run.
+        """
+        return self.act_round(
+            [(action, arguments)],
+            state=state,
+            tokens=tokens,
+            entropy=entropy,
+            uses=uses,
+            mentions=mentions,
+            call_ids=[call_id],
+        )
+
+    def act_round(
+        self,
+        calls: Iterable[tuple[str, object]],
+        *,
+        state: object = ABSENT,
+        tokens: float | None = None,
+        entropy: float | None = None,
+        uses: Iterable[Identity] = (),
+        mentions: Iterable[Identity] = (),
+        call_ids: Iterable[str | None] = (),
+    ) -> Decision:
+        """Report several calls chosen in one turn: one action, whatever their order.
+
+        Args:
+            calls: (tool's name, arguments) of each call; the rest is as for :meth:`act`.
+
+        Raises:
+            RunStopped: the policy stops the run; none of the calls is to be run.
+        """
+        recorded = self._recorded
+        if recorded is None:
+            return GO_ON
+        step = Step(
+            run=self.id,
+            calls=tuple([Call(action, value) for action, value in calls]),
+            state=state,
+            tokens=tokens,
+            entropy=entropy,
+            uses=tuple(uses),
+            mentions=tuple(mentions),
+        )
+        decision = recorded.issue(step)
+        recorded.enforce()
+        index = recorded.steps - 1
+        ids = [*call_ids, *[None] * len(step.calls)]
+        self._tools[index] = [
+            recorded.start_tool(
+                call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
+            )
+            for call, call_id in zip(step.calls, ids, strict=False)
+        ]
+        return decision
+
+    def observe(
+        self,
+        outcome: object = ABSENT,
+        *,
+        error: bool | BaseException | None = False,
+        step: int | None = None,
+        place: Identity | None = None,
+        exits: Iterable[Identity] | None = None,
+        tasks: Iterable[Task] = (),
+        achieved: Iterable[Identity] = (),
+        progress: float | None = None,
+        tokens: float | None = None,
+        seconds: float | None = None,
+    ) -> Decision:
+        """Report what a call brought back.
+
+        Args:
+            outcome: the result, or what the agent was told of the failure.
+            error: whether it failed (``None``, not known), or the exception itself.
+            step: index of the step, when several wait; left out, the last one.
+            place: where the agent stands now.
+            exits: places that can be reached from there.
+            tasks: tasks found there.
+            achieved: tasks that the step achieved.
+            progress: how much of the task is done, 0 to 1.
+            tokens: tokens spent on the step beyond those of the choice.
+            seconds: how long it took; left out, the time since :meth:`act`.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        return self.observe_round(
+            [(outcome, error)],
+            step=step,
+            place=place,
+            exits=exits,
+            tasks=tasks,
+            achieved=achieved,
+            progress=progress,
+            tokens=tokens,
+            seconds=seconds,
+        )
+
+    def observe_round(
+        self,
+        results: Iterable[tuple[object, bool | BaseException | None]],
+        *,
+        step: int | None = None,
+        place: Identity | None = None,
+        exits: Iterable[Identity] | None = None,
+        tasks: Iterable[Task] = (),
+        achieved: Iterable[Identity] = (),
+        progress: float | None = None,
+        tokens: float | None = None,
+        seconds: float | None = None,
+    ) -> Decision:
+        """Report what the calls of a round brought back, in the order of :meth:`act_round`.
+
+        Args:
+            results: (outcome, error) of each call; the rest is as for :meth:`observe`.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        recorded = self._recorded
+        if recorded is None:
+            return GO_ON
+        told = [
+            (
+                str(error) if outcome is ABSENT and isinstance(error, BaseException) else outcome,
+                error,
+            )
+            for outcome, error in results
+        ]
+        self._end_tools(recorded.steps - 1 if step is None else step, told)
+        decision = recorded.observe(
+            Outcome(
+                run=self.id,
+                results=tuple(
+                    CallResult(outcome, True if isinstance(error, BaseException) else error)
+                    for outcome, error in told
+                ),
+                step=step,
+                place=place,
+                exits=None if exits is None else tuple(exits),
+                tasks=tuple(tasks),
+                achieved=tuple(achieved),
+                progress=progress,
+                tokens=tokens,
+                seconds=seconds,
+            )
+        )
+        recorded.enforce()
+        return decision
+
+    def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
+        """Say how the run ended; it is reported when the ``with`` block is left."""
+        self._success = success
+        self._reason = reason
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close(error)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close(error)
+
+    @guarded("run.open", default=None)
+    def _open(self) -> None:
+        self._recorded = get_recorder().start_run(self._event)
+        self._run_token = current_run.set(CurrentRun(self, in_tool=False))
+        if self._recorded.context is not None and self._recorded.span.is_recording():
+            self._span_token = otel_context.attach(self._recorded.context)
+
+    @guarded("run.close", default=None)
+    def _close(self, error: BaseException | None) -> None:
+        recorded, self._recorded = self._recorded, None
+        if self._span_token is not None:
+            otel_context.detach(self._span_token)
+        if self._run_token is not None:
+            reset_current_run(self._run_token)
+        if recorded is None:
+            return
+        for index in list(self._tools):
+            self._end_tools(index, [], recorded)
+        if isinstance(error, RunStopped):
+            recorded.end(outcome="stopped", reason=error.reason)
+        elif error is None or isinstance(error, _CANCELLED):
+            success = self._success if error is None else None
+            recorded.end(success=success, reason=self._reason)
+        else:
+            recorded.end(
+                success=self._success, outcome="error", reason=type(error).__name__, error=error
+            )
+
+    def tool_span(self, step: int) -> Span:
+        """The open span of a step's only call; an invalid one when there is none."""
+        spans = self._tools.get(step)
+        return spans[0] if spans else INVALID_SPAN
+
+    def _end_tools(
+        self,
+        index: int,
+        results: list[tuple[object, bool | BaseException | None]],
+        recorded: RecordedRun | None = None,
+    ) -> None:
+        recorded = recorded or self._recorded
+        if recorded is None:
+            return
+        for number, span in enumerate(self._tools.pop(index, ())):
+            outcome, error = results[number] if number < len(results) else (None, None)
+            told = error if isinstance(error, BaseException) else "tool_error" if error else None
+            recorded.end_tool(span, result=outcome, error=told)
+
+
+def run(
+    *,
+    agent: str = "",
+    task: str | None = None,
+    task_group: str = "",
+    t_max: int | None = None,
+    model: str | None = None,
+    memory: str | None = None,
+    operations: int | None = None,
+    height: int | None = None,
+    place: Identity | None = None,
+    exits: Iterable[Identity] | None = None,
+    tasks: Iterable[Task] = (),
+    goal: Identity | None = None,
+    reach: Reach = "adjacent",
+    conversation: str | None = None,
+    run_id: str | None = None,
+) -> Run:
+    """Open a run: one attempt of one agent at one task. Use it in a ``with`` statement.
+
+    Args:
+        agent: name of the agent; a label of its metrics.
+        task: the task, as text or id: what the agent sees first.
+        task_group: family of tasks whose runs are compared; a label of its metrics.
+        t_max: turns within which a solved task counts towards AUV.
+        model: name of the model that decides.
+        memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
+        operations: how many operations the task needs.
+        height: height of the task's dependency tree.
+        place: where the agent stands at the start.
+        exits: places that can be reached from there.
+        tasks: tasks found there.
+        goal: id of the task that is the goal.
+        reach: whether it moves to neighbouring places only, or to any place it knows.
+        conversation: id of the conversation or thread that the run belongs to.
+        run_id: the run's id; left out, a new one.
+    """
+    outer = current_run.get()
+    return Run(
+        RunStarted(
+            run=run_id or new_run_id(),
+            agent=agent,
+            task=task,
+            task_group=task_group,
+            t_max=t_max,
+            model=model,
+            memory=memory,
+            operations=operations,
+            height=height,
+            place=place,
+            exits=None if exits is None else tuple(exits),
+            tasks=tuple(tasks),
+            goal=goal,
+            reach=reach,
+            parent=outer.run.id if outer else None,
+            conversation=conversation,
+        )
+    )

@@ -1,0 +1,341 @@
+"""Where the parts are joined: settings, the live sink and ``configure()``."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegauge._guard import internal_errors
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import (
+    GO_ON,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Signals,
+    Step,
+)
+from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.policies import DEFAULT_RULES, Policy, Rule
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.fingerprint import Normaliser
+from tidegauge.tracer import SpanFactory, open_telemetry
+from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from tidegauge.exporters.prometheus import MetricsServer
+
+__all__ = ["EngineSink", "Pipeline", "Settings", "configure"]
+
+_SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What :func:`configure` takes.
+
+    Args:
+        stop_on_loop: stop a run when a cycle was repeated so many times after its first round.
+        stop_on_result_streak: stop it after so many steps in a row with one outcome.
+        stop_on_failed_rounds: stop it after so many rounds in a row that failed as a whole.
+        stop_on_steps: stop it at the next step after so many.
+        rules: the whole policy instead, rule by rule.
+        t_max: turns within which success counts towards AUV, for runs that don't say.
+        t_max_by_group: the same by task group.
+        max_runs: active runs held; one more evicts the run idle for longest.
+        idle_seconds: a run without a step for so long is ended as unknown.
+        max_groups: (agent, task group) pairs told apart in metrics; later ones are ``other``.
+        max_actions: action names told apart in metrics; later ones are ``other``.
+        max_period: longest cycle that can be seen, in steps.
+        max_distinct: distinct outcomes that a run remembers.
+        normaliser: takes a text and gives it without what changes and means nothing, before it
+            is digested; left out, texts are compared exactly.
+        metrics_host: where ``/metrics`` listens; the variable OTEL_EXPORTER_PROMETHEUS_HOST
+            stands in for the default, 127.0.0.1.
+        metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
+            the default, 9464.
+        serve_metrics: whether ``/metrics`` is served at all.
+        registry: put the metrics into this Prometheus registry and serve nothing.
+        capture_content: put arguments and results on spans; left out, the variable
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
+        digest_key: key of the digests on spans, so that they agree between processes; left out,
+            one is drawn for this process.
+        tracer_provider: use this provider for spans.
+        logger_provider: use this provider for events.
+
+    Raises:
+        ConfigurationError: a value that cannot work.
+    """
+
+    stop_on_loop: int | None = None
+    stop_on_result_streak: int | None = None
+    stop_on_failed_rounds: int | None = None
+    stop_on_steps: int | None = None
+    rules: Iterable[Rule] | None = None
+    t_max: int | None = None
+    t_max_by_group: Mapping[str, int] = field(default_factory=dict)
+    max_runs: int = 10_000
+    idle_seconds: float = 3_600.0
+    max_groups: int = 200
+    max_actions: int = 50
+    max_period: int = 10_000
+    max_distinct: int = 10_000
+    normaliser: Normaliser | None = None
+    metrics_host: str | None = None
+    metrics_port: int | None = None
+    serve_metrics: bool = True
+    registry: CollectorRegistry | None = None
+    capture_content: bool | None = None
+    digest_key: bytes | None = None
+    tracer_provider: TracerProvider | None = None
+    logger_provider: LoggerProvider | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_runs", "max_groups", "max_actions", "max_period", "max_distinct"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is to be at least 1")
+        if self.idle_seconds <= 0:
+            raise ConfigurationError("idle_seconds is to be more than 0")
+        if self.t_max is not None and self.t_max < 1:
+            raise ConfigurationError("t_max is to be at least 1")
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65_535:
+            raise ConfigurationError("metrics_port is to be from 0 to 65535")
+        self.policy()
+
+    def policy(self) -> Policy:
+        """The policy that the settings describe: what is not stopped is observed."""
+        stops = {
+            "loop_repeats": self.stop_on_loop,
+            "result_streak": self.stop_on_result_streak,
+            "failed_rounds": self.stop_on_failed_rounds,
+            "steps": self.stop_on_steps,
+        }
+        if self.rules is not None:
+            if any(threshold is not None for threshold in stops.values()):
+                raise ConfigurationError("give either rules or the stop_on_ settings")
+            return Policy(self.rules)
+        stopping = [
+            Rule(signal, threshold, "stop")  # type: ignore[arg-type]
+            for signal, threshold in stops.items()
+            if threshold is not None
+        ]
+        stopped = {rule.signal for rule in stopping}
+        return Policy([*stopping, *(r for r in DEFAULT_RULES if r.signal not in stopped)])
+
+
+class EngineSink:
+    """The live :class:`~tidegauge.events.StepSink`: feeds the engine and asks the policy.
+
+    Args:
+        engine: takes the steps.
+        policy: decides.
+    """
+
+    def __init__(self, engine: Engine, policy: Policy) -> None:
+        self.engine = engine
+        self.policy = policy
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began."""
+        self.engine.run_started(event)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued."""
+        try:
+            return self._decide(self.engine.step_issued(event))
+        except Exception:
+            self._watch_only(event.run)
+            raise
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """An outcome was observed."""
+        try:
+            return self._decide(self.engine.step_observed(event))
+        except Exception:
+            self._watch_only(event.run)
+            raise
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended."""
+        report = self.engine.run_ended(event)
+        if report is None:
+            return None
+        return RunSummary(report.steps, report.outcome, report.loop_ratio)
+
+    def _decide(self, signals: Signals | None) -> Decision:
+        if signals is None:
+            return GO_ON
+        engine, policy = self.engine, self.policy
+        run = engine.get(signals.run)
+        if run is None or run.watch_only:
+            return Decision(signals=signals)
+        if run.stopped is not None:
+            step, reason = run.stopped
+            return Decision("stop", reason, f"the run was stopped at step {step}", signals)
+        decision = policy.decide(signals)
+        if decision.action != "go_on":
+            engine.intervened(signals.run, decision.action, decision.reason or "", signals.step)
+            return decision
+        for reason in policy.would_stop(signals):
+            engine.intervened(signals.run, "would_stop", reason, signals.step)
+        return Decision(signals=signals)
+
+    def _watch_only(self, run_id: str) -> None:
+        """After a fault of ours nothing is decided in that run any more."""
+        run = self.engine.get(run_id)
+        if run is not None:
+            run.watch_only = True
+
+
+class Pipeline:
+    """Everything joined: an engine with its sink, spans, and a way out.
+
+    Attributes:
+        settings: what it was made from.
+        engine: holds the runs.
+        recorder: what instrumentation reports to.
+        metrics_server: serves ``/metrics``; ``None`` when it does not.
+    """
+
+    def __init__(self, settings: Settings, *, serve: bool = True) -> None:
+        self.settings = settings
+        self.engine = Engine(
+            max_runs=settings.max_runs,
+            idle_seconds=settings.idle_seconds,
+            max_groups=settings.max_groups,
+            max_actions=settings.max_actions,
+            t_max=settings.t_max,
+            t_max_by_group=settings.t_max_by_group,
+            max_period=settings.max_period,
+            max_distinct=settings.max_distinct,
+            normaliser=settings.normaliser,
+        )
+        self._telemetry = open_telemetry(settings.tracer_provider, settings.logger_provider)
+        capture = settings.capture_content
+        if capture is None:
+            capture = os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in _SPAN_CONTENT
+        spans = SpanFactory(
+            self._telemetry.tracer,
+            self._telemetry.logger,
+            max_runs=settings.max_runs,
+            capture_content=capture,
+            digest_key=settings.digest_key,
+        )
+        self.recorder = Recorder(EngineSink(self.engine, settings.policy()), spans)
+        self.metrics_server: MetricsServer | None = None
+        if settings.registry is not None:
+            from tidegauge.exporters.prometheus import TidegaugeCollector
+
+            settings.registry.register(TidegaugeCollector(self.engine))
+        elif serve and settings.serve_metrics:
+            self._serve_metrics()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where ``/metrics`` is served; ``None`` when it is not."""
+        return self.metrics_server.url if self.metrics_server is not None else None
+
+    def force_flush(self) -> None:
+        """Send the spans and events that wait, if they are exported by us."""
+        self._telemetry.force_flush()
+
+    def shutdown(self) -> None:
+        """Stop serving, send what waits and close what was opened for it."""
+        server, self.metrics_server = self.metrics_server, None
+        if server is not None:
+            server.stop()
+        self._telemetry.shutdown()
+
+    def _serve_metrics(self) -> None:
+        from tidegauge.exporters.prometheus import MetricsServer
+
+        settings, environ = self.settings, os.environ
+        host = settings.metrics_host or environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
+        port = settings.metrics_port
+        if port is None:
+            told = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464")
+            if not told.isdecimal() or int(told) > 65_535:
+                raise ConfigurationError(f"OTEL_EXPORTER_PROMETHEUS_PORT={told!r} is no port")
+            port = int(told)
+        try:
+            self.metrics_server = MetricsServer(self.engine, host=host, port=port)
+        except OSError as error:
+            # Another process of the same application often has the port: the agent goes on.
+            internal_errors.record("metrics_server", error)
+
+
+_lock = threading.Lock()
+_configured: list[Pipeline] = []
+
+
+def configure(**settings: Any) -> Pipeline:
+    """Set tidegauge up for this process; call it once, before the agents run.
+
+    Without it everything is measured with the defaults and served nowhere. A second call replaces
+    the first; runs that are open end where they began.
+
+    Args:
+        **settings: the fields of :class:`Settings`.
+
+    Returns:
+        What was set up; nothing needs to be done with it.
+
+    Raises:
+        ConfigurationError: an unknown setting, or a value that cannot work.
+
+    >>> import tidegauge
+    >>> pipeline = tidegauge.configure(stop_on_loop=3, serve_metrics=False)
+    >>> tidegauge.configure(stop_on_lop=3)
+    Traceback (most recent call last):
+        ...
+    tidegauge.errors.ConfigurationError: unknown setting 'stop_on_lop'; did you mean stop_on_loop?
+    """
+    known = [item.name for item in fields(Settings)]
+    for name in settings:
+        if name not in known:
+            raise ConfigurationError(f"unknown setting {name!r}{_suggestion(name, known)}")
+    pipeline = Pipeline(Settings(**settings))
+    with _lock:
+        previous = _configured.pop() if _configured else None
+        _configured.append(pipeline)
+        set_recorder(pipeline.recorder)
+    if previous is not None:
+        previous.shutdown()
+    return pipeline
+
+
+def _default_recorder() -> Recorder:
+    with _lock:
+        if not _configured:
+            _configured.append(Pipeline(Settings(), serve=False))
+        return _configured[0].recorder
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+
+
+def _shutdown_at_exit() -> None:
+    with _lock:
+        pipelines = list(_configured)
+        _configured.clear()
+    for pipeline in pipelines:
+        pipeline.shutdown()
+
+
+set_recorder_factory(_default_recorder)
+atexit.register(_shutdown_at_exit)

@@ -1,0 +1,203 @@
+"""The known graph: what a run has shown of the places it moves between.
+
+Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
+(arXiv 2604.13151), section 4 and appendix B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
+from typing import TypeAlias
+
+from tidegauge.events import Identity
+from tidegauge.streaming_metrics.metric import Stateful
+
+__all__ = ["Distance", "KnownGraph", "Targets", "nearer_by_distance"]
+
+Distance: TypeAlias = Callable[[Identity, Identity], float]
+"""How far it is from one place to another, in any unit; infinity where there is no way."""
+
+Targets: TypeAlias = Mapping[Identity, object]
+"""Places that the agent may want to get to: the keys."""
+
+
+class KnownGraph(Stateful):
+    """Observed places, the exits seen from them, and the *frontier*: exits not yet visited.
+
+    A move that was made joins its two places even where no listing told of it. Edges lead both
+    ways unless ``directed``.
+
+    :meth:`observe` costs O(1) for each exit told. :meth:`nearer` is one breadth-first search,
+    O(places + edges) at worst, over at most ``max_visited`` places.
+
+    Args:
+        directed: whether an exit leads one way only.
+        max_visited: places that one search may visit; past it the answer is unknown.
+        max_places: observed and frontier places kept; later ones are dropped.
+        max_edges: exits kept, of all places together; later ones are dropped.
+
+    >>> graph = KnownGraph()
+    >>> graph.observe("hall", ("kitchen", "cellar")), graph.observe("kitchen", ("garden",))
+    (2, 1)
+    >>> list(graph.frontier)
+    ['cellar', 'garden']
+    >>> graph.nearer("kitchen", "hall", graph.frontier)
+    True
+    """
+
+    __slots__ = (
+        "_entries",
+        "_exits",
+        "directed",
+        "dropped_edges",
+        "dropped_places",
+        "edges",
+        "frontier",
+        "mapped",
+        "max_edges",
+        "max_places",
+        "max_visited",
+    )
+
+    def __init__(
+        self,
+        *,
+        directed: bool = False,
+        max_visited: int = 10_000,
+        max_places: int = 50_000,
+        max_edges: int = 200_000,
+    ) -> None:
+        self.directed = directed
+        self.max_visited = max_visited
+        self.max_places = max_places
+        self.max_edges = max_edges
+        self.dropped_places = 0
+        self.dropped_edges = 0
+        self.edges = 0
+        # whether any place's exits were told: without them there is no frontier to speak of
+        self.mapped = False
+        # when each frontier place was revealed, oldest first
+        self.frontier: dict[Identity, int] = {}
+        self._exits: dict[Identity, set[Identity]] = {}  # of each observed place
+        # observed places that lead to a place, the way back; unused when directed
+        self._entries: dict[Identity, list[Identity]] = {}
+
+    @property
+    def observed(self) -> Collection[Identity]:
+        """The places visited so far."""
+        return self._exits.keys()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further place is kept: a place that is not known may be a dropped one."""
+        return len(self._exits) + len(self.frontier) >= self.max_places
+
+    def observe(
+        self, place: Identity, exits: Collection[Identity] | None = None, clock: int = 0
+    ) -> int:
+        """The agent stands at ``place``; returns how many frontier places that reveals.
+
+        Args:
+            place: where it stands.
+            exits: what can be reached from there; ``None``, not told.
+            clock: kept as the birth of the places revealed.
+        """
+        if place not in self._exits:
+            if self.frontier.pop(place, None) is None and self.full:
+                self.dropped_places += 1
+                return 0
+            self._exits[place] = set()
+        if exits is None:
+            return 0
+        self.mapped = True
+        revealed = 0
+        told = self._exits[place]
+        for index, target in enumerate(exits):
+            if target in told or target == place:
+                continue
+            if self.edges >= self.max_edges:
+                self.dropped_edges += len(exits) - index
+                break
+            if target not in self._exits and target not in self.frontier:
+                if self.full:
+                    self.dropped_places += 1
+                    continue
+                self.frontier[target] = clock
+                revealed += 1
+            self._join(place, target)
+        return revealed
+
+    def walk(self, old: Identity, new: Identity) -> None:
+        """A move from ``old`` to ``new`` was made; both were observed."""
+        told = self._exits.get(old)
+        if told is None or new in told or new == old or new not in self._exits:
+            return
+        if self.edges >= self.max_edges:
+            self.dropped_edges += 1
+            return
+        self._join(old, new)
+
+    def nearer(self, old: Identity, new: Identity, *targets: Targets) -> bool | None:
+        """Whether some target is strictly nearer to ``new`` than to ``old``.
+
+        Both ends spread at once, a step of distance at a time, ``old`` first; a place belongs to
+        the end that reaches it first, to ``old`` when both do. A place that ``new`` gets is
+        strictly nearer to ``new``, and every place strictly nearer to it is got that way, since
+        so is each place on a shortest path there. So each place is visited once, not once from
+        either end. The search stops at the first target that ``new`` gets, and says no when
+        ``new`` has nowhere left to go or ``old`` has all targets.
+
+        Returns:
+            ``None`` when more than ``max_visited`` places would have to be visited.
+        """
+        if any(new in group for group in targets):
+            return new != old
+        left = sum(len(group) - (old in group) for group in targets)
+        behind, ahead = {old}, {new}
+        seen = behind | ahead
+        while ahead and left and old != new:
+            behind = self._neighbours(behind) - seen
+            seen |= behind
+            left -= sum(len(group.keys() & behind) for group in targets)
+            if len(seen) > self.max_visited:
+                return None
+            ahead = self._neighbours(ahead) - seen
+            seen |= ahead
+            if len(seen) > self.max_visited:
+                return None
+            if not all(group.keys().isdisjoint(ahead) for group in targets):
+                return True
+        return False
+
+    def _neighbours(self, places: set[Identity]) -> set[Identity]:
+        exits, entries = self._exits, self._entries
+        lists: Iterable[Iterable[Identity]] = (exits.get(place, ()) for place in places)
+        if not self.directed:
+            lists = chain(lists, (entries.get(place, ()) for place in places))
+        return set().union(*lists)
+
+    def _join(self, place: Identity, target: Identity) -> None:
+        self._exits[place].add(target)
+        self.edges += 1
+        if not self.directed:
+            self._entries.setdefault(target, []).append(place)
+
+
+def nearer_by_distance(
+    distance: Distance, old: Identity, new: Identity, *targets: Targets, limit: int
+) -> bool | None:
+    """The same as :meth:`KnownGraph.nearer` by a distance of the user's own.
+
+    Costs two calls of ``distance`` for each target up to the first that is nearer; ``None`` when
+    none of the first ``limit`` is and there are more.
+
+    >>> nearer_by_distance(lambda a, b: abs(a - b), 3, 4, {0: None, 9: None}, limit=10)
+    True
+    """
+    for index, target in enumerate(chain.from_iterable(targets)):
+        if index >= limit:
+            return None
+        if distance(new, target) < distance(old, target):
+            return True
+    return False

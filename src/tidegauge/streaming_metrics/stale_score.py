@@ -1,0 +1,163 @@
+"""Stale score: how much a run goes over its own tracks since it last made progress.
+
+Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
+(arXiv 2604.13151), section 4 and tables 4 to 9.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from tidegauge.events import Identity
+from tidegauge.streaming_metrics.metric import Metric
+from tidegauge.streaming_metrics.records import ObservedStep
+
+__all__ = ["StaleScore"]
+
+_FREE: Final = 2
+"""Going somewhere and coming back is nobody's fault."""
+
+
+class StaleScore(Metric[ObservedStep]):
+    """S = c + e + n over the path since the last progress.
+
+    With E its distinct edges, either way counting as the same edge, and V its distinct places,
+    the one where progress was made included: c = \\|E\\| - \\|V\\| + 1 counts independent cycles,
+    e adds every use of an edge after the second, n every visit to a place after the second.
+    Staying where one is counts as a visit and uses no edge.
+
+    Progress is told by whoever knows it, through :meth:`move`. Used alone, :meth:`update` takes
+    a step that achieved a task for progress. While no place is told, the places are states: the
+    digests of what came back, each being the state before the next step.
+
+    O(1) a step. Memory grows with the distinct places and edges of the path, up to the caps;
+    past them new places and edges don't count, and S is a lower bound.
+
+    Args:
+        place: where the path begins; ``None``, not told.
+        max_places: distinct places remembered since the last progress.
+        max_edges: distinct edges remembered since the last progress.
+
+    >>> stale = StaleScore(place="hall")
+    >>> for t, place in enumerate(["cellar", "hall", "attic", "hall", "cellar", "hall"]):
+    ...     stale.update(ObservedStep(t, place=place))
+    ...     print(stale.value, end=" ")
+    0 0 0 1 2 4
+    """
+
+    takes: ClassVar[type] = ObservedStep
+    __slots__ = (
+        "_edges",
+        "_index",
+        "_number",
+        "_visits",
+        "current",
+        "dropped_edges",
+        "dropped_places",
+        "here",
+        "max_edges",
+        "max_places",
+        "maximum",
+        "place",
+        "placed",
+        "rose",
+    )
+
+    def __init__(
+        self,
+        *,
+        place: Identity | None = None,
+        max_places: int = 10_000,
+        max_edges: int = 20_000,
+    ) -> None:
+        self.place = place
+        self.max_places = max_places
+        self.max_edges = max_edges
+        self.dropped_places = 0
+        self.dropped_edges = 0
+        self.placed = False  # whether a place was told; until then states stand for places
+        self.here: Identity | None = None
+        self.current: int | None = None
+        self.maximum: int | None = None
+        self.rose = False  # whether the last step raised it
+        self._index: dict[Identity | None, int] = {}  # number of each place of the path
+        self._visits: list[int] = []  # by number of the place
+        self._edges: dict[tuple[int, int], int] = {}  # uses; the lower number comes first
+        self._number = -1  # of the place where the path ends; -1, it was dropped
+        if place is not None:
+            self.placed = True
+            self._restart(place)
+
+    def update(self, step: ObservedStep) -> None:
+        """Take the next observed step; one that tells neither place nor outcome is no move."""
+        if step.place is not None:
+            if not self.placed:
+                self.placed = True
+                self.maximum = None
+                self._restart(step.place)
+            else:
+                self.move(step.place, progress=bool(step.achieved))
+        elif self.placed or step.outcome is None:
+            self.stay(progress=bool(step.achieved))
+        else:
+            self.move(step.outcome, progress=bool(step.achieved))
+
+    def move(self, place: Identity, *, progress: bool = False) -> None:
+        """The step led to ``place``, which may be where the path was already."""
+        if progress or self.current is None:
+            self._restart(place)
+            return
+        previous, score = self._number, self.current
+        number = self._index.get(place)
+        if number is not None:
+            self._visits[number] += 1
+            score += self._visits[number] > _FREE
+        elif len(self._visits) < self.max_places and len(self._edges) < self.max_edges:
+            # without the edge that leads there, a place would count against the cycles
+            number = self._index[place] = len(self._visits)
+            self._visits.append(1)
+            score -= 1
+        else:
+            number = -1
+            self.dropped_places += 1
+        self._number = number
+        self.here = place
+        if -1 not in (previous, number) and previous != number:
+            score += self._use(previous, number)
+        self.rose = score > self.current
+        self._keep(score)
+
+    def stay(self, *, progress: bool = False) -> None:
+        """The step led nowhere: the path goes on from where it was."""
+        self.rose = False
+        if progress and self.current is not None:
+            self._restart(self.here)
+
+    @property
+    def value(self) -> int | None:
+        """S now; ``None`` while the run is nowhere."""
+        return self.current
+
+    def _use(self, start: int, end: int) -> int:
+        """What going along an edge adds: one for a new edge, one for a use after the second."""
+        edge = (start, end) if start < end else (end, start)
+        uses = self._edges.get(edge, 0)
+        if not uses and len(self._edges) >= self.max_edges:
+            self.dropped_edges += 1
+            return 0
+        self._edges[edge] = uses + 1
+        return 1 if not uses or uses >= _FREE else 0
+
+    def _restart(self, place: Identity | None) -> None:
+        self.here = place
+        self._index = {place: 0}
+        self._visits = [1]
+        self._edges = {}
+        self._number = 0
+        self.rose = False
+        self._keep(0)
+
+    def _keep(self, score: int) -> None:
+        self.current = score
+        if self.maximum is None or score > self.maximum:
+            self.maximum = score

@@ -1,0 +1,139 @@
+"""The test kit: what our own tests use, for yours.
+
+A clock that moves when it is told to, ids that count, a capture of every span and event in
+memory, and a switch that makes our own faults fail the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tidegauge._guard import internal_errors
+from tidegauge.pipeline import Pipeline, configure
+
+__all__ = ["Capture", "CountedIds", "SteppedClock", "capture", "raise_internal_errors"]
+
+
+class SteppedClock:
+    """A clock that stands still until it is moved.
+
+    >>> clock = SteppedClock(start=10.0)
+    >>> clock.advance(2.5); clock()
+    12.5
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self.now = start
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Move it."""
+        self.now += seconds
+
+
+class CountedIds:
+    """Ids that count up: ``run-1``, ``run-2``, ...
+
+    >>> ids = CountedIds("run"); ids(), ids()
+    ('run-1', 'run-2')
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> str:
+        return f"{self._prefix}-{next(self._numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A configured pipeline whose spans and events stay in memory."""
+
+    pipeline: Pipeline
+    _spans: InMemorySpanExporter
+    _events: InMemoryLogRecordExporter
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """The spans that have ended, in the order in which they did."""
+        return list(self._spans.get_finished_spans())
+
+    @property
+    def events(self) -> list[Any]:
+        """The log records that were sent."""
+        return [data.log_record for data in self._events.get_finished_logs()]
+
+    def tree(self) -> list[str]:
+        """One line a span, children indented under their parents, in order of their start.
+
+        What a test compares as a whole: names and nesting, no ids and no times.
+        """
+        spans = sorted(self.spans, key=lambda span: span.start_time or 0)
+        known = {span.context.span_id for span in spans if span.context}
+        children: dict[int | None, list[ReadableSpan]] = {}
+        for span in spans:
+            parent = span.parent.span_id if span.parent else None
+            children.setdefault(parent if parent in known else None, []).append(span)
+
+        def lines(parent: int | None, depth: int) -> Iterator[str]:
+            for span in children.get(parent, ()):
+                yield "  " * depth + span.name
+                if span.context:
+                    yield from lines(span.context.span_id, depth + 1)
+
+        return list(lines(None, 0))
+
+
+@contextlib.contextmanager
+def capture(**settings: Any) -> Iterator[Capture]:
+    """Configure tidegauge for a test: spans and events in memory, nothing served.
+
+    Args:
+        **settings: as for :func:`tidegauge.configure`.
+
+    >>> import tidegauge
+    >>> with capture() as seen:
+    ...     with tidegauge.run(agent="a") as run:
+    ...         _ = run.act("look")
+    ...         _ = run.observe("nothing")
+    >>> seen.tree()
+    ['invoke_agent a', '  execute_tool look']
+    """
+    spans = InMemorySpanExporter()
+    events: Any = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
+    tracer_provider = TracerProvider(shutdown_on_exit=False)
+    tracer_provider.add_span_processor(SimpleSpanProcessor(spans))
+    logger_provider = LoggerProvider(shutdown_on_exit=False)
+    logger_provider.add_log_record_processor(SimpleLogRecordProcessor(events))
+    settings.setdefault("serve_metrics", False)
+    settings.setdefault("tracer_provider", tracer_provider)
+    settings.setdefault("logger_provider", logger_provider)
+    pipeline = configure(**settings)
+    try:
+        yield Capture(pipeline, spans, events)
+    finally:
+        pipeline.shutdown()
+
+
+@contextlib.contextmanager
+def raise_internal_errors(enabled: bool = True) -> Iterator[None]:
+    """Make our own faults fail the test instead of being logged and counted."""
+    before = internal_errors.reraise
+    internal_errors.reraise = enabled
+    try:
+        yield
+    finally:
+        internal_errors.reraise = before

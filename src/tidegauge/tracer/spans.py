@@ -1,0 +1,304 @@
+"""Spans of runs, model calls and tool calls, always with an explicit parent.
+
+Contexts are never attached here: callbacks run in other threads and tasks than the agent, and a
+context attached there leaks. Whoever opened a span closes it; a run that ends, or is evicted from
+the bounded store, ends what it left open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry import trace
+from opentelemetry._logs import Logger, LogRecord
+from opentelemetry.context import Context, get_current
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from tidegauge.events import Decision, RunStarted, RunSummary, Signals
+from tidegauge.tracer import conventions as names
+
+__all__ = ["RunSpans", "SpanFactory"]
+
+_MAX_CONTENT: Final = 8_192
+_MAX_NAME: Final = 128
+
+
+class SpanFactory:
+    """Makes the spans of runs and holds the open ones, at most ``max_runs`` of them.
+
+    Args:
+        tracer: where spans are started.
+        logger: where events are sent, as log records with their span's context.
+        max_runs: runs whose spans are held open; one more ends those of the oldest.
+        capture_content: whether arguments and results are put on tool spans.
+        digest_key: key of the exported digests, so that short contents can't be guessed;
+            ``None`` draws one for this process.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        logger: Logger,
+        *,
+        max_runs: int = 10_000,
+        capture_content: bool = False,
+        digest_key: bytes | None = None,
+    ) -> None:
+        self.tracer = tracer
+        self.logger = logger
+        self.capture_content = capture_content
+        self._key = digest_key or os.urandom(16)
+        self._max_runs = max_runs
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, RunSpans] = OrderedDict()
+
+    def start_run(self, event: RunStarted, context: Context | None = None) -> RunSpans:
+        """Open a run's span.
+
+        Args:
+            event: what is known of the run.
+            context: the parent; ``None`` takes the caller's current context.
+        """
+        attributes: dict[str, AttributeValue] = {
+            names.OPERATION_NAME: names.INVOKE_AGENT,
+            names.RUN_ID: event.run,
+        }
+        optional = (
+            (names.AGENT_NAME, event.agent or None),
+            (names.TASK_GROUP, event.task_group or None),
+            (names.REQUEST_MODEL, event.model),
+            (names.MEMORY, event.memory),
+            (names.T_MAX, event.t_max),
+            (names.RUN_PARENT, event.parent),
+            (names.CONVERSATION_ID, event.conversation),
+            (names.TASK, event.task if self.capture_content else None),
+        )
+        attributes.update({name: value for name, value in optional if value is not None})
+        parent = get_current() if context is None else context
+        span = self.tracer.start_span(
+            _name(names.INVOKE_AGENT, event.agent), parent, SpanKind.INTERNAL, attributes
+        )
+        spans = RunSpans(self, span, trace.set_span_in_context(span, parent))
+        with self._lock:
+            self._open[id(spans)] = spans
+            evicted = (
+                self._open.popitem(last=False)[1] if len(self._open) > self._max_runs else None
+            )
+        if evicted is not None:
+            evicted.end(None)
+        return spans
+
+    def forget(self, spans: RunSpans) -> None:
+        """Drop a run that has ended from the store."""
+        with self._lock:
+            self._open.pop(id(spans), None)
+
+    def exported_digest(self, digest: bytes) -> str:
+        """What leaves the process in place of a digest: keyed, 16 hexadecimal digits."""
+        return hashlib.blake2b(digest, key=self._key, digest_size=8).hexdigest()
+
+    @property
+    def open_runs(self) -> int:
+        """How many runs have open spans."""
+        return len(self._open)
+
+
+class RunSpans:
+    """The spans of one run.
+
+    Attributes:
+        span: the run's own.
+        context: the parent context of everything below it.
+    """
+
+    __slots__ = ("_children", "_factory", "context", "span")
+
+    def __init__(self, factory: SpanFactory, span: Span, context: Context) -> None:
+        self._factory = factory
+        self.span = span
+        self.context = context
+        self._children: dict[int, Span] = {}
+
+    @property
+    def trace_id(self) -> str | None:
+        """Trace of the run, 32 hexadecimal digits; ``None`` when nothing is recorded."""
+        context = self.span.get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.is_valid else None
+
+    def start_chat(self, *, model: str | None = None, provider: str | None = None) -> Span:
+        """Open the span of a model call."""
+        attributes: dict[str, AttributeValue] = {names.OPERATION_NAME: names.CHAT}
+        if model:
+            attributes[names.REQUEST_MODEL] = model
+        if provider:
+            attributes[names.PROVIDER_NAME] = provider
+        return self._start(_name(names.CHAT, model), SpanKind.CLIENT, attributes)
+
+    def end_chat(
+        self,
+        span: Span,
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        finish_reasons: tuple[str, ...] = (),
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Close the span of a model call."""
+        if span.is_recording():
+            if input_tokens is not None:
+                span.set_attribute(names.USAGE_INPUT_TOKENS, input_tokens)
+            if output_tokens is not None:
+                span.set_attribute(names.USAGE_OUTPUT_TOKENS, output_tokens)
+            if finish_reasons:
+                span.set_attribute(names.RESPONSE_FINISH_REASONS, finish_reasons)
+        self._end(span, error)
+
+    def start_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None = None,
+        signals: Signals | None = None,
+        arguments: object = None,
+    ) -> Span:
+        """Open the span of a tool call.
+
+        Args:
+            name: the tool.
+            call_id: the model's id of the call.
+            signals: what the sink said when the action was issued.
+            arguments: put on the span only when contents are asked for.
+        """
+        span = self._start(
+            _name(names.EXECUTE_TOOL, name),
+            SpanKind.INTERNAL,
+            {
+                names.OPERATION_NAME: names.EXECUTE_TOOL,
+                names.TOOL_NAME: name,
+                names.TOOL_TYPE: "function",
+            },
+        )
+        if span.is_recording():
+            attributes: dict[str, AttributeValue] = {}
+            if call_id:
+                attributes[names.TOOL_CALL_ID] = call_id
+            if signals is not None:
+                attributes.update(self._step_attributes(signals))
+            if self._factory.capture_content:
+                attributes[names.TOOL_CALL_ARGUMENTS] = _content(arguments)
+            span.set_attributes(attributes)
+        return span
+
+    def end_tool(
+        self, span: Span, *, result: object = None, error: BaseException | str | None = None
+    ) -> None:
+        """Close the span of a tool call."""
+        if self._factory.capture_content and error is None and span.is_recording():
+            span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
+        self._end(span, error)
+
+    def event(
+        self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
+    ) -> None:
+        """Send an event with the context of ``span``, or of the run's own."""
+        context = trace.set_span_in_context(span, self.context) if span else self.context
+        self._factory.logger.emit(
+            LogRecord(event_name=name, attributes=dict(attributes), context=context)
+        )
+
+    def loop_onset(self, signals: Signals) -> None:
+        """Tell that a cycle's first repetition is complete."""
+        self.event(
+            names.LOOP_ONSET_EVENT,
+            {
+                names.RUN_ID: signals.run,
+                names.STEP_INDEX: signals.step,
+                names.LOOP_PERIOD: signals.loop_period,
+                names.LOOP_FIRST_STEP: signals.loop_first_step,
+            },
+        )
+
+    def intervention(self, decision: Decision) -> None:
+        """Tell that a policy stepped in."""
+        attributes: dict[str, AttributeValue] = {names.INTERVENTION: decision.action}
+        if decision.reason:
+            attributes[names.INTERVENTION_REASON] = decision.reason
+        if decision.signals is not None:
+            attributes[names.RUN_ID] = decision.signals.run
+            attributes[names.STEP_INDEX] = decision.signals.step
+        self.event(names.INTERVENTION_EVENT, attributes)
+
+    def end(
+        self,
+        summary: RunSummary | None,
+        *,
+        stopped_reason: str | None = None,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Close the run's span and whatever it left open."""
+        self._factory.forget(self)
+        for child in list(self._children.values()):
+            self._end(child, None)
+        span = self.span
+        if span.is_recording():
+            if summary is not None:
+                span.set_attribute(names.STEPS, summary.steps)
+                span.set_attribute(names.OUTCOME, summary.outcome)
+                if summary.loop_ratio is not None:
+                    span.set_attribute(names.LOOP_RATIO, summary.loop_ratio)
+                if summary.stale_score_max is not None:
+                    span.set_attribute(names.STALE_SCORE_MAX, summary.stale_score_max)
+            if stopped_reason:
+                span.set_attribute(names.STOPPED_REASON, stopped_reason)
+        _finish(span, error)
+
+    def _step_attributes(self, signals: Signals) -> dict[str, AttributeValue]:
+        digest = self._factory.exported_digest
+        attributes: dict[str, AttributeValue] = {
+            names.STEP_INDEX: signals.step,
+            names.ACTION_DIGEST: digest(signals.action_digest),
+            names.STATE_DIGEST: digest(signals.state_digest),
+            names.LOOP_REPEATS: signals.loop_repeats,
+        }
+        if signals.loop_repeats:
+            attributes[names.LOOP_PERIOD] = signals.loop_period
+        return attributes
+
+    def _start(self, name: str, kind: SpanKind, attributes: dict[str, AttributeValue]) -> Span:
+        span = self._factory.tracer.start_span(name, self.context, kind, attributes)
+        if span.is_recording():
+            self._children[id(span)] = span
+        return span
+
+    def _end(self, span: Span, error: BaseException | str | None) -> None:
+        self._children.pop(id(span), None)
+        _finish(span, error)
+
+
+def _finish(span: Span, error: BaseException | str | None) -> None:
+    if error is not None and span.is_recording():
+        kind = type(error)
+        told = error if isinstance(error, str) else f"{kind.__module__}.{kind.__qualname__}"
+        span.set_attribute(names.ERROR_TYPE, told)
+        span.set_status(StatusCode.ERROR)
+    span.end()
+
+
+def _name(operation: str, what: str | None) -> str:
+    return f"{operation} {what[:_MAX_NAME]}" if what else operation
+
+
+def _content(value: object) -> str:
+    if not isinstance(value, str):
+        try:
+            value = json.dumps(value, default=str)
+        except (TypeError, ValueError, RecursionError):
+            value = str(type(value))
+    return value if len(value) <= _MAX_CONTENT else value[:_MAX_CONTENT] + "…"

@@ -1,0 +1,41 @@
+"""Fixtures of all tests: our own faults fail the test, and nothing stays configured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidegauge import testing
+from tidegauge._guard import internal_errors
+from tidegauge.instrumentation.current import current_run
+
+SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True)
+def _faults_are_failures() -> Iterator[None]:
+    internal_errors.clear()
+    with testing.raise_internal_errors():
+        yield
+    assert current_run.get() is None, "a test left a run as the current one"
+
+
+@pytest.fixture
+def faults_are_swallowed() -> Iterator[None]:
+    """As in production: our own faults are counted, not raised."""
+    with testing.raise_internal_errors(False):
+        yield
+
+
+@pytest.fixture(scope="session")
+def recorded_runs() -> Path:
+    """The folder of recorded agent runs: required in CI, elsewhere skipped when missing."""
+    if not SHARED.is_dir():
+        reason = f"no recorded runs at {SHARED}; set TIDEGAUGE_DATA to a folder that has them"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return SHARED
