@@ -125,8 +125,7 @@ class CallResult(NamedTuple):
     error: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """An action was issued and has not been run yet.
 
     Args:
@@ -150,8 +149,7 @@ class Step:
     time: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a step was observed.
 
     Args:
@@ -228,6 +226,7 @@ class Signals(NamedTuple):
         failed_rounds: consecutive rounds whose calls all failed; ``None``, not observed.
         recurrence: how often the last (action, outcome) was seen before in the run.
         novelty: share of the last steps whose outcome was new to the run.
+        agent: name of the run's agent.
     """
 
     run: str
@@ -245,10 +244,10 @@ class Signals(NamedTuple):
     failed_rounds: int | None = None
     recurrence: int | None = None
     novelty: float | None = None
+    agent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What is to happen next with the run.
 
     Args:

@@ -188,7 +188,8 @@ class EngineSink:
             engine.intervened(signals.run, decision.action, decision.reason or "", signals.step)
             return decision
         for reason in policy.would_stop(signals):
-            engine.intervened(signals.run, "would_stop", reason, signals.step)
+            if ("would_stop", reason) not in run.totals.interventions:
+                engine.intervened(signals.run, "would_stop", reason, signals.step)
         return Decision(signals=signals)
 
     def _watch_only(self, run_id: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import INVALID_SPAN, Span
@@ -35,6 +35,9 @@ from tidegauge.instrumentation.current import (
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 
 __all__ = ["Run", "run"]
+
+Failure: TypeAlias = bool | BaseException | None
+"""Whether a call failed (``None``, not known), or the exception with which it did."""
 
 _CANCELLED: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
@@ -100,14 +103,17 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; the action is not to be run.
         """
-        return self.act_round(
-            [(action, arguments)],
-            state=state,
-            tokens=tokens,
-            entropy=entropy,
-            uses=uses,
-            mentions=mentions,
-            call_ids=[call_id],
+        return self._act(
+            Step(
+                self.id,
+                (Call(action, arguments),),
+                state,
+                tokens,
+                entropy,
+                tuple(uses),
+                tuple(mentions),
+            ),
+            (call_id,),
         )
 
     def act_round(
@@ -129,35 +135,22 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; none of the calls is to be run.
         """
-        recorded = self._recorded
-        if recorded is None:
-            return GO_ON
         step = Step(
-            run=self.id,
-            calls=tuple([Call(action, value) for action, value in calls]),
-            state=state,
-            tokens=tokens,
-            entropy=entropy,
-            uses=tuple(uses),
-            mentions=tuple(mentions),
+            self.id,
+            tuple([Call(action, value) for action, value in calls]),
+            state,
+            tokens,
+            entropy,
+            tuple(uses),
+            tuple(mentions),
         )
-        decision = recorded.issue(step)
-        recorded.enforce()
-        index = recorded.steps - 1
-        ids = [*call_ids, *[None] * len(step.calls)]
-        self._tools[index] = [
-            recorded.start_tool(
-                call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
-            )
-            for call, call_id in zip(step.calls, ids, strict=False)
-        ]
-        return decision
+        return self._act(step, (*call_ids, *[None] * len(step.calls)))
 
     def observe(
         self,
         outcome: object = ABSENT,
         *,
-        error: bool | BaseException | None = False,
+        error: Failure = False,
         step: int | None = None,
         place: Identity | None = None,
         exits: Iterable[Identity] | None = None,
@@ -198,7 +191,7 @@ class Run:
 
     def observe_round(
         self,
-        results: Iterable[tuple[object, bool | BaseException | None]],
+        results: Iterable[tuple[object, Failure]],
         *,
         step: int | None = None,
         place: Identity | None = None,
@@ -220,32 +213,25 @@ class Run:
         recorded = self._recorded
         if recorded is None:
             return GO_ON
-        told = [
-            (
-                str(error) if outcome is ABSENT and isinstance(error, BaseException) else outcome,
-                error,
-            )
-            for outcome, error in results
-        ]
-        self._end_tools(recorded.steps - 1 if step is None else step, told)
+        told = [_told(outcome, error) for outcome, error in results]
+        if self._tools:
+            self._end_tools(recorded, recorded.steps - 1 if step is None else step, told)
         decision = recorded.observe(
             Outcome(
-                run=self.id,
-                results=tuple(
-                    CallResult(outcome, True if isinstance(error, BaseException) else error)
-                    for outcome, error in told
-                ),
-                step=step,
-                place=place,
-                exits=None if exits is None else tuple(exits),
-                tasks=tuple(tasks),
-                achieved=tuple(achieved),
-                progress=progress,
-                tokens=tokens,
-                seconds=seconds,
+                self.id,
+                tuple([CallResult(outcome, _failed(error)) for outcome, error in told]),
+                step,
+                place,
+                None if exits is None else tuple(exits),
+                tuple(tasks),
+                tuple(achieved),
+                progress,
+                tokens,
+                seconds,
             )
         )
-        recorded.enforce()
+        if decision.stop:
+            recorded.enforce()
         return decision
 
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
@@ -293,7 +279,7 @@ class Run:
         if recorded is None:
             return
         for index in list(self._tools):
-            self._end_tools(index, [], recorded)
+            self._end_tools(recorded, index, [])
         if isinstance(error, RunStopped):
             recorded.end(outcome="stopped", reason=error.reason)
         elif error is None or isinstance(error, _CANCELLED):
@@ -309,15 +295,25 @@ class Run:
         spans = self._tools.get(step)
         return spans[0] if spans else INVALID_SPAN
 
-    def _end_tools(
-        self,
-        index: int,
-        results: list[tuple[object, bool | BaseException | None]],
-        recorded: RecordedRun | None = None,
-    ) -> None:
-        recorded = recorded or self._recorded
+    def _act(self, step: Step, call_ids: Sequence[str | None]) -> Decision:
+        recorded = self._recorded
         if recorded is None:
-            return
+            return GO_ON
+        decision = recorded.issue(step)
+        if decision.stop:
+            recorded.enforce()
+        if recorded.span.is_recording():
+            self._tools[recorded.steps - 1] = [
+                recorded.start_tool(
+                    call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
+                )
+                for call, call_id in zip(step.calls, call_ids, strict=False)
+            ]
+        return decision
+
+    def _end_tools(
+        self, recorded: RecordedRun, index: int, results: Sequence[tuple[object, Failure]]
+    ) -> None:
         for number, span in enumerate(self._tools.pop(index, ())):
             outcome, error = results[number] if number < len(results) else (None, None)
             told = error if isinstance(error, BaseException) else "tool_error" if error else None
@@ -382,3 +378,14 @@ def run(
             conversation=conversation,
         )
     )
+
+
+def _told(outcome: object, error: Failure) -> tuple[object, Failure]:
+    """An exception without an outcome is the outcome, by what it says."""
+    if outcome is ABSENT and isinstance(error, BaseException):
+        return f"{type(error).__name__}: {error}", error
+    return outcome, error
+
+
+def _failed(error: Failure) -> bool | None:
+    return True if isinstance(error, BaseException) else error

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import Token
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 from tidegauge._guard import guarded
@@ -145,17 +147,15 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
                 opened = current.run
                 step = _index(opened.act(label, _arguments(names, args, kwargs)))
                 token = current_run.set(CurrentRun(opened, in_tool=True))
+                span_token = _make_current(opened, step)
                 try:
-                    with trace.use_span(
-                        opened.tool_span(step),
-                        record_exception=False,
-                        set_status_on_exception=False,
-                    ):
-                        result = await function(*args, **kwargs)
+                    result = await function(*args, **kwargs)
                 except Exception as error:
-                    _observe_failure(opened, step, error)
+                    opened.observe(error=error, step=step)
                     raise
                 finally:
+                    if span_token is not None:
+                        otel_context.detach(span_token)
                     reset_current_run(token)
                 opened.observe(result, step=step)
                 return result
@@ -170,17 +170,15 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
             opened = current.run
             step = _index(opened.act(label, _arguments(names, args, kwargs)))
             token = current_run.set(CurrentRun(opened, in_tool=True))
+            span_token = _make_current(opened, step)
             try:
-                with trace.use_span(
-                    opened.tool_span(step),
-                    record_exception=False,
-                    set_status_on_exception=False,
-                ):
-                    result = function(*args, **kwargs)
+                result = function(*args, **kwargs)
             except Exception as error:
-                _observe_failure(opened, step, error)
+                opened.observe(error=error, step=step)
                 raise
             finally:
+                if span_token is not None:
+                    otel_context.detach(span_token)
                 reset_current_run(token)
             opened.observe(result, step=step)
             return result
@@ -229,5 +227,10 @@ def _finish(opened: Run, success: Success | None, answer: object) -> None:
         opened.finish(success=success(answer))
 
 
-def _observe_failure(opened: Run, step: int, error: BaseException) -> None:
-    opened.observe(f"{type(error).__name__}: {error}", error=error, step=step)
+@guarded("tool.make_current", default=None)
+def _make_current(opened: Run, step: int) -> Token[otel_context.Context] | None:
+    """Let the spans that the tool opens hang on its own."""
+    span = opened.tool_span(step)
+    if not span.is_recording():
+        return None
+    return otel_context.attach(trace.set_span_in_context(span))

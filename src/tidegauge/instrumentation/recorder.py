@@ -223,5 +223,5 @@ class RecordedRun:
 def _metrics(signals: Signals | None) -> dict[str, Any]:
     if signals is None:
         return {}
-    hidden = ("run", "step", "action_digest", "state_digest")
+    hidden = ("run", "agent", "step", "action_digest", "state_digest")
     return {name: value for name, value in signals._asdict().items() if name not in hidden}

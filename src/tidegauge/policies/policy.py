@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, Signals
@@ -27,6 +27,8 @@ class Rule:
             take: the next one is stopped.
         threshold: the value from which the rule holds; at least 1.
         rung: ``observe`` counts what would have been stopped; ``stop`` stops.
+        agent: the agent whose runs it is for, where it takes the place of the rule for all
+            agents; ``None``, those without a rule of their own.
 
     Raises:
         ConfigurationError: unknown signal or rung, or a threshold below 1.
@@ -35,6 +37,7 @@ class Rule:
     signal: SignalName
     threshold: int
     rung: Rung = "observe"
+    agent: str | None = None
 
     def __post_init__(self) -> None:
         if self.signal not in _SIGNALS:
@@ -82,39 +85,58 @@ DEFAULT_RULES: Final = (
 """What is counted as "would have stopped" unless told otherwise. Nothing is stopped."""
 
 
+class _Lines(NamedTuple):
+    """The rules that one run is held to, by what follows from them."""
+
+    stopping: tuple[Rule, ...]
+    observing: tuple[Rule, ...]
+
+
 class Policy:
     """Rules, asked at both moments of every step; a rule that stops wins over one that observes.
 
+    A rule with an agent is for the runs of that agent only, and takes there the place of the
+    general rule for its signal, whichever of the two is stricter.
+
     Args:
-        rules: the lines; at most one for each signal.
+        rules: the lines; at most one for each signal and agent.
 
     Raises:
-        ConfigurationError: two rules for one signal.
+        ConfigurationError: two rules for one signal and agent.
 
-    >>> policy = Policy([Rule("loop_repeats", 2, "stop")])
+    >>> policy = Policy([Rule("loop_repeats", 2, "stop"), Rule("loop_repeats", 9, agent="poller")])
     >>> signals = Signals("r1", 5, 6, b"", b"", loop_period=2, loop_repeats=2, loop_first_step=2)
     >>> policy.decide(signals).message
     'the same 2 steps repeated twice, since step 2'
+    >>> policy.decide(signals._replace(agent="poller")).stop
+    False
     """
 
     def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES) -> None:
-        rules = tuple(rules)
-        if len({rule.signal for rule in rules}) < len(rules):
-            raise ConfigurationError("a policy takes one rule for each signal")
-        self.rules = rules
-        self._stopping = tuple(rule for rule in rules if rule.rung == "stop")
-        self._observing = tuple(rule for rule in rules if rule.rung == "observe")
+        self.rules = tuple(rules)
+        general: dict[str, Rule] = {}
+        by_agent: dict[str, dict[str, Rule]] = {}
+        for rule in self.rules:
+            own = general if rule.agent is None else by_agent.setdefault(rule.agent, {})
+            if rule.signal in own:
+                raise ConfigurationError("a policy takes one rule for each signal and agent")
+            own[rule.signal] = rule
+        self._general = _lines(general)
+        self._by_agent = {agent: _lines({**general, **own}) for agent, own in by_agent.items()}
 
     def decide(self, signals: Signals) -> Decision:
         """What is to happen next."""
-        for rule in self._stopping:
+        for rule in self._held_to(signals).stopping:
             if rule.holds(signals):
                 return Decision("stop", rule.signal, rule.message(signals), signals)
         return GO_ON
 
     def would_stop(self, signals: Signals) -> list[str]:
         """The observed signals that have reached their lines."""
-        return [rule.signal for rule in self._observing if rule.holds(signals)]
+        return [rule.signal for rule in self._held_to(signals).observing if rule.holds(signals)]
+
+    def _held_to(self, signals: Signals) -> _Lines:
+        return self._by_agent.get(signals.agent, self._general)
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
@@ -124,7 +146,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         ConfigurationError: the line is not of that form.
 
     >>> parse_rules("loop_repeats=2, steps=30")[1]
-    Rule(signal='steps', threshold=30, rung='stop')
+    Rule(signal='steps', threshold=30, rung='stop', agent=None)
     """
     rules = []
     for part in text.split(","):
@@ -136,6 +158,13 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
             )
         rules.append(Rule(name.strip(), int(number), "stop"))  # type: ignore[arg-type]
     return tuple(rules)
+
+
+def _lines(rules: Mapping[str, Rule]) -> _Lines:
+    return _Lines(
+        tuple(rule for rule in rules.values() if rule.rung == "stop"),
+        tuple(rule for rule in rules.values() if rule.rung == "observe"),
+    )
 
 
 def _times(count: int) -> str:

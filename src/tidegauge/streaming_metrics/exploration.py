@@ -85,7 +85,7 @@ class Exploration(Metric[ObservedStep]):
     (1, True, True, False, 1)
     >>> run.update(ObservedStep(1, place="kitchen"))
     >>> run.gain, run.error, run.exploration_error_rate, run.exploitation_error_rate
-    (False, True, 0.5, None)
+    (False, True, 0.5, 0.0)
     """
 
     takes: ClassVar[type] = ObservedStep
@@ -219,15 +219,19 @@ class Exploration(Metric[ObservedStep]):
 
     @property
     def exploration_error_rate(self) -> float | None:
-        """Errors / steps, over steps that required exploring; ``None`` when there was none."""
-        required = self.exploration_required
-        return self.exploration_errors / required if required else None
+        """Errors / steps, over steps that required exploring.
+
+        0 when only exploiting was required; ``None`` when nothing was, so that nothing is known.
+        """
+        return self._rate(self.exploration_errors, self.exploration_required)
 
     @property
     def exploitation_error_rate(self) -> float | None:
-        """Errors / steps, over steps that required exploiting; ``None`` when there was none."""
-        required = self.exploitation_required
-        return self.exploitation_errors / required if required else None
+        """Errors / steps, over steps that required exploiting.
+
+        0 when only exploring was required; ``None`` when nothing was, so that nothing is known.
+        """
+        return self._rate(self.exploitation_errors, self.exploitation_required)
 
     @property
     def placed(self) -> bool:
@@ -274,6 +278,11 @@ class Exploration(Metric[ObservedStep]):
         """Steps since the oldest frontier place was revealed; ``None``, the frontier is empty."""
         return self.leads.oldest_age(self.steps)
 
+    def _rate(self, errors: int, required: int) -> float | None:
+        if not self.exploration_required and not self.exploitation_required:
+            return None
+        return errors / required if required else 0.0
+
     def _case(self) -> int:
         tasks = self.pending_tasks
         if tasks.goal_pending:
@@ -298,7 +307,7 @@ class Exploration(Metric[ObservedStep]):
         old = self.here
         if any(new in group for group in groups):
             return True
-        if self._is_dropped(old) or self._is_dropped(new):
+        if any(groups) and (self._is_dropped(old) or self._is_dropped(new)):
             return None
         nearer: bool | None = False
         if self.distance is not None:

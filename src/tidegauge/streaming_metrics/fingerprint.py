@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
@@ -134,10 +134,12 @@ def outcome_digest(
     return _digest(b"\0".join(sorted(pairs)))
 
 
-def round_name(calls: Iterable[Call]) -> str:
+def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    names = [call.action for call in calls]
-    name = names[0] if len(names) == 1 else "+".join(sorted(names))
+    if len(calls) == 1:
+        name = calls[0].action
+    else:
+        name = "+".join(sorted([call.action for call in calls]))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 

@@ -6,7 +6,7 @@ Source: Exploration and Exploitation Errors Are Measurable for Language Model Ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import TypeAlias
 
@@ -48,7 +48,7 @@ class KnownGraph(Stateful):
 
     __slots__ = (
         "_entries",
-        "_exits",
+        "_neighbours",
         "directed",
         "dropped_edges",
         "dropped_places",
@@ -79,19 +79,20 @@ class KnownGraph(Stateful):
         self.mapped = False
         # when each frontier place was revealed, oldest first
         self.frontier: dict[Identity, int] = {}
-        self._exits: dict[Identity, set[Identity]] = {}  # of each observed place
-        # observed places that lead to a place, the way back; unused when directed
+        # neighbours of each observed place: its exits and, unless directed, its entries
+        self._neighbours: dict[Identity, set[Identity]] = {}
+        # observed neighbours of each frontier place; empty when directed
         self._entries: dict[Identity, list[Identity]] = {}
 
     @property
     def observed(self) -> Collection[Identity]:
         """The places visited so far."""
-        return self._exits.keys()
+        return self._neighbours.keys()
 
     @property
     def full(self) -> bool:
         """Whether no further place is kept: a place that is not known may be a dropped one."""
-        return len(self._exits) + len(self.frontier) >= self.max_places
+        return len(self._neighbours) + len(self.frontier) >= self.max_places
 
     def observe(
         self, place: Identity, exits: Collection[Identity] | None = None, clock: int = 0
@@ -103,23 +104,23 @@ class KnownGraph(Stateful):
             exits: what can be reached from there; ``None``, not told.
             clock: kept as the birth of the places revealed.
         """
-        if place not in self._exits:
+        if place not in self._neighbours:
             if self.frontier.pop(place, None) is None and self.full:
                 self.dropped_places += 1
                 return 0
-            self._exits[place] = set()
+            self._neighbours[place] = set(self._entries.pop(place, ()))
         if exits is None:
             return 0
         self.mapped = True
         revealed = 0
-        told = self._exits[place]
+        told = self._neighbours[place]
         for index, target in enumerate(exits):
             if target in told or target == place:
                 continue
             if self.edges >= self.max_edges:
                 self.dropped_edges += len(exits) - index
                 break
-            if target not in self._exits and target not in self.frontier:
+            if target not in self._neighbours and target not in self.frontier:
                 if self.full:
                     self.dropped_places += 1
                     continue
@@ -130,8 +131,8 @@ class KnownGraph(Stateful):
 
     def walk(self, old: Identity, new: Identity) -> None:
         """A move from ``old`` to ``new`` was made; both were observed."""
-        told = self._exits.get(old)
-        if told is None or new in told or new == old or new not in self._exits:
+        told = self._neighbours.get(old)
+        if told is None or new in told or new == old or new not in self._neighbours:
             return
         if self.edges >= self.max_edges:
             self.dropped_edges += 1
@@ -157,12 +158,12 @@ class KnownGraph(Stateful):
         behind, ahead = {old}, {new}
         seen = behind | ahead
         while ahead and left and old != new:
-            behind = self._neighbours(behind) - seen
+            behind = self._around(behind) - seen
             seen |= behind
             left -= sum(len(group.keys() & behind) for group in targets)
             if len(seen) > self.max_visited:
                 return None
-            ahead = self._neighbours(ahead) - seen
+            ahead = self._around(ahead) - seen
             seen |= ahead
             if len(seen) > self.max_visited:
                 return None
@@ -170,18 +171,24 @@ class KnownGraph(Stateful):
                 return True
         return False
 
-    def _neighbours(self, places: set[Identity]) -> set[Identity]:
-        exits, entries = self._exits, self._entries
-        lists: Iterable[Iterable[Identity]] = (exits.get(place, ()) for place in places)
-        if not self.directed:
-            lists = chain(lists, (entries.get(place, ()) for place in places))
-        return set().union(*lists)
+    def _around(self, places: set[Identity]) -> set[Identity]:
+        observed: Mapping[Identity, Collection[Identity]] = self._neighbours
+        frontier: Mapping[Identity, Collection[Identity]] = self._entries
+        nowhere: Collection[Identity] = ()
+        return set().union(
+            *[observed.get(place, nowhere) or frontier.get(place, nowhere) for place in places]
+        )
 
     def _join(self, place: Identity, target: Identity) -> None:
-        self._exits[place].add(target)
+        self._neighbours[place].add(target)
         self.edges += 1
-        if not self.directed:
+        if self.directed:
+            return
+        back = self._neighbours.get(target)
+        if back is None:
             self._entries.setdefault(target, []).append(place)
+        else:
+            back.add(place)
 
 
 def nearer_by_distance(

@@ -7,7 +7,6 @@ paper's printed forms differ is told in ``docs/metrics/loops.md``.
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import ClassVar
 
 from tidegauge.streaming_metrics.metric import Metric
@@ -44,8 +43,7 @@ class Loops(Metric[IssuedStep]):
     __slots__ = (
         "_cycle",
         "_listed",
-        "_offset",
-        "_starts",
+        "_names",
         "_stretch",
         "cycle_steps",
         "cycles",
@@ -82,24 +80,24 @@ class Loops(Metric[IssuedStep]):
         self.matched = -1
         self.settled = 0
         self._cycle: list[_Step] = []  # the kept cycle: it ended at the cursor
-        self._stretch: deque[_Step] = deque()  # the steps since the cursor, from _offset on
-        self._starts: dict[bytes, int] = {}  # index of each state among them
-        self._offset = 0
+        # The steps since the cursor, in order: no state among them repeats, so that one mapping
+        # from state to action holds them all.
+        self._stretch: dict[bytes, bytes] = {}
+        self._names: deque[str] = deque()
         self._listed: list[list[int]] = []
 
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step; steps are counted from 0 in the order they come."""
         _, state, action, name, *_ = step
-        start = self._starts.get(state)
-        if start is not None:
-            self._close_cycle(start)
         stretch = self._stretch
-        if len(stretch) >= self.max_period:
-            del self._starts[stretch.popleft()[0]]
-            self._offset += 1
+        if state in stretch:
+            self._close_cycle(state)
+        elif len(stretch) >= self.max_period:
+            del stretch[next(iter(stretch))]
+            self._names.popleft()
             self.dropped_starts += 1
-        self._starts[state] = self.steps
-        stretch.append((state, action, name))
+        stretch[state] = action
+        self._names.append(name)
         self.steps += 1
         self.settled = 0
         matched = self.matched
@@ -139,19 +137,26 @@ class Loops(Metric[IssuedStep]):
         """Names of the actions of the kept cycle: those of the steps just settled."""
         return [name for _, _, name in self._cycle]
 
-    def _close_cycle(self, start: int) -> None:
-        length = self.steps - start
-        # All steps since the cursor repeat the kept cycle and come back to its first state:
-        # the same cycle again, and the same loop if there is one.
-        if self.matched != length or length != len(self._cycle):
-            self._cycle = list(islice(self._stretch, start - self._offset, None))
+    def _close_cycle(self, state: bytes) -> None:
+        """The steps from ``state`` on are a cycle; the cursor moves to its end."""
+        cycle: list[_Step] = []
+        for (earlier, action), name in zip(
+            reversed(self._stretch.items()), reversed(self._names), strict=True
+        ):
+            cycle.append((earlier, action, name))
+            if earlier == state:
+                break
+        # When all steps since the cursor repeat the kept cycle and come back to its first state,
+        # it is the same cycle again, and the same loop if there is one.
+        if self.matched != len(cycle) or len(cycle) != len(self._cycle):
+            cycle.reverse()
+            self._cycle = cycle
             self._leave_loop()
         self.cycles += 1
-        self.cycle_steps += length
+        self.cycle_steps += len(cycle)
         self.matched = 0
         self._stretch.clear()
-        self._starts.clear()
-        self._offset = self.steps
+        self._names.clear()
 
     def _settle(self) -> None:
         length = len(self._cycle)

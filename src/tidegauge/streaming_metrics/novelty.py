@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import ClassVar
 
 from tidegauge.streaming_metrics.metric import Metric
@@ -37,7 +37,7 @@ class Novelty(Metric[ObservedStep]):
         self.dropped_outcomes = 0
         self._recent: deque[bool] = deque(maxlen=window)
         self._new = 0
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: dict[bytes, None] = {}  # the one seen longest ago first
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
@@ -46,13 +46,12 @@ class Novelty(Metric[ObservedStep]):
             return
         seen = self._seen
         new = outcome not in seen
-        if new:
-            seen[outcome] = None
-            if len(seen) > self.max_outcomes:
-                seen.popitem(last=False)
-                self.dropped_outcomes += 1
-        else:
-            seen.move_to_end(outcome)
+        if not new:
+            del seen[outcome]
+        elif len(seen) >= self.max_outcomes:
+            del seen[next(iter(seen))]
+            self.dropped_outcomes += 1
+        seen[outcome] = None
         recent = self._recent
         if len(recent) == self.window:
             self._new -= recent[0]

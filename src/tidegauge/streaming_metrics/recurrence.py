@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import ClassVar
 
 from tidegauge.streaming_metrics.metric import Metric
@@ -16,7 +15,7 @@ class Recurrence(Metric[ObservedStep]):
 
     Sees what consecutive repeats cannot: the same failing write at steps 17, 19 and 22 with
     other turns between. O(1) a step; memory grows with the distinct pairs, up to
-    ``max_pairs``, past which the one seen longest ago is forgotten.
+    ``max_pairs``, past which one of the outcome seen longest ago is forgotten.
 
     Args:
         max_pairs: how many distinct pairs are remembered.
@@ -29,34 +28,51 @@ class Recurrence(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    __slots__ = ("_counts", "current", "dropped_pairs", "max_pairs", "maximum")
+    __slots__ = ("_counts", "_pairs", "current", "dropped_pairs", "max_pairs", "maximum")
 
     def __init__(self, *, max_pairs: int = 10_000) -> None:
         self.max_pairs = max_pairs
         self.dropped_pairs = 0
         self.current: int | None = None
         self.maximum: int | None = None
-        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        # By outcome, the one seen longest ago first: the only action that brought it, once, or
+        # how often each of its actions did. Most outcomes of a run come once, and so cost little.
+        self._counts: dict[bytes, bytes | dict[bytes, int]] = {}
+        self._pairs = 0
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
         if step.outcome is None:
             self.current = None
             return
-        counts = self._counts
-        pair = step.action + step.outcome
-        seen = counts.get(pair, 0)
-        counts[pair] = seen + 1
-        if seen:
-            counts.move_to_end(pair)
-        elif len(counts) > self.max_pairs:
-            counts.popitem(last=False)
-            self.dropped_pairs += 1
+        action = step.action
+        counts = self._counts.pop(step.outcome, None)
+        if counts is None:
+            seen, counts = 0, action
+        else:
+            if isinstance(counts, bytes):
+                counts = {counts: 1}
+            seen = counts.pop(action, 0)
+            counts[action] = seen + 1
+        self._counts[step.outcome] = counts
         self.current = seen
         if self.maximum is None or seen > self.maximum:
             self.maximum = seen
+        if not seen:
+            self._pairs += 1
+            if self._pairs > self.max_pairs:
+                self._forget_one()
 
     @property
     def value(self) -> int | None:
         """Earlier occurrences of the last step's pair; ``None``, its outcome is unknown."""
         return self.current
+
+    def _forget_one(self) -> None:
+        outcome, counts = next(iter(self._counts.items()))
+        if isinstance(counts, dict):
+            del counts[next(iter(counts))]
+        if isinstance(counts, bytes) or not counts:
+            del self._counts[outcome]
+        self._pairs -= 1
+        self.dropped_pairs += 1

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidegauge.events import ABSENT, Outcome, RunEnded, RunOutcome, RunStarted, Signals, Step
+from tidegauge.events import (
+    ABSENT,
+    CallResult,
+    Outcome,
+    RunEnded,
+    RunOutcome,
+    RunStarted,
+    Signals,
+    Step,
+)
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
@@ -43,7 +53,7 @@ class GroupKey(NamedTuple):
 class _Issued(NamedTuple):
     """What is kept of a step until its outcome is observed."""
 
-    calls: tuple[bytes, ...]
+    calls: list[bytes]
     action: bytes
     tokens: float | None
     entropy: float | None
@@ -177,7 +187,7 @@ class RunState:
         else:
             # What was not observed cannot be returned to: a state that equals no other.
             state = self._previous or b"unknown %d" % t
-        calls = tuple([call_digest(call, self._normaliser) for call in step.calls])
+        calls = [call_digest(call, self._normaliser) for call in step.calls]
         action = round_digest(calls)
         loops = self.loops
         cycle_steps, onsets = loops.cycle_steps, loops.onsets
@@ -197,7 +207,7 @@ class RunState:
             step.tokens,
             step.entropy,
             now,
-            loops.matched,
+            max(loops.matched, 0),
             loops.settled,
             loops.first_step,
         )
@@ -217,23 +227,24 @@ class RunState:
         digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
         if t == self.steps - 1:
             self._previous = digest
+        # By position, in the order of its fields: this is on the step path.
         observed = ObservedStep(
-            t=t,
-            action=issued.action,
-            outcome=digest,
-            calls=len(issued.calls),
-            failed=_all_failed(outcome),
-            tokens=_sum(issued.tokens, outcome.tokens),
-            seconds=_seconds(outcome, issued.at, now),
-            progress=outcome.progress,
-            entropy=issued.entropy,
-            loop_matched=max(issued.loop_matched, 0),
-            loop_settled=issued.loop_settled,
-            loop_first_step=issued.loop_first_step,
-            place=outcome.place,
-            exits=outcome.exits,
-            tasks=outcome.tasks,
-            achieved=outcome.achieved,
+            t,
+            issued.action,
+            digest,
+            len(issued.calls),
+            _all_failed(outcome.results),
+            _sum(issued.tokens, outcome.tokens),
+            _seconds(outcome.seconds, issued.at, now),
+            outcome.progress,
+            issued.entropy,
+            issued.loop_matched,
+            issued.loop_settled,
+            issued.loop_first_step,
+            outcome.place,
+            outcome.exits,
+            outcome.tasks,
+            outcome.achieved,
         )
         self._update(observed)
         signals = self.signals
@@ -356,11 +367,14 @@ class RunState:
             self.failed_rounds.current,
             self.recurrence.current,
             self.novelty.value,
+            self.started.agent,
         )
 
 
-def _all_failed(outcome: Outcome) -> bool | None:
-    errors = [result.error for result in outcome.results]
+def _all_failed(results: Sequence[CallResult]) -> bool | None:
+    if len(results) == 1:
+        return results[0].error
+    errors = [result.error for result in results]
     if False in errors:
         return False
     return True if errors and None not in errors else None
@@ -372,9 +386,9 @@ def _sum(left: float | None, right: float | None) -> float | None:
     return left + right
 
 
-def _seconds(outcome: Outcome, issued_at: float | None, now: float | None) -> float | None:
-    if outcome.seconds is not None:
-        return outcome.seconds
+def _seconds(told: float | None, issued_at: float | None, now: float | None) -> float | None:
+    if told is not None:
+        return told
     if issued_at is None or now is None or now < issued_at:
         return None
     return now - issued_at

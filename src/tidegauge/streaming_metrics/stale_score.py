@@ -41,8 +41,8 @@ class StaleScore(Metric[ObservedStep]):
     >>> stale = StaleScore(place="hall")
     >>> for t, place in enumerate(["cellar", "hall", "attic", "hall", "cellar", "hall"]):
     ...     stale.update(ObservedStep(t, place=place))
-    ...     print(stale.value, end=" ")
-    0 0 0 1 2 4
+    >>> stale.value
+    4
     """
 
     takes: ClassVar[type] = ObservedStep

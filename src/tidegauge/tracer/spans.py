@@ -176,25 +176,19 @@ class RunSpans:
             signals: what the sink said when the action was issued.
             arguments: put on the span only when contents are asked for.
         """
-        span = self._start(
-            _name(names.EXECUTE_TOOL, name),
-            SpanKind.INTERNAL,
-            {
-                names.OPERATION_NAME: names.EXECUTE_TOOL,
-                names.TOOL_NAME: name,
-                names.TOOL_TYPE: "function",
-            },
-        )
-        if span.is_recording():
-            attributes: dict[str, AttributeValue] = {}
+        attributes: dict[str, AttributeValue] = {
+            names.OPERATION_NAME: names.EXECUTE_TOOL,
+            names.TOOL_NAME: name,
+            names.TOOL_TYPE: "function",
+        }
+        if self.span.is_recording():
             if call_id:
                 attributes[names.TOOL_CALL_ID] = call_id
             if signals is not None:
-                attributes.update(self._step_attributes(signals))
+                self._add_step(attributes, signals)
             if self._factory.capture_content:
                 attributes[names.TOOL_CALL_ARGUMENTS] = _content(arguments)
-            span.set_attributes(attributes)
-        return span
+        return self._start(_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
 
     def end_tool(
         self, span: Span, *, result: object = None, error: BaseException | str | None = None
@@ -259,17 +253,14 @@ class RunSpans:
                 span.set_attribute(names.STOPPED_REASON, stopped_reason)
         _finish(span, error)
 
-    def _step_attributes(self, signals: Signals) -> dict[str, AttributeValue]:
+    def _add_step(self, attributes: dict[str, AttributeValue], signals: Signals) -> None:
         digest = self._factory.exported_digest
-        attributes: dict[str, AttributeValue] = {
-            names.STEP_INDEX: signals.step,
-            names.ACTION_DIGEST: digest(signals.action_digest),
-            names.STATE_DIGEST: digest(signals.state_digest),
-            names.LOOP_REPEATS: signals.loop_repeats,
-        }
+        attributes[names.STEP_INDEX] = signals.step
+        attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
+        attributes[names.STATE_DIGEST] = digest(signals.state_digest)
         if signals.loop_repeats:
+            attributes[names.LOOP_REPEATS] = signals.loop_repeats
             attributes[names.LOOP_PERIOD] = signals.loop_period
-        return attributes
 
     def _start(self, name: str, kind: SpanKind, attributes: dict[str, AttributeValue]) -> Span:
         span = self._factory.tracer.start_span(name, self.context, kind, attributes)

@@ -1,0 +1,1 @@
+"""What tidegauge costs, measured as ratios within one run, each beside its mark."""

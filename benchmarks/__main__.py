@@ -1,0 +1,53 @@
+"""``python -m benchmarks [NAME ...]``: measure, and print each number beside its mark."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from benchmarks.measure import Line
+
+SUBJECTS = {
+    "step": "all default metrics for one step, and the loop detector alone",
+    "decorator": "a decorated tool against a bare span",
+    "langchain_handler": "the LangChain handler against the shortest one that makes four spans",
+    "memory": "memory of runs that go on and that ended",
+    "scrape": "one scrape of many runs",
+    "import_time": "import tidegauge beside import opentelemetry.sdk.trace",
+}
+
+
+def main(names: list[str]) -> int:
+    """Measure the named subjects, or all of them. Returns 1 when a mark is missed."""
+    unknown = [name for name in names if name not in SUBJECTS]
+    if unknown:
+        print(f"unknown: {', '.join(unknown)}; choose from {', '.join(SUBJECTS)}", file=sys.stderr)
+        return 2
+    lines: list[Line] = []
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True)
+    ) as progress:
+        task = progress.add_task("")
+        for name in names or SUBJECTS:
+            progress.update(task, description=f"measuring {name}: {SUBJECTS[name]}")
+            lines += importlib.import_module(f"benchmarks.{name}").measure()
+    table = Table(title=f"tidegauge on Python {platform.python_version()}, {platform.machine()}")
+    for heading, justify in (("", "left"), ("measured", "right"), ("mark", "right"), ("", "left")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    for line in lines:
+        sign = "≥" if line.at_least else "≤"
+        mark = "" if line.limit is None else f"{sign} {line.limit:g} {line.unit}"
+        verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[line.met]
+        note = f" [dim]{line.note}[/]" if line.note else ""
+        table.add_row(line.name, f"{line.value:.3g} {line.unit}", mark, verdict + note)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    return 1 if any(line.met is False for line in lines) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,11 @@
+"""The code blocks of the documentation are tests: each page runs from top to bottom."""
+
+from __future__ import annotations
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+).pytest()

@@ -1,0 +1,284 @@
+"""Every metric by name: its kind, unit, labels, and what it tells an operator.
+
+The one source of exporters, dashboards, rules and docs: what is listed here is emitted once it
+can be measured, and nothing else is. What could not be measured is absent, never 0; a counter of
+agents that are known is 0 from the start, so that its rate is right from the first event on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from tidegauge.events import RunOutcome
+
+__all__ = ["GROUP_LABELS", "METRICS", "Kind", "MetricDefinition", "metrics_table"]
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+GROUP_LABELS: Final = ("agent", "task_group")
+"""Labels of every metric but those of our own health."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """One metric, as Prometheus sees it.
+
+    Args:
+        name: full name; the series of a histogram add ``_bucket``, ``_sum`` and ``_count``.
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        unit: of the value; of a histogram, of what it observes.
+        help: what it tells an operator.
+        labels: names of its labels, in their order.
+        values: of the last label, where all of them are known beforehand.
+
+    >>> LOOP_STEPS.name, LOOP_STEPS.labels
+    ('tidegauge_loop_steps_total', ('agent', 'task_group', 'action'))
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = GROUP_LABELS
+    values: tuple[str, ...] = ()
+
+
+# Counters of runs and steps.
+
+RUNS_STARTED: Final = MetricDefinition(
+    "tidegauge_runs_started_total",
+    "counter",
+    "runs",
+    "Runs that began, whether or not they have ended.",
+)
+RUNS_FINISHED: Final = MetricDefinition(
+    "tidegauge_runs_finished_total",
+    "counter",
+    "runs",
+    "Runs that ended: success or failure as reported, stopped by a policy, error when the agent "
+    "raised, unknown when nobody said.",
+    labels=(*GROUP_LABELS, "outcome"),
+    values=get_args(RunOutcome),
+)
+STEPS: Final = MetricDefinition(
+    "tidegauge_steps_total",
+    "counter",
+    "steps",
+    "Steps issued. Several tool calls chosen in one model turn are one step.",
+)
+LOOP_STEPS: Final = MetricDefinition(
+    "tidegauge_loop_steps_total",
+    "counter",
+    "steps",
+    "Steps that repeated, one for one, the cycle closed just before them, by action. Over "
+    "tidegauge_steps_total this is the loop ratio.",
+    labels=(*GROUP_LABELS, "action"),
+)
+CYCLE_STEPS: Final = MetricDefinition(
+    "tidegauge_cycle_steps_total",
+    "counter",
+    "steps",
+    "Steps inside closed cycles: the agent came back to a state it had been in.",
+)
+LOOPS: Final = MetricDefinition(
+    "tidegauge_loops_total",
+    "counter",
+    "loops",
+    "Loops that began: a cycle repeated for the first time, a streak of one and the same result, "
+    "a row of failed rounds.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("cycle", "result_streak", "failed_rounds"),
+)
+LOOP_TOKENS: Final = MetricDefinition(
+    "tidegauge_loop_tokens_total",
+    "counter",
+    "tokens",
+    "Tokens spent on loop steps, as far as steps told theirs.",
+)
+LOOP_SECONDS: Final = MetricDefinition(
+    "tidegauge_loop_seconds_total",
+    "counter",
+    "seconds",
+    "Seconds spent on loop steps, from the action to its outcome.",
+)
+AUV_SUM: Final = MetricDefinition(
+    "tidegauge_auv_sum_total",
+    "counter",
+    "areas",
+    "Sum of what finished runs add to the area under success over turns (AUV): near 1 for a run "
+    "solved at once, 0 for one not solved within its t_max turns.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+AUV_RUNS: Final = MetricDefinition(
+    "tidegauge_auv_runs_total",
+    "counter",
+    "runs",
+    "Finished runs in tidegauge_auv_sum_total: those with a t_max whose success is known.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+INTERVENTIONS: Final = MetricDefinition(
+    "tidegauge_interventions_total",
+    "counter",
+    "interventions",
+    "Times a policy stepped in (nudge, block, stop), or would have (would_stop), by the signal "
+    "that crossed its line. Each counts once a run.",
+    labels=(*GROUP_LABELS, "action", "reason"),
+)
+
+# Our own health.
+
+INTERNAL_ERRORS: Final = MetricDefinition(
+    "tidegauge_internal_errors_total",
+    "counter",
+    "errors",
+    "Faults of tidegauge itself, swallowed so that the agent goes on, by place. Any is a defect.",
+    labels=("where",),
+)
+EVICTED_RUNS: Final = MetricDefinition(
+    "tidegauge_evicted_runs_total",
+    "counter",
+    "runs",
+    "Runs ended as unknown because they were idle for too long or too many were active.",
+    labels=(),
+)
+DROPPED_EVENTS: Final = MetricDefinition(
+    "tidegauge_dropped_events_total",
+    "counter",
+    "events",
+    "Events that belonged to no active run, or to no step that waited for them.",
+    labels=(),
+)
+
+# Gauges of groups.
+
+RUNS_ACTIVE: Final = MetricDefinition(
+    "tidegauge_runs_active",
+    "gauge",
+    "runs",
+    "Runs going on now.",
+)
+RUNS_LOOPING: Final = MetricDefinition(
+    "tidegauge_runs_looping",
+    "gauge",
+    "runs",
+    "Active runs that are in a loop now: the last cycle has been repeated at least once.",
+)
+AUV: Final = MetricDefinition(
+    "tidegauge_auv",
+    "gauge",
+    "ratio",
+    "Area under success over turns of this process's finished runs, 0 to 1. Over several "
+    "processes divide the counters.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+AUV_LOWER: Final = MetricDefinition(
+    "tidegauge_auv_lower",
+    "gauge",
+    "ratio",
+    "AUV if no active run is ever solved.",
+)
+AUV_UPPER: Final = MetricDefinition(
+    "tidegauge_auv_upper",
+    "gauge",
+    "ratio",
+    "AUV if every active run is solved at its next turn.",
+)
+SUCCESS_RATE: Final = MetricDefinition(
+    "tidegauge_success_rate",
+    "gauge",
+    "ratio",
+    "Solved runs over finished runs whose success is known, in this process, 0 to 1.",
+)
+
+# Gauges of single runs: the most troubled active ones, gone when the run ends.
+
+RUN_LOOP_REPEATS: Final = MetricDefinition(
+    "tidegauge_run_loop_repeats",
+    "gauge",
+    "repeats",
+    "Complete repetitions in the loop that the run is in; 0 outside of loops. Only the most "
+    "troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_STEPS: Final = MetricDefinition(
+    "tidegauge_run_steps",
+    "gauge",
+    "steps",
+    "Steps the run has taken. Only the most troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_PROGRESS: Final = MetricDefinition(
+    "tidegauge_run_progress",
+    "gauge",
+    "ratio",
+    "Best progress the run has reported, 0 to 1. Only the most troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+# Histograms.
+
+SUCCESS_TURN: Final = MetricDefinition(
+    "tidegauge_success_turn",
+    "histogram",
+    "turns",
+    "Turn at which solved runs were solved. Over runs whose success is known its buckets are the "
+    "curve of success over turns.",
+)
+FINISHED_RUN_STEPS: Final = MetricDefinition(
+    "tidegauge_finished_run_steps",
+    "histogram",
+    "steps",
+    "Steps of finished runs.",
+)
+STEP_DURATION: Final = MetricDefinition(
+    "tidegauge_step_duration_seconds",
+    "histogram",
+    "seconds",
+    "Seconds from a step's action to its outcome.",
+)
+
+METRICS: Final = (
+    RUNS_STARTED,
+    RUNS_FINISHED,
+    STEPS,
+    LOOP_STEPS,
+    CYCLE_STEPS,
+    LOOPS,
+    LOOP_TOKENS,
+    LOOP_SECONDS,
+    AUV_SUM,
+    AUV_RUNS,
+    INTERVENTIONS,
+    RUNS_ACTIVE,
+    RUNS_LOOPING,
+    AUV,
+    AUV_LOWER,
+    AUV_UPPER,
+    SUCCESS_RATE,
+    RUN_LOOP_REPEATS,
+    RUN_STEPS,
+    RUN_PROGRESS,
+    SUCCESS_TURN,
+    FINISHED_RUN_STEPS,
+    STEP_DURATION,
+    INTERNAL_ERRORS,
+    EVICTED_RUNS,
+    DROPPED_EVENTS,
+)
+"""All of them, in the order in which they are shown."""
+
+
+def metrics_table() -> str:
+    """The catalogue as the Markdown table of ``docs/prometheus.md``.
+
+    >>> print(metrics_table().splitlines()[2][:52])
+    | `tidegauge_runs_started_total` | counter of runs |
+    """
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        if metric.values:
+            labels += ": " + ", ".join(metric.values)
+        rows.append(f"| `{metric.name}` | {metric.kind} of {metric.unit} | {labels} | {metric.help} |")
+    return "\n".join(rows) + "\n"

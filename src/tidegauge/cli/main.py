@@ -1,0 +1,109 @@
+"""``tidegauge``: the group of commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from tidegauge._version import __version__
+from tidegauge.errors import TidegaugeError
+
+__all__ = ["cli", "main"]
+
+_COMMANDS: Final = {
+    "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
+    "replay": "Measure recorded runs: loops, success over turns, streaks.",
+}
+"""Each command, in the module of its name, and what it is for."""
+
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+_OUR_FAULT: Final = 70
+
+
+class _LazyGroup(click.Group):
+    """Commands that are imported when they are used: none pays for another's imports."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"tidegauge.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command), f"{cmd_name} is no command"  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="tidegauge %(version)s")
+def cli() -> None:
+    """Live observability for language-model agents: loops, progress and exploration.
+
+    Agents are watched while they run by adding tidegauge to their code (see
+    tidegauge.configure); these commands work beside them.
+
+    \b
+    Examples:
+      tidegauge demo                             see what there is to see
+      tidegauge replay runs.jsonl                measure recorded runs, as a table
+      tidegauge replay runs.jsonl --json         the same, every number of every run
+      tidegauge replay runs.jsonl --policy loop_repeats=3
+                                                 where that rule would have stopped them
+
+    'tidegauge COMMAND --help' tells the rest.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    The exit code is the command's own (0, all well), 2 for a wrong call or a
+    :class:`~tidegauge.errors.TidegaugeError`, 1 for a file that cannot be read or written, 130
+    after Ctrl-C, 141 when nobody reads the output any more, 70 for a fault of ours. An error is
+    one line on standard error; with the variable TIDEGAUGE_DEBUG set, a fault of ours is a
+    traceback.
+    """
+    # A terminal that lacks a character gets a question mark, not a traceback.
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    try:
+        code = cli.main(arguments, prog_name="tidegauge", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = _INTERRUPTED
+    except TidegaugeError as error:
+        code = _told(str(error), 2)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its exit: let it go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE
+    except OSError as error:
+        code = _told(str(error), 1)
+    except Exception as error:
+        if os.environ.get("TIDEGAUGE_DEBUG"):
+            raise
+        code = _told(
+            f"internal error, {type(error).__name__}: {error}; "
+            "please report it with what TIDEGAUGE_DEBUG=1 shows",
+            _OUR_FAULT,
+        )
+    sys.exit(code)
+
+
+def _told(message: str, code: int) -> int:
+    click.echo(f"tidegauge: {message}", err=True)
+    return code

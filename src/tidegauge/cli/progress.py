@@ -1,0 +1,80 @@
+"""A progress bar for what takes longer than a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["ByteProgress", "total_bytes"]
+
+_AFTER_SECONDS: Final = 1.0
+_EVERY_SECONDS: Final = 0.1
+
+
+class ByteProgress:
+    """How many bytes are done, on standard error: only on a terminal, only after a second.
+
+    Args:
+        total: how many there are; ``None``, not known.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._done = 0
+        self._due = time.monotonic() + _AFTER_SECONDS if sys.stderr.isatty() else float("inf")
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    def advance(self, size: int) -> None:
+        """So many bytes more are done."""
+        self._done += size
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _EVERY_SECONDS
+        if self._bar is None:
+            self._bar = self._open()
+        progress, task = self._bar
+        progress.update(task, completed=self._done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+    def _open(self) -> tuple[Progress, TaskID]:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+        progress = Progress(
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        progress.start()
+        return progress, progress.add_task("", total=self._total)
+
+
+def total_bytes(files: Iterable[str]) -> int | None:
+    """How long the files are together; ``None`` when one of them has no length to know."""
+    total = 0
+    for file in files:
+        if file == "-" or (os.path.exists(file) and not os.path.isfile(file)):
+            return None
+        total += os.path.getsize(file) if os.path.isfile(file) else 0
+    return total

@@ -1,0 +1,93 @@
+"""The lines of ``replay --steps-out``: one a step, written when the step is settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Any, BinaryIO
+
+import orjson
+
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
+from tidegauge.streaming_metrics import Engine
+
+__all__ = ["StepLines"]
+
+
+class StepLines:
+    """A sink in front of another that writes a line for every step.
+
+    Whether a step loops is known once the repetition that it is part of is complete or broken
+    off, so its line waits until then. Lines of one run come in order, runs interleave. As many
+    wait as a cycle is long.
+
+    Args:
+        sink: takes the events.
+        engine: where the sink measures them.
+        out: where the lines go.
+    """
+
+    def __init__(self, sink: StepSink, engine: Engine, out: BinaryIO) -> None:
+        self._sink = sink
+        self._engine = engine
+        self._out = out
+        self._waiting: dict[str, deque[dict[str, Any]]] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began."""
+        self._write(event.run)  # of one that is open under the same id
+        self._waiting[event.run] = deque()
+        self._sink.run_started(event)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued: it is known whether it completes a repetition."""
+        decision = self._sink.step_issued(event)
+        run = self._engine.get(event.run)
+        if run is not None:
+            waiting = self._waiting.setdefault(event.run, deque())
+            waiting.append(_line(event.run, run.steps - 1))
+            for line in islice(reversed(waiting), run.loops.settled):
+                line["loop"] = True
+        return decision
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """An outcome was observed: what else there is to know of its step is known."""
+        decision = self._sink.step_observed(event)
+        run = self._engine.get(event.run)
+        if run is not None:
+            self._write(event.run, but=run.loops.pending)
+        return decision
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended: nothing that waits can become a loop step any more."""
+        self._write(event.run)
+        self._waiting.pop(event.run, None)
+        return self._sink.run_ended(event)
+
+    def close(self) -> None:
+        """Write what waits of the runs that did not end."""
+        for run in self._waiting:
+            self._write(run)
+        self._out.flush()
+
+    def _write(self, run: str, but: int = 0) -> None:
+        waiting = self._waiting.get(run) or deque()
+        while len(waiting) > but:
+            self._out.write(orjson.dumps(waiting.popleft(), option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _line(run: str, step: int) -> dict[str, Any]:
+    return {
+        "run": run,
+        "t": step,
+        "loop": False,
+        "case": None,
+        "gain": None,
+        "progress": None,
+        "error": None,
+        "exploration_error": None,
+        "exploitation_error": None,
+        "stale": None,
+        "frontier": None,
+        "pending": None,
+    }

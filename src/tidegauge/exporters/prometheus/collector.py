@@ -1,0 +1,61 @@
+"""The collector: the engine's metrics in a registry of prometheus_client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from tidegauge.exporters.prometheus.families import Family, read_families
+from tidegauge.streaming_metrics.engine import Engine
+from tidegauge.streaming_metrics.totals import Buckets
+
+__all__ = ["TidegaugeCollector"]
+
+
+class TidegaugeCollector(Collector):
+    """Computes every metric of the catalogue at the moment of a scrape.
+
+    The engine's step path knows nothing of it, and a fault while reading costs the metrics that
+    could not be read, never the scrape.
+
+    Args:
+        engine: what is shown.
+
+    >>> from prometheus_client import CollectorRegistry
+    >>> from tidegauge.events import RunStarted
+    >>> engine = Engine()
+    >>> engine.run_started(RunStarted(run="r1", agent="browser", task_group="shop"))
+    >>> registry = CollectorRegistry()
+    >>> registry.register(TidegaugeCollector(engine))
+    >>> labels = {"agent": "browser", "task_group": "shop"}
+    >>> registry.get_sample_value("tidegauge_runs_active", labels)
+    1.0
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the names are the catalogue's, and asking must not take a snapshot."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric that is measured now. Never raises."""
+        return [_metric(family) for family in read_families(self._engine)]
+
+
+_KINDS: Final = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}

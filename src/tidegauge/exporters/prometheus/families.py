@@ -1,0 +1,190 @@
+"""What an engine shows now, as the catalogue's metrics: computed when somebody asks.
+
+One table a kind of subject (a group, an arm of a memory experiment, a run) says how each metric
+is read off it. A fault in one of them costs that metric, is counted, and leaves the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from tidegauge import catalog
+from tidegauge._guard import guarded, internal_errors
+from tidegauge.catalog import MetricDefinition
+from tidegauge.exporters.prometheus.labels import label_value
+from tidegauge.streaming_metrics.engine import Engine
+from tidegauge.streaming_metrics.group import Group
+from tidegauge.streaming_metrics.limits import OTHER
+from tidegauge.streaming_metrics.run_state import RunReport
+from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.totals import Buckets
+
+__all__ = ["MAX_RUNS", "Family", "Row", "read_families"]
+
+MAX_RUNS: Final = 20
+"""How many active runs have series of their own."""
+
+WHERE: Final = "prometheus"
+"""Under which name faults of this package are counted."""
+
+S = TypeVar("S")
+Labels: TypeAlias = tuple[str, ...]
+Reading: TypeAlias = float | Buckets | Mapping[Labels, float] | None
+"""A value, or one for each value of the metric's own labels; ``None``: not measured."""
+
+Row: TypeAlias = tuple[Labels, float | Buckets]
+"""The values of all labels of a series, in the catalogue's order, and its value."""
+
+
+class Family(NamedTuple):
+    """One metric and its series."""
+
+    metric: MetricDefinition
+    rows: Sequence[Row]
+
+
+def read_families(engine: Engine) -> list[Family]:
+    """Every metric that is measured now, in the catalogue's order. Never raises."""
+    snapshot = _snapshot(engine)
+    measured = dict(_measured(snapshot) if snapshot is not None else {})
+    measured.update(_health(snapshot))  # last: it tells of the faults just now
+    return [Family(metric, rows) for metric in catalog.METRICS if (rows := measured.get(metric))]
+
+
+@guarded(WHERE, default=None)
+def _snapshot(engine: Engine) -> Snapshot | None:
+    return engine.snapshot()
+
+
+@guarded(WHERE, default={})
+def _measured(snapshot: Snapshot) -> dict[MetricDefinition, Sequence[Row]]:
+    arms = _by_labels(snapshot.groups, lambda key: key)
+    groups = _by_labels(snapshot.groups, lambda key: key[:2])
+    runs = {
+        (label_value(run.group.agent), label_value(run.group.task_group), label_value(run.run)): run
+        for run in _most_troubled(snapshot.active)
+    }
+    return {
+        **{metric: _rows(read, groups) for metric, read in _OF_GROUP.items()},
+        **{metric: _rows(read, arms) for metric, read in _OF_ARM.items()},
+        **{metric: _rows(read, runs) for metric, read in _OF_RUN.items()},
+    }
+
+
+def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
+    rows: dict[MetricDefinition, Sequence[Row]] = {}
+    if snapshot is not None:
+        rows[catalog.EVICTED_RUNS] = [((), float(snapshot.evicted_runs))]
+        rows[catalog.DROPPED_EVENTS] = [((), float(snapshot.dropped_events))]
+    faults = _counts(internal_errors.counts(), known=(WHERE,))
+    rows[catalog.INTERNAL_ERRORS] = [(labels, float(count)) for labels, count in faults.items()]
+    return rows
+
+
+@guarded(WHERE, default=())
+def _rows(read: Callable[[S], Reading], subjects: Mapping[Labels, S]) -> Sequence[Row]:
+    rows: list[Row] = []
+    for labels, subject in subjects.items():
+        value = read(subject)
+        if isinstance(value, Mapping):
+            rows.extend(((*labels, *own), float(number)) for own, number in value.items())
+        elif value is not None:
+            rows.append((labels, value if isinstance(value, Buckets) else float(value)))
+    return rows
+
+
+def _by_labels(
+    groups: Iterable[GroupSnapshot], part: Callable[[Labels], Labels]
+) -> dict[Labels, GroupSnapshot]:
+    """The groups added up over what ``part`` leaves out of their keys."""
+    sharing: dict[Labels, list[GroupSnapshot]] = {}
+    for group in groups:
+        labels = tuple([label_value(value) for value in part(group.key)])
+        sharing.setdefault(labels, []).append(group)
+    return {labels: _added_up(found) for labels, found in sharing.items()}
+
+
+def _added_up(groups: list[GroupSnapshot]) -> GroupSnapshot:
+    if len(groups) == 1:
+        return groups[0]
+    total = GroupSnapshot(groups[0].key, Group())
+    for group in groups:
+        total.finished.merge(group.finished)
+        total.totals.add(group.totals)
+        total.active.extend(group.active)
+    return total
+
+
+def _most_troubled(runs: Iterable[RunReport]) -> list[RunReport]:
+    return heapq.nlargest(MAX_RUNS, (run for run in runs if not run.finished), key=_trouble)
+
+
+def _trouble(run: RunReport) -> tuple[int, int, int, int, str]:
+    """The worse the run, the greater; its id makes runs in equal trouble keep their places."""
+    return (
+        run.loop_repeats,
+        run.result_streak or 0,
+        run.failed_rounds or 0,
+        run.steps,
+        str(run.run),
+    )
+
+
+def _counts(counts: Mapping[Any, int], known: Iterable[str]) -> dict[Labels, int]:
+    """Counts by the value of one label; 0 for values that are known beforehand."""
+    found = {(value,): 0 for value in known}
+    found.update({(label_value(value),): count for value, count in counts.items()})
+    return found
+
+
+def _auv_counter(group: GroupSnapshot, value: float) -> float | None:
+    """Told from the moment a run can add to it: AUV without a ``t_max`` is not measured."""
+    measurable = group.finished.auv.runs or any(run.t_max is not None for run in group.active)
+    return value if measurable else None
+
+
+def _auv_bound(group: GroupSnapshot, which: int) -> float | None:
+    bounds = group.auv_bounds()
+    return None if bounds is None else bounds[which]
+
+
+_OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] = {
+    catalog.RUNS_STARTED: lambda group: group.runs_started,
+    catalog.RUNS_FINISHED: lambda group: _counts(
+        group.finished.finished, known=catalog.RUNS_FINISHED.values
+    ),
+    catalog.STEPS: lambda group: group.totals.steps,
+    # Which actions will loop is not known, but that "other" ones have not: with it the loop
+    # ratio of a group that never looped is 0, as measured, and not absent.
+    catalog.LOOP_STEPS: lambda group: _counts(group.totals.loop_steps, known=(OTHER,)),
+    catalog.CYCLE_STEPS: lambda group: group.totals.cycle_steps,
+    catalog.LOOPS: lambda group: _counts(group.totals.onsets, known=catalog.LOOPS.values),
+    catalog.LOOP_TOKENS: lambda group: group.totals.loop_tokens,
+    catalog.LOOP_SECONDS: lambda group: group.totals.loop_seconds,
+    catalog.INTERVENTIONS: lambda group: {
+        (label_value(action), label_value(reason)): count
+        for (action, reason), count in group.totals.interventions.items()
+    },
+    catalog.RUNS_ACTIVE: lambda group: len(group.active),
+    catalog.RUNS_LOOPING: lambda group: group.runs_looping,
+    catalog.AUV_LOWER: lambda group: _auv_bound(group, 0),
+    catalog.AUV_UPPER: lambda group: _auv_bound(group, 1),
+    catalog.SUCCESS_RATE: lambda group: group.finished.success_rate.value,
+    catalog.SUCCESS_TURN: lambda group: group.finished.success_turn,
+    catalog.FINISHED_RUN_STEPS: lambda group: group.finished.run_steps,
+    catalog.STEP_DURATION: lambda group: group.totals.step_seconds,
+}
+
+_OF_ARM: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] = {
+    catalog.AUV_SUM: lambda arm: _auv_counter(arm, arm.finished.auv.total),
+    catalog.AUV_RUNS: lambda arm: _auv_counter(arm, arm.finished.auv.runs),
+    catalog.AUV: lambda arm: arm.finished.auv.value,
+}
+
+_OF_RUN: Final[Mapping[MetricDefinition, Callable[[RunReport], Reading]]] = {
+    catalog.RUN_LOOP_REPEATS: lambda run: run.loop_repeats,
+    catalog.RUN_STEPS: lambda run: run.steps,
+    catalog.RUN_PROGRESS: lambda run: run.progress,
+}

@@ -1,0 +1,65 @@
+"""How our stop passes through LangGraph, and what else there is no failure.
+
+LangGraph steers with exceptions: whatever subclasses its ``GraphBubbleUp`` passes through tool
+nodes that turn errors into messages and through the retry middleware, and surfaces where the
+agent was invoked. So does the deliberate stop. Without LangGraph it is a plain ``RunStopped``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidegauge.errors import RunStopped
+
+__all__ = ["STOP", "ending", "is_failure", "is_interrupt"]
+
+STOP: type[RunStopped] = RunStopped
+"""What is raised to stop a run: :class:`~tidegauge.RunStopped`, in LangGraph's form if it is there."""
+
+_interrupts: tuple[type[BaseException], ...] = ()
+_control_flow: tuple[type[BaseException], ...] = (RunStopped,)
+
+try:
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "langgraph":
+        raise
+else:
+
+    class GraphRunStopped(RunStopped, GraphBubbleUp):
+        """The deliberate stop, in the form that LangGraph lets through."""
+
+    STOP = GraphRunStopped
+    _interrupts = (GraphInterrupt,)
+    _control_flow = (RunStopped, GraphBubbleUp)
+
+_INTERRUPTS: Final = _interrupts
+_CONTROL_FLOW: Final = _control_flow
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether a graph pauses for a person with this: the run is neither solved nor failed."""
+    return isinstance(error, _INTERRUPTS)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether something went wrong: no control flow, and nobody cancelled it."""
+    return isinstance(error, Exception) and not isinstance(error, _CONTROL_FLOW)
+
+
+def ending(error: BaseException | None) -> dict[str, Any]:
+    """How a run ended, from the error of its root chain: what ``RecordedRun.end`` takes.
+
+    >>> ending(RunStopped("r1", step=3, reason="steps", message="more than 3 steps"))
+    {'outcome': 'stopped', 'reason': 'steps'}
+    >>> ending(GeneratorExit())  # a stream that nobody read to its end
+    {'reason': 'GeneratorExit'}
+    """
+    if error is None:
+        return {}
+    if isinstance(error, RunStopped):
+        return {"outcome": "stopped", "reason": error.reason}
+    reason = type(error).__name__
+    if not is_failure(error):
+        return {"reason": reason}
+    return {"outcome": "error", "reason": reason, "error": error}

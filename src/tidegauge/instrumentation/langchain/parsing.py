@@ -1,0 +1,246 @@
+"""What LangChain's callbacks carry, read by pure functions.
+
+Nothing here looks at a message history but for its first human message (the task, once a run)
+and the tool messages at its very end (the answers to the last round).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import LLMResult
+
+from tidegauge.events import ABSENT, CallResult
+
+__all__ = [
+    "ChosenCall",
+    "ModelAnswer",
+    "RunLabels",
+    "agent_identity",
+    "failed_result",
+    "model_answer",
+    "model_and_provider",
+    "run_labels",
+    "structured_output",
+    "task_text",
+    "tool_answers",
+    "tool_result",
+]
+
+_PREFIX: Final = "tidegauge_"
+_HUMAN: Final = ("human", "user")
+_PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
+    "amazon_bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "google_genai": "gcp.gemini",
+    "google_vertexai": "gcp.vertex_ai",
+    "ibm": "ibm.watsonx.ai",
+    "mistral": "mistral_ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+
+
+class RunLabels(NamedTuple):
+    """What a run is known by; ``None``: not said."""
+
+    agent: str | None = None
+    task: str | None = None
+    task_group: str | None = None
+    t_max: int | None = None
+    memory: str | None = None
+
+
+class ChosenCall(NamedTuple):
+    """A tool call that the model chose."""
+
+    name: str
+    arguments: object
+    id: str | None = None
+
+
+class ModelAnswer(NamedTuple):
+    """What a model call gave; ``None``: not said."""
+
+    calls: tuple[ChosenCall, ...] = ()
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reasons: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of both directions together."""
+        if self.input_tokens is None and self.output_tokens is None:
+            return None
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+
+def run_labels(
+    metadata: Mapping[str, Any], inherited: Mapping[str, Any] | None = None
+) -> RunLabels:
+    """The ``tidegauge_`` keys of a ``RunnableConfig``'s metadata.
+
+    Args:
+        metadata: what came with the root chain.
+        inherited: metadata of the run around it: what is the same there was said about that run.
+
+    >>> run_labels({"tidegauge_agent": "a", "tidegauge_t_max": "30"})
+    RunLabels(agent='a', task=None, task_group=None, t_max=30, memory=None)
+    """
+    told: dict[str, Any] = {}
+    for name in RunLabels._fields:
+        value = metadata.get(_PREFIX + name)
+        if value is not None and (inherited is None or inherited.get(_PREFIX + name) != value):
+            told[name] = int(value) if name == "t_max" else str(value)
+    return RunLabels(**told)
+
+
+def agent_identity(metadata: Mapping[str, Any]) -> tuple[object, object]:
+    """What tells one agent from another in metadata, which inner chains inherit."""
+    return metadata.get(_PREFIX + "agent"), metadata.get("lc_agent_name")
+
+
+def task_text(inputs: object) -> str | None:
+    """The task in a root chain's input: its first human message, else its first text.
+
+    >>> task_text({"messages": [("system", "be brief"), ("user", "find the key")]})
+    'find the key'
+    >>> task_text({"input": "find the key"})
+    'find the key'
+    """
+    if isinstance(inputs, str):
+        return inputs
+    if isinstance(inputs, Mapping):
+        messages = inputs.get("messages")
+        if messages is None:
+            return next((value for value in inputs.values() if isinstance(value, str)), None)
+        inputs = messages
+    if isinstance(inputs, str):
+        return inputs
+    if isinstance(inputs, BaseMessage):
+        inputs = [inputs]
+    if not isinstance(inputs, list):
+        return None
+    return next(filter(None, map(_human_text, inputs)), None)
+
+
+def model_and_provider(
+    metadata: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> tuple[str | None, str | None]:
+    """Names of the model and of its provider.
+
+    Args:
+        metadata: what came with the model call.
+        parameters: its invocation parameters.
+    """
+    model = (
+        metadata.get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
+    )
+    provider = metadata.get("ls_provider")
+    return (
+        str(model) if model else None,
+        _PROVIDERS.get(str(provider), str(provider)) if provider else None,
+    )
+
+
+def structured_output(options: Mapping[str, Any] | None) -> bool:
+    """Whether the model was asked for an answer of a given form: its tool call is that answer."""
+    return bool(options) and "ls_structured_output_format" in (options or ())
+
+
+def model_answer(response: LLMResult) -> ModelAnswer:
+    """Tool calls, tokens and finish reasons of a model call."""
+    if not response.generations or not response.generations[0]:
+        return ModelAnswer()
+    generation = response.generations[0][0]
+    message = getattr(generation, "message", None)
+    told: Mapping[str, Any] = generation.generation_info or {}
+    calls: tuple[ChosenCall, ...] = ()
+    usage: Mapping[str, Any] = {}
+    if isinstance(message, AIMessage):
+        told = {**told, **message.response_metadata}
+        usage = message.usage_metadata or usage
+        calls = tuple(
+            [ChosenCall(call["name"], call["args"], call["id"]) for call in message.tool_calls]
+        )
+    if not usage:
+        usage = (response.llm_output or {}).get("token_usage") or {}
+    reason = told.get("finish_reason") or told.get("stop_reason")
+    return ModelAnswer(
+        calls,
+        _first(usage, "input_tokens", "prompt_tokens"),
+        _first(usage, "output_tokens", "completion_tokens"),
+        (str(reason),) if reason else (),
+    )
+
+
+def tool_result(output: object) -> CallResult:
+    """What a tool brought back, without what is new at every call (the ids of messages).
+
+    A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
+    a list of those.
+    """
+    if isinstance(output, ToolMessage):
+        return CallResult(output.content, output.status == "error")
+    if hasattr(output, "update") and hasattr(output, "goto"):
+        update = output.update
+        if isinstance(update, Mapping):
+            told = [tool_result(item) for item in _tool_messages(update.get("messages"))]
+            return _joined(told) if told else CallResult(update, False)
+        return CallResult(update, False)
+    if isinstance(output, list) and output and isinstance(output[0], ToolMessage):
+        return _joined([tool_result(item) for item in output])
+    return CallResult(output, False)
+
+
+def failed_result(error: BaseException) -> CallResult:
+    """What a tool's exception says."""
+    return CallResult(f"{type(error).__name__}: {error}", True)
+
+
+def tool_answers(messages: Sequence[Any]) -> Iterator[ToolMessage]:
+    """The tool messages after the model's last one: what answers its calls, last first."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return
+        if isinstance(message, ToolMessage):
+            yield message
+
+
+def _human_text(message: object) -> str | None:
+    content: object
+    if isinstance(message, str):
+        return message
+    if isinstance(message, BaseMessage):
+        role, content = message.type, message.content
+    elif isinstance(message, Mapping):
+        role, content = message.get("role") or message.get("type"), message.get("content")
+    elif isinstance(message, tuple) and len(message) == 2:
+        role, content = message
+    else:
+        return None
+    if role not in _HUMAN:
+        return None
+    if isinstance(content, list):
+        blocks = (item.get("text") for item in content if isinstance(item, Mapping))
+        content = " ".join([text for text in blocks if isinstance(text, str)])
+    return content if isinstance(content, str) else None
+
+
+def _tool_messages(messages: object) -> list[ToolMessage]:
+    if not isinstance(messages, list | tuple):
+        messages = [messages]
+    return [message for message in messages if isinstance(message, ToolMessage)]
+
+
+def _joined(results: list[CallResult]) -> CallResult:
+    if len(results) == 1:
+        return results[0]
+    errors = [result.error for result in results]
+    return CallResult([result.outcome for result in results], True in errors)
+
+
+def _first(mapping: Mapping[str, Any], *names: str) -> int | None:
+    return next((mapping[name] for name in names if mapping.get(name) is not None), None)

@@ -1,0 +1,189 @@
+"""The rounds of one run: from the calls that the model chose to what they brought back.
+
+All tool calls of one model message are one step. It is issued when the message is there, which is
+before any of them runs; it is observed when all of them have ended. A tool that runs without
+having been chosen by a model is a round of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from tidegauge.events import Call, CallResult, Outcome, Signals, Step
+from tidegauge.instrumentation.langchain.parsing import ChosenCall, tool_answers, tool_result
+from tidegauge.instrumentation.recorder import RecordedRun
+
+__all__ = ["Round", "Rounds", "ToolCall"]
+
+_MAX_WAITING: Final = 1_000
+
+
+class ToolCall:
+    """One call of a round. ``result`` is ``None`` until it has ended."""
+
+    __slots__ = ("arguments", "name", "result", "round", "span")
+
+    def __init__(self, of: Round, name: str, arguments: object) -> None:
+        self.round = of
+        self.name = name
+        self.arguments = arguments
+        self.result: CallResult | None = None
+        self.span: Span = INVALID_SPAN
+
+
+class Round:
+    """The calls of one step. ``step`` is ``None`` when it could not be reported."""
+
+    __slots__ = ("calls", "signals", "step", "tokens")
+
+    def __init__(self, chosen: Sequence[ChosenCall]) -> None:
+        self.calls = [ToolCall(self, call.name, call.arguments) for call in chosen]
+        self.step: int | None = None
+        self.signals: Signals | None = None
+        self.tokens: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all calls have ended."""
+        return all([call.result is not None for call in self.calls])
+
+
+class Rounds:
+    """Reports one run's rounds. Parallel tools end in threads of their own, hence the lock.
+
+    At most 1,000 calls are waited for; of more, the oldest are given up: their steps stay
+    unobserved.
+
+    Args:
+        recorded: takes the steps.
+    """
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._recorded = recorded
+        self._lock = threading.Lock()
+        self._tokens: int | None = None  # spent since the last step
+        self._waiting: dict[str, ToolCall] = {}  # by the model's id of the call
+        self._failed: list[Round] = []  # ended, but a call that raised may yet be tried again
+
+    def add_tokens(self, tokens: int | None, tool: ToolCall | None) -> None:
+        """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
+        if tokens is None:
+            return
+        with self._lock:
+            if tool is None:
+                self._tokens = (self._tokens or 0) + tokens
+            else:
+                tool.round.tokens = (tool.round.tokens or 0) + tokens
+
+    def issue(self, chosen: Sequence[ChosenCall]) -> None:
+        """The model chose these calls; none of them runs yet."""
+        with self._lock:
+            self._issue(chosen)
+
+    def begin(self, name: str, arguments: object, call_id: str | None) -> ToolCall:
+        """A tool is about to run: the chosen call that it is, or a round of its own.
+
+        A call that raised and is begun again (retried by middleware or ``with_retry``) stays the
+        same call: the agent chose once.
+        """
+        with self._lock:
+            call = self._chosen(name, arguments, call_id)
+            if call is None:
+                return self._issue((ChosenCall(name, arguments, call_id),))[0]
+            if call.result is not None:
+                call.result = None
+                if call.round in self._failed:
+                    self._failed.remove(call.round)
+            return call
+
+    def end(self, call: ToolCall, result: CallResult, *, raised: bool = False) -> None:
+        """A call has ended.
+
+        Args:
+            call: what :meth:`begin` gave.
+            result: what it brought back.
+            raised: it raised an exception, and so may be tried again before the next turn.
+        """
+        with self._lock:
+            call.result = result
+            if not call.round.ended:
+                return
+            if raised or call.round in self._failed:
+                self._failed.append(call.round)
+            else:
+                self._observe(call.round)
+
+    def turn(self, messages: Sequence[Any] = ()) -> None:
+        """The model is about to choose again: what was chosen before is settled.
+
+        Calls that never became a tool's run (unknown tools, calls refused by middleware) are
+        taken from their answers at the end of ``messages``.
+        """
+        with self._lock:
+            self._settle()
+            if not self._waiting:
+                return
+            for message in tool_answers(messages):
+                call = self._waiting.get(message.tool_call_id)
+                if call is not None and call.result is None:
+                    call.result = tool_result(message)
+                    if call.round.ended:
+                        self._observe(call.round)
+
+    def _issue(self, chosen: Sequence[ChosenCall]) -> list[ToolCall]:
+        self._settle()
+        recorded = self._recorded
+        tokens, self._tokens = self._tokens, None
+        steps = recorded.steps
+        made = Round(chosen)
+        decision = recorded.issue(
+            Step(
+                run=recorded.id,
+                calls=tuple([Call(call.name, call.arguments) for call in chosen]),
+                tokens=tokens,
+            )
+        )
+        if decision.signals is not None:
+            made.signals = decision.signals
+            made.step = decision.signals.step
+        elif recorded.steps > steps:
+            made.step = steps
+        waiting = self._waiting
+        for number, (call, one) in enumerate(zip(made.calls, chosen, strict=True)):
+            waiting[one.id or f"{steps}.{number}"] = call
+        while len(waiting) > _MAX_WAITING:
+            del waiting[next(iter(waiting))]
+        return made.calls
+
+    def _chosen(self, name: str, arguments: object, call_id: str | None) -> ToolCall | None:
+        if call_id is not None:
+            return self._waiting.get(call_id)
+        # Called by hand with the arguments alone: the call that was chosen with them, else the
+        # first of that name that has not run.
+        named = [call for call in self._waiting.values() if call.name == name]
+        same = [call for call in named if call.arguments == arguments]
+        fresh = [call for call in (*same, *named) if call.result is None]
+        return fresh[0] if fresh else same[0] if same else None
+
+    def _settle(self) -> None:
+        failed, self._failed = self._failed, []
+        for one in failed:
+            self._observe(one)
+
+    def _observe(self, one: Round) -> None:
+        for call_id in [key for key, call in self._waiting.items() if call.round is one]:
+            del self._waiting[call_id]
+        if one.step is None:
+            return
+        self._recorded.observe(
+            Outcome(
+                run=self._recorded.id,
+                results=tuple([call.result or CallResult() for call in one.calls]),
+                step=one.step,
+                tokens=one.tokens,
+            )
+        )

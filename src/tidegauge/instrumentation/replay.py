@@ -1,0 +1,187 @@
+"""Replay: recorded runs go through a step sink as if they were going on now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
+from typing import BinaryIO, Final, Literal, NamedTuple
+
+from tidegauge.errors import StepEventError
+from tidegauge.events import RunEnded, RunStarted, StepSink
+from tidegauge.instrumentation.left_out import LeaveOut
+from tidegauge.instrumentation.step_events import RecordedStep, parse_line
+
+__all__ = ["MAX_LINE_BYTES", "Fault", "Line", "Replay", "read_lines"]
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MAX_SHOWN: Final = 80
+
+
+class Line(NamedTuple):
+    """A line of a recording.
+
+    Attributes:
+        number: counted from 1.
+        content: its bytes; ``None``, it was longer than the limit.
+        size: how many bytes were read for it.
+    """
+
+    number: int
+    content: bytes | None
+    size: int
+
+
+class Fault(NamedTuple):
+    """Something wrong with a line of a recording.
+
+    Attributes:
+        source: the file's name.
+        line: the line's number, counted from 1.
+        reason: what is wrong.
+        skipped: whether the line was left out; else it was taken, and something before it is odd.
+    """
+
+    source: str
+    line: int
+    reason: str
+    skipped: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}: {self.reason}"
+
+
+def read_lines(stream: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """The lines of a stream as they come, none of them held beyond ``limit`` bytes.
+
+    >>> import io
+    >>> [line.content for line in read_lines(io.BytesIO(b"short\\ntoo long\\nend"), limit=6)]
+    [b'short\\n', None, b'end']
+    """
+    number = 0
+    while content := stream.readline(limit + 1):
+        number += 1
+        if len(content) <= limit:
+            yield Line(number, content, len(content))
+            continue
+        size, ended = len(content), content.endswith(b"\n")
+        del content
+        while not ended and (rest := stream.readline(limit)):
+            size += len(rest)
+            ended = rest.endswith(b"\n")
+        yield Line(number, None, size)
+
+
+class Replay:
+    """Feeds recordings to a sink, line by line; several files are one recording.
+
+    A line that cannot be taken is told to ``on_fault`` and skipped: one of a wrong form, an end
+    without a start, a step after its run's end. A run without a start is opened by its first
+    step. A start of a run that is open opens a new run of that id, as it does live: the line is
+    taken, and told as a fault that was not skipped. Empty lines are nothing.
+
+    A run that the sink decides to stop ends there; what else is recorded of it is ignored.
+
+    Memory grows with the number of runs (their ids), not with their length.
+
+    Args:
+        sink: takes the events.
+        ignore_actions: actions whose steps are left out; see
+            :class:`~tidegauge.instrumentation.left_out.LeaveOut`.
+        t_max: the ``t_max`` of every run, instead of what the recording says.
+        on_fault: told of every fault; what it raises ends the replay.
+
+    Attributes:
+        skipped_lines: how many lines were skipped.
+    """
+
+    def __init__(
+        self,
+        sink: StepSink,
+        *,
+        ignore_actions: Container[str] = (),
+        t_max: int | None = None,
+        on_fault: Callable[[Fault], None] | None = None,
+    ) -> None:
+        self.skipped_lines = 0
+        self._sink = sink
+        self._leave_out = LeaveOut(ignore_actions)
+        self._t_max = t_max
+        self._on_fault = on_fault
+        self._standing: dict[str, Literal["open", "ended", "stopped"]] = {}
+
+    def take(self, line: Line, source: str) -> None:
+        """Take one line of the file ``source``."""
+        try:
+            self._deliver(line, source)
+        except StepEventError as error:
+            fault = Fault(source, line.number, str(error))
+        else:
+            return
+        self.skipped_lines += 1
+        self._tell(fault)
+
+    def _deliver(self, line: Line, source: str) -> None:
+        content = line.content
+        if content is None:
+            raise StepEventError(f"longer than {MAX_LINE_BYTES >> 20} MiB ({line.size} bytes)")
+        if line.number == 1:
+            content = content.removeprefix(_BYTE_ORDER_MARK)
+        if content.isspace() or not content:
+            return
+        event = parse_line(content)
+        match event:
+            case RunStarted():
+                if self._standing.get(event.run) == "open":
+                    reason = f"run {_shown(event.run)} starts again and had no end"
+                    self._tell(Fault(source, line.number, reason, skipped=False))
+                self._start(event)
+            case RunEnded():
+                self._end(event)
+            case RecordedStep():
+                self._step(event)
+
+    def _start(self, event: RunStarted) -> None:
+        self._standing[event.run] = "open"
+        self._leave_out.forget(event.run)
+        if self._t_max is not None:
+            event = replace(event, t_max=self._t_max)
+        self._sink.run_started(event)
+
+    def _step(self, step: RecordedStep) -> None:
+        run = step.issued.run
+        match self._standing.get(run):
+            case "stopped":
+                return
+            case "ended":
+                raise StepEventError(f"a step of run {_shown(run)}, which has ended")
+            case None:
+                self._start(RunStarted(run=run, time=step.issued.time))
+        remaining = self._leave_out(step)
+        if remaining is None:
+            return
+        decision = self._sink.step_issued(remaining.issued)
+        if not decision.stop:
+            decision = self._sink.step_observed(remaining.observed)
+        if decision.stop:
+            self._leave_out.forget(run)
+            self._standing[run] = "stopped"
+            self._sink.run_ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
+
+    def _end(self, event: RunEnded) -> None:
+        standing = self._standing.get(event.run)
+        if standing in (None, "ended"):
+            state = "is not known" if standing is None else "has ended before"
+            raise StepEventError(f"an end of run {_shown(event.run)}, which {state}")
+        self._standing[event.run] = "ended"
+        self._leave_out.forget(event.run)
+        if standing == "open":
+            self._sink.run_ended(event)
+
+    def _tell(self, fault: Fault) -> None:
+        if self._on_fault is not None:
+            self._on_fault(fault)
+
+
+def _shown(run: str) -> str:
+    return repr(run) if len(run) <= _MAX_SHOWN else repr(run[: _MAX_SHOWN - 1] + "…")

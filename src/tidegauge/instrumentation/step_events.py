@@ -1,0 +1,338 @@
+"""One line of a recording as events: strict about types, lenient about unknown keys.
+
+A recording has one JSON object a line, of type ``start``, ``step`` or ``end``; ``docs/replay.md``
+tells every key. A step is recorded once its outcome is there, so that one line gives both of its
+moments. Content (``state``, ``outcome``, ``args``) may be any JSON value, ``null`` among them, and
+is passed on as it is; for every other optional key ``null`` means that it was not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from tidegauge.errors import StepEventError
+from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
+    Identity,
+    Outcome,
+    Reach,
+    RunEnded,
+    RunStarted,
+    Step,
+    Task,
+)
+
+__all__ = ["RecordedStep", "StepEvent", "parse_event", "parse_line"]
+
+_MAX_DEPTH: Final = 32
+_MAX_SHOWN: Final = 60
+
+
+class RecordedStep(NamedTuple):
+    """A step with both of its moments."""
+
+    issued: Step
+    observed: Outcome
+
+
+StepEvent: TypeAlias = RunStarted | RecordedStep | RunEnded
+
+
+def parse_line(line: bytes) -> StepEvent:
+    """The event that a line of a recording tells.
+
+    Raises:
+        StepEventError: the line is no JSON object, lacks a required key or has a value of the
+            wrong type; the message says which.
+
+    >>> parse_line(b'{"type": "end", "run": "r1", "success": true}').success
+    True
+    >>> parse_line(b'{"type": "step", "run": "r1", "action": 7}')
+    Traceback (most recent call last):
+        ...
+    tidegauge.errors.StepEventError: action is to be a string, not a number
+    """
+    try:
+        data = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise StepEventError(_unreadable(line, error)) from None
+    if not isinstance(data, dict):
+        raise StepEventError(f"no JSON object but {_kind(data)}")
+    return parse_event(data)
+
+
+def parse_event(data: Mapping[str, Any]) -> StepEvent:
+    """The event that a line's object tells.
+
+    Raises:
+        StepEventError: as for :func:`parse_line`.
+    """
+    kind = _required_text(data, "type")
+    match kind:
+        case "start":
+            return _run_started(data)
+        case "step":
+            return _step(data)
+        case "end":
+            return _run_ended(data)
+    raise StepEventError(f"type is to be start, step or end, not {_shown(kind)}")
+
+
+def _run_started(data: Mapping[str, Any]) -> RunStarted:
+    return RunStarted(
+        run=_required_text(data, "run"),
+        agent=_text(data, "agent") or "",
+        task=_text(data, "task"),
+        task_group=_text(data, "task_group") or "",
+        model=_text(data, "model"),
+        t_max=_whole_number(data, "t_max", minimum=1),
+        memory=_text(data, "memory"),
+        operations=_whole_number(data, "operations"),
+        height=_whole_number(data, "height"),
+        place=_identity(data, "place"),
+        exits=_identities(data, "exits"),
+        tasks=_tasks(data),
+        goal=_identity(data, "goal"),
+        reach=_reach(data),
+        time=_time(data),
+    )
+
+
+def _step(data: Mapping[str, Any]) -> RecordedStep:
+    run = _required_text(data, "run")
+    calls, results = _round(data)
+    issued = Step(
+        run=run,
+        calls=calls,
+        state=data.get("state", ABSENT),
+        tokens=_number(data, "tokens"),
+        entropy=_number(data, "entropy"),
+        uses=_identities(data, "uses") or (),
+        mentions=_identities(data, "mentions") or (),
+        time=_time(data),
+    )
+    # Only the step's issue has a time: when the outcome came is known from `seconds`, or not.
+    observed = Outcome(
+        run=run,
+        results=results,
+        place=_identity(data, "place"),
+        exits=_identities(data, "exits"),
+        tasks=_tasks(data),
+        achieved=_identities(data, "achieved") or (),
+        progress=_number(data, "progress", maximum=1),
+        seconds=_number(data, "seconds"),
+    )
+    return RecordedStep(issued, observed)
+
+
+def _run_ended(data: Mapping[str, Any]) -> RunEnded:
+    return RunEnded(
+        run=_required_text(data, "run"),
+        success=_flag(data, "success"),
+        reason=_text(data, "reason"),
+        time=_time(data),
+    )
+
+
+def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult, ...]]:
+    """The calls of a step and what they brought back.
+
+    In a round, the step's own ``outcome`` and ``error`` stand for the calls that tell none.
+    """
+    result = CallResult(data.get("outcome", ABSENT), _flag(data, "error"))
+    listed = data.get("calls")
+    if listed is None:
+        return (Call(_required_text(data, "action"), data.get("args")),), (result,)
+    if not isinstance(listed, list):
+        raise _wrong("calls", "a list", listed)
+    if data.get("action") is not None:
+        raise StepEventError("a step has either an action or calls, not both")
+    calls, results = [], []
+    for index, item in enumerate(listed):
+        where = f"calls[{index}]"
+        if not isinstance(item, dict):
+            raise _wrong(where, "an object", item)
+        calls.append(Call(_required_text(item, "action", where), item.get("args")))
+        error = _flag(item, "error", where) if "error" in item else result.error
+        results.append(CallResult(item.get("outcome", result.outcome), error))
+    return tuple(calls), tuple(results)
+
+
+def _required_text(data: Mapping[str, Any], key: str, where: str = "") -> str:
+    if key not in data:
+        raise StepEventError(f"{_name(key, where)} is missing")
+    value = data[key]
+    if not isinstance(value, str):
+        raise _wrong(_name(key, where), "a string", value)
+    return value
+
+
+def _text(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong(key, "a string", value)
+
+
+def _flag(data: Mapping[str, Any], key: str, where: str = "") -> bool | None:
+    value = data.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise _wrong(_name(key, where), "true, false or null", value)
+
+
+def _whole_number(data: Mapping[str, Any], key: str, minimum: int = 0) -> int | None:
+    value = data.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(key, "a whole number", value)
+    if value < minimum:
+        raise StepEventError(f"{key} is to be at least {minimum}, not {value}")
+    return value
+
+
+def _number(data: Mapping[str, Any], key: str, maximum: float | None = None) -> float | None:
+    value = data.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(key, "a number", value)
+    if value < 0 or (maximum is not None and value > maximum):
+        line = "at least 0" if maximum is None else f"from 0 to {maximum}"
+        raise StepEventError(f"{key} is to be {line}, not {value}")
+    return value
+
+
+def _reach(data: Mapping[str, Any]) -> Reach:
+    match data.get("reach"):
+        case None | "adjacent":
+            return "adjacent"
+        case "anywhere":
+            return "anywhere"
+        case other:
+            raise StepEventError(f"reach is to be adjacent or anywhere, not {_shown(other)}")
+
+
+def _time(data: Mapping[str, Any]) -> float | None:
+    """Seconds since the epoch; a time without a zone is taken as UTC."""
+    text = _text(data, "time")
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise StepEventError(f"time is to be of ISO 8601, not {_shown(text)}") from None
+
+
+def _identity(data: Mapping[str, Any], key: str) -> Identity | None:
+    value = data.get(key)
+    return None if value is None else _as_identity(value, key)
+
+
+def _identities(data: Mapping[str, Any], key: str) -> tuple[Identity, ...] | None:
+    value = data.get(key)
+    return None if value is None else _as_identities(value, key)
+
+
+def _tasks(data: Mapping[str, Any]) -> tuple[Task, ...]:
+    listed = data.get("tasks")
+    if listed is None:
+        return ()
+    if not isinstance(listed, list):
+        raise _wrong("tasks", "a list", listed)
+    return tuple([_task(item, f"tasks[{index}]") for index, item in enumerate(listed)])
+
+
+def _task(item: Any, where: str) -> Task:
+    if not isinstance(item, dict):
+        raise _wrong(where, "an object", item)
+    if item.get("id") is None:
+        raise StepEventError(f"{where}.id is missing")
+    requires = item.get("requires")
+    if requires is None:
+        requires = []
+    if not isinstance(requires, list):
+        raise _wrong(f"{where}.requires", "a list of lists", requires)
+    return Task(
+        _as_identity(item["id"], f"{where}.id"),
+        tuple(
+            [
+                _as_identities(alternative, f"{where}.requires[{index}]")
+                for index, alternative in enumerate(requires)
+            ]
+        ),
+    )
+
+
+def _as_identities(value: Any, where: str) -> tuple[Identity, ...]:
+    if not isinstance(value, list):
+        raise _wrong(where, "a list", value)
+    return tuple([_as_identity(item, f"{where}[{index}]") for index, item in enumerate(value)])
+
+
+def _as_identity(value: Any, where: str) -> Identity:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return _as_tuple(value, where, _MAX_DEPTH)
+    raise _wrong(where, "a string or a list", value)
+
+
+def _as_tuple(value: list[Any], where: str, depth: int) -> tuple[Identity, ...]:
+    if not depth:
+        raise StepEventError(f"{where} is nested more than {_MAX_DEPTH} deep")
+    parts: list[Identity] = []
+    for part in value:
+        if isinstance(part, list):
+            parts.append(_as_tuple(part, where, depth - 1))
+        elif isinstance(part, str | int | float) and not isinstance(part, bool):
+            parts.append(part)
+        else:
+            raise _wrong(where, "made of strings, numbers and lists", part)
+    return tuple(parts)
+
+
+def _unreadable(line: bytes, error: orjson.JSONDecodeError) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError as broken:
+        byte = line[broken.start]
+        return f"no UTF-8: byte 0x{byte:02x} at column {broken.start + 1}"
+    return f"no JSON: {error.msg} at column {error.colno}"
+
+
+def _wrong(name: str, expected: str, value: object) -> StepEventError:
+    return StepEventError(f"{name} is to be {expected}, not {_kind(value)}")
+
+
+def _name(key: str, where: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

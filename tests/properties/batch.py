@@ -1,0 +1,370 @@
+"""Every metric once more, as a batch: computed from all records at once, from the definitions.
+
+Nothing here is streaming, incremental or shared with the code under test. Each function takes the
+records up to some moment and gives, by name, what the metric's public attributes are to be then.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from itertools import groupby, pairwise, takewhile
+
+NOVELTY_WINDOW = 12
+
+
+def loops(steps):
+    """The run is read greedily from the left, without overlap (TIDE 3.2)."""
+    pairs = [(step.state, step.action) for step in steps]
+    flags = [False] * len(pairs)
+    found = []  # [first repeated step, period, repeats]
+    lengths = []
+    cursor = 0
+    start, end = 0, None  # the cycle that ended at the cursor
+    while (cycle := _first_to_close(pairs, cursor)) is not None:
+        start, end = cycle
+        length = end - start
+        lengths.append(length)
+        if pairs[end : end + length] == pairs[start:end]:
+            flags[end : end + length] = [True] * length
+            if found and start == cursor and _ends_at(found[-1]) == end and found[-1][1] == length:
+                found[-1][2] += 1
+            else:
+                found.append([end, length, 1])
+        cursor = end
+    open_steps = 0  # steps that repeat a part of the kept cycle, up to the last one
+    if end is not None:
+        since, kept = pairs[end:], pairs[start:end]
+        if len(since) < len(kept) and since == kept[: len(since)]:
+            open_steps = len(since)
+    current = (0, 0, -1)
+    if found:
+        first, period, repeats = found[-1]
+        since = range(first + period * repeats, len(pairs))
+        if all(pairs[t] == pairs[t - period] for t in since):
+            current = (period, repeats, first)
+    total = len(pairs)
+    return {
+        "steps": total,
+        "loop_steps": sum(flags),
+        "value": sum(flags) / total if total else None,
+        "cycles": len(lengths),
+        "cycle_steps": sum(lengths),
+        "cycle_ratio": sum(lengths) / total if total else None,
+        "loops": [tuple(loop) for loop in found],
+        "onsets": len(found),
+        "period": current[0],
+        "repeats": current[1],
+        "first_step": current[2],
+        "pending": open_steps,
+        "flags": flags,
+    }
+
+
+def _first_to_close(pairs, cursor):
+    """(start, end) of the cycle that closes first when reading from the cursor."""
+    for end in range(cursor + 1, len(pairs)):
+        for start in range(cursor, end):
+            if pairs[start][0] == pairs[end][0]:
+                return start, end
+    return None
+
+
+def _ends_at(loop):
+    first, period, repeats = loop
+    return first + period * repeats
+
+
+def loop_cost(steps):
+    """Tokens and seconds over loop steps, and over the steps since the current loop's onset."""
+    looping = [False] * len(steps)
+    for t, step in enumerate(steps):
+        if step.loop_settled:
+            looping[t + 1 - step.loop_settled : t + 1] = [True] * step.loop_settled
+    looped = [step for step, loop in zip(steps, looping, strict=True) if loop]
+    since_onset = []
+    if steps and steps[-1].loop_first_step >= 0:
+        current = steps[-1].loop_first_step
+        since_onset = list(
+            takewhile(lambda step: step.loop_first_step == current, reversed(steps))
+        )
+    return {
+        "tokens": _total(step.tokens for step in looped),
+        "seconds": _total(step.seconds for step in looped),
+        "value": _total(step.tokens for step in looped),
+        "onset_steps": len(since_onset),
+        "onset_tokens": _total(step.tokens for step in since_onset),
+        "onset_seconds": _total(step.seconds for step in since_onset),
+    }
+
+
+def _total(amounts):
+    told = [amount for amount in amounts if amount is not None]
+    return sum(told) if told else None
+
+
+def result_streak(steps):
+    """Consecutive steps with the same known outcome."""
+    streaks = [(outcome, len(list(run))) for outcome, run in groupby(s.outcome for s in steps)]
+    known = [length for outcome, length in streaks if outcome is not None]
+    current = streaks[-1][1] if streaks and streaks[-1][0] is not None else None
+    return {"value": current, "current": current, "maximum": max(known, default=None)}
+
+
+def failed_rounds(steps):
+    """Consecutive rounds with at least one call of which every call failed."""
+    rounds = [step.failed for step in steps if step.calls]
+    if all(failed is None for failed in rounds):
+        return {"value": None, "current": None, "maximum": None}
+    trailing = len(list(takewhile(lambda failed: failed is True, reversed(rounds))))
+    longest = max((len(list(run)) for failed, run in groupby(rounds) if failed is True), default=0)
+    return {"value": trailing, "current": trailing, "maximum": longest}
+
+
+def recurrence(steps):
+    """How often the last (action, outcome) was seen before."""
+    counts = []
+    for t, step in enumerate(steps):
+        pair = (step.action, step.outcome)
+        earlier = [(past.action, past.outcome) for past in steps[:t]]
+        counts.append(None if step.outcome is None else earlier.count(pair))
+    known = [count for count in counts if count is not None]
+    last = counts[-1] if counts else None
+    return {"value": last, "current": last, "maximum": max(known, default=None)}
+
+
+def novelty(steps):
+    """Share of new ones among the last outcomes."""
+    outcomes = [step.outcome for step in steps if step.outcome is not None]
+    new = [outcome not in outcomes[:t] for t, outcome in enumerate(outcomes)]
+    recent = new[-NOVELTY_WINDOW:]
+    return {"value": sum(recent) / len(recent) if recent else None}
+
+
+def progress_auv(steps, t_max):
+    """Trapezoids under the best progress so far, which stays where it is after the last turn."""
+    told = [step.progress for step in steps if step.progress is not None]
+    best = [0.0]
+    for step in steps:
+        best.append(max(best[-1], step.progress or 0.0))
+    best += [best[-1]] * t_max
+    area = sum((best[t] + best[t + 1]) / 2 for t in range(t_max)) / t_max
+    return {"value": area if told else None, "best": max(told) if told else None}
+
+
+def success_rate(runs):
+    """Solved runs / runs of which it is known."""
+    known = [run.success for run in runs if run.success is not None]
+    return {
+        "runs": len(known),
+        "solved": sum(known),
+        "value": sum(known) / len(known) if known else None,
+    }
+
+
+def success_curve(runs):
+    """P_t, turn by turn."""
+    known = [run for run in runs if run.success is not None]
+
+    def solved_within(turn):
+        return sum(run.success and run.steps <= turn for run in known) / len(known)
+
+    turns = range(max((run.steps for run in known), default=0) + 2)
+    return {
+        "runs": len(known),
+        "curve": [solved_within(turn) if turn else 0.0 for turn in turns] if known else None,
+        "value": sum(run.success for run in known) / len(known) if known else None,
+        "solved_at": dict(Counter(run.steps for run in known if run.success)),
+    }
+
+
+def auv(runs):
+    """Trapezoids under P_t, each run within its own t_max; its spread over the runs."""
+    areas = []
+    for run in runs:
+        if run.success is None or run.t_max is None:
+            continue
+        solved = [run.success and run.steps <= turn for turn in range(run.t_max + 1)]
+        solved[0] = False
+        areas.append(sum((a + b) / 2 for a, b in pairwise(solved)) / run.t_max)
+    spread = statistics.variance(areas) if len(areas) > 1 else None
+    return {
+        "runs": len(areas),
+        "total": sum(areas),
+        "value": statistics.fmean(areas) if areas else None,
+        "variance": spread,
+        "standard_error": None if spread is None else (spread / len(areas)) ** 0.5,
+    }
+
+
+def loop_ratio(runs):
+    """Loop steps / steps, pooled over runs."""
+    steps = sum(run.steps for run in runs)
+    looped = sum(run.loop_steps for run in runs)
+    in_cycles = sum(run.cycle_steps for run in runs)
+    return {
+        "steps": steps,
+        "loop_steps": looped,
+        "cycle_steps": in_cycles,
+        "value": looped / steps if steps else None,
+        "cycle_ratio": in_cycles / steps if steps else None,
+    }
+
+
+def stale_score(steps, start):
+    """S = c + e + n over the path since the last progress (E&E 4), and its highest value."""
+    path, scores = [start], [0]
+    for step in steps:
+        if step.place is None:
+            if step.achieved:
+                path = path[-1:]
+        elif step.achieved:
+            path = [step.place]
+        else:
+            path.append(step.place)
+        scores.append(stale_of(path))
+    return {
+        "value": scores[-1],
+        "maximum": max(scores),
+        "rose": len(scores) > 1 and steps[-1].place is not None and scores[-1] > scores[-2],
+    }
+
+
+def stale_of(path):
+    """The stale score of one path."""
+    visits = Counter(path)
+    uses = Counter(frozenset(edge) for edge in pairwise(path) if edge[0] != edge[1])
+    cycles = len(uses) - len(visits) + 1
+    return cycles + sum(max(count - 2, 0) for count in (*uses.values(), *visits.values()))
+
+
+def navigation(steps, start, zone):
+    """Distinct places, backtracks, zone changes, and actions per stay (AgentDiagnose)."""
+    at = [start]  # where the agent stands before each step, and after the last
+    for step in steps:
+        at.append(at[-1] if step.place is None else step.place)
+    moves = [t for t in range(len(steps)) if at[t + 1] != at[t]]
+    stays = {sum(move < t for move in moves) for t in range(len(steps))}
+    backtracks = sum(at[t + 1] in at[: t + 1] for t in moves)
+    return {
+        "distinct": len(set(at)),
+        "moves": len(moves),
+        "backtracks": backtracks,
+        "zone_changes": sum(zone(at[t + 1]) != zone(at[t]) for t in moves),
+        "actions_per_stay": len(steps) / len(stays) if stays else None,
+        "value": backtracks / len(moves) if moves else None,
+    }
+
+
+def exploration(steps, start, start_exits, start_tasks, goal):
+    """Cases, targets, gain, progress and errors (E&E 4), from the definitions.
+
+    For runs that tell every place, and move along exits that were told.
+    """
+    exits = {start: set(start_exits)}
+    requires = {task.id: task.requires for task in start_tasks}
+    located = {task.id: start for task in start_tasks}
+    achieved = _achieve(set(), requires, located, start)
+    here, path = start, [start]
+    required, errors = Counter(), Counter()
+    last = {"case": None, "gain": None, "progress": False, "error": None}
+    stale_max = 0
+
+    def frontier():
+        return {place for told in exits.values() for place in told} - exits.keys()
+
+    def pending():
+        return {task for task in requires if _ready(task, requires, achieved)} - achieved
+
+    for step in steps:
+        new, waiting, unseen = step.place, pending(), frontier()
+        places = {located[task] for task in waiting}
+        if goal in waiting:
+            case, targets = 2, {located[goal]}
+        elif waiting and unseen:
+            case, targets = 4, unseen | places
+        elif waiting:
+            case, targets = 3, places
+        elif unseen:
+            case, targets = 1, unseen
+        else:
+            case, targets = 0, set()
+        gain = new in targets or any(
+            _distance(exits, new, target) < _distance(exits, here, target) for target in targets
+        )
+
+        progress = new in unseen
+        exits.setdefault(new, set()).update(step.exits or ())
+        for task in step.tasks:
+            if task.id not in requires:
+                requires[task.id], located[task.id] = task.requires, new
+        now = _achieve(achieved | set(step.achieved), requires, located, new)
+        progress = progress or now != achieved
+        achieved = now
+        before = stale_of(path)
+        path = [new] if progress else [*path, new]
+        rose = stale_of(path) > before
+        stale_max = max(stale_max, stale_of(path))
+        here = new
+
+        error = case != 0 and not progress and (not gain or (len(targets) > 1 and rose))
+        kinds = {1: ["explore"], 2: ["exploit"], 3: ["exploit"], 4: ["explore", "exploit"]}
+        for kind in kinds.get(case, []):
+            required[kind] += 1
+            errors[kind] += error
+        last = {"case": case, "gain": gain, "progress": progress, "error": error}
+
+    def rate(kind):
+        if not required.total():
+            return None
+        return errors[kind] / required[kind] if required[kind] else 0.0
+
+    return {
+        **last,
+        "frontier": len(frontier()),
+        "pending": len(pending()),
+        "stale": stale_of(path),
+        "stale_max": stale_max,
+        "exploration_required": required["explore"],
+        "exploration_errors": errors["explore"],
+        "exploitation_required": required["exploit"],
+        "exploitation_errors": errors["exploit"],
+        "exploration_error_rate": rate("explore"),
+        "exploitation_error_rate": rate("exploit"),
+    }
+
+
+def _ready(task, requires, achieved):
+    sets = requires[task]
+    return not sets or any(set(needed) <= achieved for needed in sets)
+
+
+def _achieve(achieved, requires, located, here):
+    """What is achieved by standing at ``here``, one task after the other."""
+    while True:
+        more = {
+            task
+            for task, place in located.items()
+            if place == here and task not in achieved and _ready(task, requires, achieved)
+        }
+        if not more:
+            return achieved
+        achieved = achieved | more
+
+
+def _distance(exits, start, target):
+    """Fewest moves over the known graph, either way along each exit."""
+    reached, layer, moves = {start}, {start}, 0
+    while layer:
+        if target in layer:
+            return moves
+        layer = {
+            there
+            for place, told in exits.items()
+            for exit_ in told
+            for here, there in ((place, exit_), (exit_, place))
+            if here in layer
+        } - reached
+        reached |= layer
+        moves += 1
+    return float("inf")

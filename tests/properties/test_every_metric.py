@@ -1,0 +1,260 @@
+"""What holds for every metric there is: none escapes, the classes are found by introspection."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import json
+import math
+import pkgutil
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegauge import streaming_metrics
+from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.loop_cost import LoopCost
+from tidegauge.streaming_metrics.loop_ratio import LoopRatio
+from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
+from tidegauge.streaming_metrics.navigation import Navigation, zone_of
+from tidegauge.streaming_metrics.novelty import Novelty
+from tidegauge.streaming_metrics.progress_auv import ProgressAUV
+from tidegauge.streaming_metrics.recurrence import Recurrence
+from tidegauge.streaming_metrics.result_streak import ResultStreak
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
+
+from . import batch, streams
+
+CAP = 8
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """How a metric is compared with its batch version.
+
+    Args:
+        records: streams of what it is fed.
+        batch: from all records so far, what its attributes are to be.
+        parameters: of its constructor; those that go with one stream come with the stream.
+        seen: what is compared and is no attribute, as functions of the metric.
+    """
+
+    records: st.SearchStrategy[list[Any]]
+    batch: Callable[..., dict[str, Any]]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def streams(self) -> st.SearchStrategy[tuple[dict[str, Any], list[Any]]]:
+        """(parameters, records) of one metric."""
+        return self.records.map(
+            lambda drawn: drawn if isinstance(drawn, tuple) else (self.parameters, drawn)
+        )
+
+    def differences(self, metric: Any, records: list[Any], parameters: dict[str, Any]) -> list[str]:
+        """What the metric says now that the batch version does not."""
+        told = []
+        for name, expected in self.batch(records, **parameters).items():
+            found = self.seen[name](metric) if name in self.seen else getattr(metric, name)
+            if not same(found, expected):
+                told.append(f"{name} is {found}, not {expected}")
+        return told
+
+
+def same(found, expected):
+    """Equal, but for the rounding of sums."""
+    if isinstance(found, float) and isinstance(expected, float):
+        return math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return found == expected
+
+
+def curve(metric):
+    last = max(metric.solved_at, default=0)
+    points = (metric.at(turn) for turn in range(last + 5))
+    return list(points) if metric.runs else None
+
+
+COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
+    Loops: Counterpart(streams.issued_steps(), batch.loops),
+    LoopCost: Counterpart(streams.looping_steps(), batch.loop_cost),
+    ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
+    FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
+    Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),
+    Novelty: Counterpart(streams.observed_steps(), batch.novelty),
+    ProgressAUV: Counterpart(streams.observed_steps(), batch.progress_auv, {"t_max": 16}),
+    StaleScore: Counterpart(streams.placed_steps(), batch.stale_score, {"place": "a/1"}),
+    Navigation: Counterpart(
+        streams.placed_steps(),
+        lambda steps, place: batch.navigation(steps, place, zone_of),
+        {"place": "a/1"},
+    ),
+    Exploration: Counterpart(streams.worlds(), batch.exploration),
+    SuccessRate: Counterpart(streams.finished_runs(), batch.success_rate),
+    SuccessCurve: Counterpart(streams.finished_runs(), batch.success_curve, seen={"curve": curve}),
+    AUV: Counterpart(streams.finished_runs(), batch.auv),
+    LoopRatio: Counterpart(streams.finished_runs(), batch.loop_ratio),
+}
+
+
+def every_metric() -> list[type[Metric[Any]]]:
+    """Every class that can be made, of every module of the package."""
+    found: set[type[Metric[Any]]] = set()
+    for module in pkgutil.walk_packages(streaming_metrics.__path__, "tidegauge.streaming_metrics."):
+        for item in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(item) and issubclass(item, Metric) and not inspect.isabstract(item):
+                found.add(item)
+    return sorted(found, key=lambda metric: metric.__name__)
+
+
+METRICS = every_metric()
+GROUP_METRICS = [metric for metric in METRICS if issubclass(metric, GroupMetric)]
+every = pytest.mark.parametrize("kind", METRICS, ids=lambda kind: kind.__name__)
+every_group = pytest.mark.parametrize("kind", GROUP_METRICS, ids=lambda kind: kind.__name__)
+
+
+def fed(kind, parameters, records):
+    metric = kind(**parameters)
+    for record in records:
+        metric.update(record)
+    return metric
+
+
+def test_every_metric_has_a_batch_counterpart():
+    missing = [kind.__name__ for kind in METRICS if kind not in COUNTERPARTS]
+    assert not missing, f"write the batch versions of {missing} and register them"
+
+
+@every
+@given(data=st.data())
+def test_streaming_equals_batch_at_every_prefix(kind, data):
+    counterpart = COUNTERPARTS[kind]
+    parameters, records = data.draw(counterpart.streams())
+    metric = kind(**parameters)
+    assert counterpart.differences(metric, [], parameters) == []
+    for count, record in enumerate(records, 1):
+        metric.update(record)
+        told = counterpart.differences(metric, records[:count], parameters)
+        assert told == [], f"after record {count} of {records}"
+
+
+@given(streams.issued_steps())
+def test_each_step_is_a_loop_step_or_not(steps):
+    loops = Loops()
+    flags: list[bool] = []
+    for count, step in enumerate(steps, 1):
+        loops.update(step)
+        flags.append(False)
+        for settled in range(loops.settled):
+            flags[-1 - settled] = True
+        if loops.settled:
+            assert loops.cycle_names == [step.name for step in steps[:count]][-loops.settled :]
+        assert flags == batch.loops(steps[:count])["flags"]
+
+
+@every_group
+@given(data=st.data())
+def test_halves_add_up_to_the_whole(kind, data):
+    counterpart = COUNTERPARTS[kind]
+    parameters, records = data.draw(counterpart.streams())
+    cut = data.draw(st.integers(0, len(records)))
+    left, right = fed(kind, parameters, records[:cut]), fed(kind, parameters, records[cut:])
+    before = copy.deepcopy(right.state())
+    left.merge(right)
+    assert right.state() == before
+    assert counterpart.differences(left, records, parameters) == []
+
+
+@every
+@given(data=st.data())
+def test_a_metric_moves_to_another_process_in_the_middle(kind, data):
+    parameters, records = data.draw(COUNTERPARTS[kind].streams())
+    cut = data.draw(st.integers(0, len(records)))
+    stays = fed(kind, parameters, records[:cut])
+    carried = json.loads(json.dumps(stays.state()))
+    moves = kind(**parameters)
+    moves.load(carried)
+    assert moves.state() == stays.state()
+    for record in records[cut:]:
+        stays.update(record)
+        moves.update(record)
+        assert moves.value == stays.value
+    assert moves.state() == stays.state()
+
+
+@every
+@given(data=st.data())
+def test_reset_leaves_nothing_but_the_parameters(kind, data):
+    parameters, records = data.draw(COUNTERPARTS[kind].streams())
+    metric = fed(kind, parameters, records)
+    metric.reset()
+    assert metric.state() == kind(**parameters).state()
+    for record in records:
+        metric.update(record)
+    assert metric.state() == fed(kind, parameters, records).state()
+
+
+@every
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda state: {**state, "version": state["version"] + 1},
+        lambda state: {**state, "metric": "Another"},
+        lambda state: {**state, "fields": {}},
+        lambda state: {**state, "fields": {**state["fields"], "unknown": 1}},
+        lambda state: {},
+    ],
+    ids=["version", "metric", "no fields", "other fields", "nothing"],
+)
+def test_a_state_that_does_not_fit_is_refused(kind, spoil):
+    source = fed(kind, {}, streams.hostile(kind.takes, 5))
+    target = fed(kind, {}, streams.hostile(kind.takes, 3))
+    before = copy.deepcopy(target.state())
+    with pytest.raises(ValueError, match=r"state"):
+        target.load(spoil(source.state()))
+    assert target.state() == before
+
+
+@every
+@pytest.mark.parametrize("repeats", [1, 2, 3])
+def test_memory_is_bounded_under_a_hostile_stream(kind, repeats):
+    metric = kind()
+    shrink(metric)
+    sizes = []
+    for t, record in enumerate(streams.hostile(kind.takes, 1_500, repeats)):
+        metric.update(record)
+        if t in (499, 1_499):
+            sizes.append(entries(metric))
+    assert sizes[1] <= sizes[0] + 2 * CAP, f"{sizes[0]} entries grew to {sizes[1]}"
+    json.dumps(metric.state())
+
+
+def shrink(metric: Stateful) -> None:
+    """Set every cap to a few, also those of the parts."""
+    for name in metric._slots():
+        value = getattr(metric, name)
+        if name.startswith("max_"):
+            setattr(metric, name, CAP)
+        elif isinstance(value, Stateful):
+            shrink(value)
+
+
+def entries(value: Any) -> int:
+    """How many things are kept, at any depth."""
+    if isinstance(value, Stateful):
+        return sum(entries(getattr(value, name)) for name in value._slots())
+    if isinstance(value, dict):
+        return sum(entries(key) + entries(item) for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return sum(map(entries, value))
+    return 1

@@ -1,0 +1,194 @@
+"""Policies: where each line is, what follows from it, and whose line it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import Call, CallResult, Outcome, RunStarted, Signals, Step
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import DEFAULT_RULES, Policy, Rule, parse_rules
+from tidegauge.streaming_metrics import Engine
+
+
+def signals(**known: Any) -> Signals:
+    return Signals(
+        **{"run": "r1", "step": 9, "steps": 10, **known}, action_digest=b"", state_digest=b""
+    )
+
+
+LOOP = {"loop_period": 3, "loop_first_step": 4}
+
+
+@pytest.mark.parametrize(
+    ("rule", "below", "at", "message"),
+    [
+        (
+            Rule("loop_repeats", 2, "stop"),
+            {**LOOP, "loop_repeats": 1},
+            {**LOOP, "loop_repeats": 2},
+            "the same 3 steps repeated twice, since step 4",
+        ),
+        (
+            Rule("result_streak", 5, "stop"),
+            {"result_streak": 4},
+            {"result_streak": 5},
+            "5 steps in a row with the same outcome",
+        ),
+        (
+            Rule("failed_rounds", 3, "stop"),
+            {"failed_rounds": 2},
+            {"failed_rounds": 3},
+            "3 rounds in a row failed",
+        ),
+        # the tenth step may be taken, the eleventh may not
+        (Rule("steps", 10, "stop"), {"steps": 10}, {"steps": 11}, "more than 10 steps"),
+    ],
+    ids=lambda value: value.signal if isinstance(value, Rule) else "",
+)
+def test_a_run_is_stopped_from_the_line_on(
+    rule: Rule, below: dict[str, int], at: dict[str, int], message: str
+) -> None:
+    policy = Policy([rule])
+    assert policy.decide(signals(**below)).action == "go_on"
+    decision = policy.decide(signals(**at))
+    assert decision.stop
+    assert (decision.reason, decision.message) == (rule.signal, message)
+    assert decision.signals == signals(**at)
+    past = {name: value + 1 for name, value in at.items()}
+    assert policy.decide(signals(**past)).stop
+    assert policy.would_stop(signals(**past)) == []
+
+
+@pytest.mark.parametrize("signal", ["result_streak", "failed_rounds"])
+def test_what_was_not_observed_stops_nothing(signal: Any) -> None:
+    assert not Rule(signal, 1).holds(signals(**{signal: None}))
+
+
+@pytest.mark.parametrize(
+    ("period", "repeats", "message"),
+    [
+        (1, 1, "the same step repeated once, since step 4"),
+        (1, 2, "the same step repeated twice, since step 4"),
+        (2, 3, "the same 2 steps repeated 3 times, since step 4"),
+    ],
+)
+def test_the_message_counts_in_words(period: int, repeats: int, message: str) -> None:
+    known = signals(loop_period=period, loop_repeats=repeats, loop_first_step=4)
+    assert Rule("loop_repeats", 1).message(known) == message
+
+
+def test_an_observing_rule_stops_nothing_and_is_told() -> None:
+    policy = Policy([Rule("loop_repeats", 1), Rule("failed_rounds", 2)])
+    known = signals(**LOOP, loop_repeats=1, failed_rounds=1)
+    assert policy.decide(known).action == "go_on"
+    assert policy.would_stop(known) == ["loop_repeats"]
+    assert policy.would_stop(known._replace(failed_rounds=2)) == ["loop_repeats", "failed_rounds"]
+
+
+def test_by_default_nothing_is_stopped() -> None:
+    policy = Policy()
+    known = signals(**LOOP, loop_repeats=99, result_streak=99, failed_rounds=99)
+    assert policy.decide(known).action == "go_on"
+    assert policy.would_stop(known) == ["loop_repeats", "result_streak", "failed_rounds"]
+    assert {rule.rung for rule in DEFAULT_RULES} == {"observe"}
+
+
+def test_a_rule_that_stops_wins_over_one_that_observes() -> None:
+    policy = Policy([Rule("loop_repeats", 1), Rule("failed_rounds", 3, "stop")])
+    assert policy.decide(signals(loop_repeats=9, failed_rounds=3)).reason == "failed_rounds"
+
+
+class TestRulesOfAnAgent:
+    policy = Policy(
+        [
+            Rule("loop_repeats", 3),
+            Rule("failed_rounds", 3, "stop"),
+            Rule("loop_repeats", 1, "stop", agent="looper"),
+            Rule("failed_rounds", 9, "stop", agent="patient"),
+        ]
+    )
+
+    def test_hold_for_its_runs_only(self) -> None:
+        known = signals(**LOOP, loop_repeats=1)
+        assert self.policy.decide(known._replace(agent="looper")).stop
+        assert not self.policy.decide(known._replace(agent="other")).stop
+        assert not self.policy.decide(known).stop
+
+    def test_take_the_place_of_the_general_rule_for_their_signal(self) -> None:
+        looping = signals(**LOOP, loop_repeats=3)
+        assert self.policy.would_stop(looping._replace(agent="other")) == ["loop_repeats"]
+        assert self.policy.would_stop(looping._replace(agent="looper")) == []
+        # also where they are the more patient ones
+        failing = signals(failed_rounds=3)
+        assert self.policy.decide(failing).stop
+        assert not self.policy.decide(failing._replace(agent="patient")).stop
+        assert self.policy.decide(failing._replace(agent="patient", failed_rounds=9)).stop
+
+    def test_leave_the_general_rules_for_the_other_signals(self) -> None:
+        failing = signals(failed_rounds=3, agent="looper")
+        assert self.policy.decide(failing).reason == "failed_rounds"
+
+    def test_reach_the_runs_through_the_engine(self) -> None:
+        """The same calls of two agents: one run is stopped at its loop's onset, one goes on."""
+        policy = Policy([Rule("loop_repeats", 1, "stop", agent="looper")])
+        sink = EngineSink(Engine(), policy)
+        stopped_at = {}
+        for agent in ("looper", "twin"):
+            sink.run_started(RunStarted(run=agent, agent=agent, task="t"))
+            for t in range(4):
+                if sink.step_issued(Step(run=agent, calls=(Call("look"),))).stop:
+                    stopped_at[agent] = t
+                    break
+                sink.step_observed(Outcome(run=agent, results=(CallResult("dark"),)))
+        assert stopped_at == {"looper": 2}
+
+    def test_are_one_for_each_signal_and_agent(self) -> None:
+        Policy([Rule("steps", 9), Rule("steps", 9, agent="a"), Rule("steps", 9, agent="b")])
+        for agent in (None, "a"):
+            with pytest.raises(ConfigurationError, match="one rule for each signal and agent"):
+                Policy([Rule("steps", 9, agent=agent), Rule("steps", 8, "stop", agent=agent)])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("loops", 3), "unknown signal 'loops': choose from loop_repeats, "),
+        (("steps", 0), "the threshold of steps is to be at least 1"),
+        (("steps", -1), "the threshold of steps is to be at least 1"),
+        (("steps", True), "the threshold of steps is to be a whole number"),
+        (("steps", 2.5), "the threshold of steps is to be a whole number"),
+        (("steps", 3, "halt"), "unknown rung 'halt': choose observe or stop"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        Rule(*given)
+
+
+class TestParseRules:
+    def test_every_signal_and_blanks(self) -> None:
+        rules = parse_rules("loop_repeats=2, result_streak=5 ,failed_rounds = 3,steps=30")
+        assert rules == (
+            Rule("loop_repeats", 2, "stop"),
+            Rule("result_streak", 5, "stop"),
+            Rule("failed_rounds", 3, "stop"),
+            Rule("steps", 30, "stop"),
+        )
+
+    @pytest.mark.parametrize(
+        "text", ["", "steps", "steps=", "steps=-1", "steps=many", "steps=3,", "steps=3;loops=1"]
+    )
+    def test_another_form_is_refused_with_the_right_one(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match="SIGNAL=NUMBER"):
+            parse_rules(text)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [("loops=1", "unknown signal 'loops'"), ("steps=0", "at least 1")],
+    )
+    def test_a_rule_that_cannot_work_is_refused(self, text: str, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            parse_rules(text)
