@@ -280,5 +280,7 @@ def metrics_table() -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         if metric.values:
             labels += ": " + ", ".join(metric.values)
-        rows.append(f"| `{metric.name}` | {metric.kind} of {metric.unit} | {labels} | {metric.help} |")
+        rows.append(
+            f"| `{metric.name}` | {metric.kind} of {metric.unit} | {labels} | {metric.help} |"
+        )
     return "\n".join(rows) + "\n"

@@ -211,9 +211,9 @@ def loop_ratio(runs):
     }
 
 
-def stale_score(steps, start):
+def stale_score(steps, place):
     """S = c + e + n over the path since the last progress (E&E 4), and its highest value."""
-    path, scores = [start], [0]
+    path, scores = [place], [0]
     for step in steps:
         if step.place is None:
             if step.achieved:
@@ -238,9 +238,9 @@ def stale_of(path):
     return cycles + sum(max(count - 2, 0) for count in (*uses.values(), *visits.values()))
 
 
-def navigation(steps, start, zone):
+def navigation(steps, place, zone):
     """Distinct places, backtracks, zone changes, and actions per stay (AgentDiagnose)."""
-    at = [start]  # where the agent stands before each step, and after the last
+    at = [place]  # where the agent stands before each step, and after the last
     for step in steps:
         at.append(at[-1] if step.place is None else step.place)
     moves = [t for t in range(len(steps)) if at[t + 1] != at[t]]
@@ -256,22 +256,22 @@ def navigation(steps, start, zone):
     }
 
 
-def exploration(steps, start, start_exits, start_tasks, goal):
+def exploration(steps, place, exits, tasks, goal):
     """Cases, targets, gain, progress and errors (E&E 4), from the definitions.
 
     For runs that tell every place, and move along exits that were told.
     """
-    exits = {start: set(start_exits)}
-    requires = {task.id: task.requires for task in start_tasks}
-    located = {task.id: start for task in start_tasks}
-    achieved = _achieve(set(), requires, located, start)
-    here, path = start, [start]
+    known = {place: set(exits)}
+    requires = {task.id: task.requires for task in tasks}
+    located = {task.id: place for task in tasks}
+    achieved = _achieve(set(), requires, located, place)
+    here, path = place, [place]
     required, errors = Counter(), Counter()
     last = {"case": None, "gain": None, "progress": False, "error": None}
     stale_max = 0
 
     def frontier():
-        return {place for told in exits.values() for place in told} - exits.keys()
+        return {there for told in known.values() for there in told} - known.keys()
 
     def pending():
         return {task for task in requires if _ready(task, requires, achieved)} - achieved
@@ -290,11 +290,11 @@ def exploration(steps, start, start_exits, start_tasks, goal):
         else:
             case, targets = 0, set()
         gain = new in targets or any(
-            _distance(exits, new, target) < _distance(exits, here, target) for target in targets
+            _distance(known, new, target) < _distance(known, here, target) for target in targets
         )
 
         progress = new in unseen
-        exits.setdefault(new, set()).update(step.exits or ())
+        known.setdefault(new, set()).update(step.exits or ())
         for task in step.tasks:
             if task.id not in requires:
                 requires[task.id], located[task.id] = task.requires, new
@@ -352,7 +352,7 @@ def _achieve(achieved, requires, located, here):
         achieved = achieved | more
 
 
-def _distance(exits, start, target):
+def _distance(known, start, target):
     """Fewest moves over the known graph, either way along each exit."""
     reached, layer, moves = {start}, {start}, 0
     while layer:
@@ -360,7 +360,7 @@ def _distance(exits, start, target):
             return moves
         layer = {
             there
-            for place, told in exits.items()
+            for place, told in known.items()
             for exit_ in told
             for here, there in ((place, exit_), (exit_, place))
             if here in layer

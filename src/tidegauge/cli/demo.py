@@ -55,3 +55,91 @@ RULES: Final = (*DEFAULT_RULES, Rule("loop_repeats", 1, "stop", agent=STOPPED))
 _TURN_SECONDS: Final = 0.6
 _REFRESH_SECONDS: Final = 0.125
 _NEWS_LINES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What stopping a run at its loop's onset saved, against its twin that was only observed.
+
+    Args:
+        stopped: the run that was stopped.
+        observed: its twin.
+    """
+
+    stopped: WatchedRun
+    observed: WatchedRun
+
+    @property
+    def steps(self) -> int:
+        """Actions that were run in the one and not in the other."""
+        run = self.stopped.report.intervention_step or 0  # the step stopped at was not run
+        return self.observed.report.steps - run
+
+    @property
+    def tokens(self) -> float:
+        """Tokens spent on choosing actions."""
+        return (self.observed.report.tokens or 0) - (self.stopped.report.tokens or 0)
+
+    @property
+    def seconds(self) -> float:
+        """Time from start to end."""
+        return self.observed.seconds - self.stopped.seconds
+
+
+@click.command()
+@click.option("--seed", default=1, show_default=True, help="The world and the agents' draws.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=9464,
+    show_default=True,
+    envvar="OTEL_EXPORTER_PROMETHEUS_PORT",
+    help="Where /metrics is served; a free port when it is taken.",
+)
+@click.option("--fast", is_flag=True, help="Without the agents' pauses: a second instead of 25.")
+@click.option("--serve", is_flag=True, help="Go on serving /metrics until Ctrl-C.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the runs' reports and the totals to this file.",
+)
+@click.option(
+    "--record", "record_file", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the step events to this file, for 'tidegauge replay'.",
+)
+def demo(
+    seed: int,
+    port: int,
+    fast: bool,
+    serve: bool,
+    json_file: Path | None,
+    record_file: Path | None,
+) -> None:
+    """Watch agents make progress, get lost and loop: everything at once.
+
+    Five LangGraph agents, whose chat model follows a script, answer questions from a small
+    archive. One solves its tasks, one falls into a loop and is stopped at its onset, its twin
+    loops on and is only observed, one retries a tool that is down, one reads at random. Nothing
+    leaves this machine: no key, no server, no model.
+    """
+    agents = _load_agents()
+    pipeline = _configure(port)
+    watch = Watch(pipeline.recorder.sink, pipeline.engine)
+    pipeline.recorder.sink = watch
+    console = Console()
+    click.echo(f"metrics: {pipeline.metrics_url}")
+    show = _Show(console, pipeline, watch, DocumentWorld(seed))
+    pace = agents.Pace(0.0 if fast else _TURN_SECONDS, threading.Event())
+    interrupted = False
+    try:
+        _work(agents, seed, pace, show)
+    except KeyboardInterrupt:
+        interrupted = True
+    show.summary()
+    if json_file is not None:
+        json_file.write_bytes(orjson.dumps(show.document(seed), option=orjson.OPT_INDENT_2))
+    if record_file is not None:
+        watch.write(record_file)
+    if interrupted:
+        raise KeyboardInterrupt
+    if serve:
+        _serve(pipeline)

@@ -41,7 +41,6 @@ class RecordedRuns:
     def __init__(self, policy: Policy, *, t_max: int | None = None) -> None:
         self.engine = Engine(
             clock=None,
-            open_unknown_runs=True,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
@@ -54,10 +53,13 @@ class RecordedRuns:
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
-        self._keep_unfinished(event.run)
+        if event.run in self._open:
+            # The engine ends it as unknown; here it is one that did not finish.
+            self._keep(event.run)
+            del self._open[event.run]
+        self._sink.run_started(event)
         self._open[event.run] = len(self._reports)
         self._reports.append(None)
-        self._sink.run_started(event)
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
@@ -81,11 +83,6 @@ class RecordedRuns:
         """Every group of runs, in the order of their first lines."""
         found = {group.key: group for group in self.engine.snapshot().groups}
         return {report.group: found[report.group] for report in self.reports()}
-
-    def _keep_unfinished(self, run: str) -> None:
-        if run in self._open:
-            self._keep(run)
-            del self._open[run]
 
     def _keep(self, run: str) -> None:
         state = self.engine.get(run)

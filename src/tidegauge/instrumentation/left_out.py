@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.step_events import RecordedStep
@@ -42,10 +41,10 @@ class LeaveOut:
             return None
         self._before.pop(issued.run, None)
         if len(kept) < len(issued.calls):
-            observed = replace(observed, results=tuple([observed.results[n] for n in kept]))
-            issued = replace(issued, calls=tuple([issued.calls[n] for n in kept]))
+            observed = observed._replace(results=tuple([observed.results[n] for n in kept]))
+            issued = issued._replace(calls=tuple([issued.calls[n] for n in kept]))
         if state is not issued.state:
-            issued = replace(issued, state=state)
+            issued = issued._replace(state=state)
         return RecordedStep(issued, observed)
 
     def forget(self, run: str) -> None:

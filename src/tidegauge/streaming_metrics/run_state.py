@@ -215,6 +215,8 @@ class RunState:
             self._issued.popitem(last=False)
         self._previous = None
         self.steps = t + 1
+        # Spent when the action was chosen: also where it is stopped and never observed.
+        self.tokens = _sum(self.tokens, step.tokens)
         self.signals = self._signals(t, action, state)
         return self.signals
 
@@ -246,6 +248,7 @@ class RunState:
             outcome.tasks,
             outcome.achieved,
         )
+        self.tokens = _sum(self.tokens, outcome.tokens)
         self._update(observed)
         signals = self.signals
         self.signals = self._signals(signals.step, signals.action_digest, signals.state_digest)
@@ -333,7 +336,6 @@ class RunState:
 
     def _update(self, step: ObservedStep) -> None:
         totals, cost = self.totals, self.loop_cost
-        self.tokens = _sum(self.tokens, step.tokens)
         cost.update(step)
         totals.loop_tokens = cost.tokens or 0.0
         totals.loop_seconds = cost.seconds or 0.0

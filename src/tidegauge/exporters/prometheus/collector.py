@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import accumulate
-from typing import Final
+from collections.abc import Iterable
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -13,9 +11,8 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
-from tidegauge.exporters.prometheus.families import Family, read_families
+from tidegauge.exporters.prometheus.families import Family, cumulative, read_families
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.totals import Buckets
 
@@ -54,8 +51,18 @@ class TidegaugeCollector(Collector):
         return [_metric(family) for family in read_families(self._engine)]
 
 
-_KINDS: Final = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
+def _metric(family: Family) -> Metric:
+    """In the client's form, which adds the suffixes of counters and histograms by itself."""
+    metric, rows = family
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in rows:
+            if isinstance(value, Buckets):
+                histogram.add_metric(labels, cumulative(value), sum_value=value.total)
+        return histogram
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    single = kind(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        if not isinstance(value, Buckets):
+            single.add_metric(labels, value)
+    return single

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tidegauge import catalog
@@ -21,7 +22,7 @@ from tidegauge.streaming_metrics.run_state import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.totals import Buckets
 
-__all__ = ["MAX_RUNS", "Family", "Row", "read_families"]
+__all__ = ["MAX_RUNS", "Family", "Row", "cumulative", "read_families"]
 
 MAX_RUNS: Final = 20
 """How many active runs have series of their own."""
@@ -53,6 +54,16 @@ def read_families(engine: Engine) -> list[Family]:
     return [Family(metric, rows) for metric in catalog.METRICS if (rows := measured.get(metric))]
 
 
+def cumulative(buckets: Buckets) -> list[tuple[str, int]]:
+    """(upper bound, observations up to it) of each bucket, as Prometheus has them.
+
+    >>> cumulative(Buckets((0.5, 10.0)))
+    [('0.5', 0), ('10.0', 0), ('+Inf', 0)]
+    """
+    bounds = (*(str(float(bound)) for bound in buckets.bounds), "+Inf")
+    return list(zip(bounds, accumulate(buckets.counts), strict=True))
+
+
 @guarded(WHERE, default=None)
 def _snapshot(engine: Engine) -> Snapshot | None:
     return engine.snapshot()
@@ -62,7 +73,7 @@ def _snapshot(engine: Engine) -> Snapshot | None:
 def _measured(snapshot: Snapshot) -> dict[MetricDefinition, Sequence[Row]]:
     arms = _by_labels(snapshot.groups, lambda key: key)
     groups = _by_labels(snapshot.groups, lambda key: key[:2])
-    runs = {
+    runs: dict[Labels, RunReport] = {
         (label_value(run.group.agent), label_value(run.group.task_group), label_value(run.run)): run
         for run in _most_troubled(snapshot.active)
     }
@@ -134,7 +145,7 @@ def _trouble(run: RunReport) -> tuple[int, int, int, int, str]:
 
 def _counts(counts: Mapping[Any, int], known: Iterable[str]) -> dict[Labels, int]:
     """Counts by the value of one label; 0 for values that are known beforehand."""
-    found = {(value,): 0 for value in known}
+    found: dict[Labels, int] = {(value,): 0 for value in known}
     found.update({(label_value(value),): count for value, count in counts.items()})
     return found
 

@@ -1,0 +1,128 @@
+"""``tidegauge replay``: recorded runs through the engine of live runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+import click
+import orjson
+
+from tidegauge.cli.faults import FaultLog
+from tidegauge.cli.recorded import RecordedRuns, replay_files
+from tidegauge.events import StepSink
+from tidegauge.instrumentation.replay import Replay
+from tidegauge.policies import Policy, Rule, parse_rules
+
+__all__ = ["replay"]
+
+
+class _Rules(click.ParamType):
+    name = "rules"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Rule, ...]:
+        try:
+            rules = parse_rules(str(value))
+            Policy(rules)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return rules
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE…")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, not a table.")
+@click.option(
+    "--steps-out",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write a JSON line for every step here.",
+)
+@click.option(
+    "--t-max",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Turns within which success counts towards AUV: for every run, whatever it says itself.",
+)
+@click.option(
+    "--policy",
+    "rules",
+    metavar="RULES",
+    type=_Rules(),
+    help="End a run where one of these rules stops it, as in loop_repeats=3,failed_rounds=3. "
+    "Signals: loop_repeats, result_streak, failed_rounds, steps.",
+)
+@click.option(
+    "--ignore-action",
+    "ignore_actions",
+    metavar="NAME",
+    multiple=True,
+    help="Leave out the steps of this action, such as think. Can be given several times.",
+)
+@click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    as_json: bool,
+    steps_out: str | None,
+    t_max: int | None,
+    rules: tuple[Rule, ...] | None,
+    ignore_actions: tuple[str, ...],
+    strict: bool,
+) -> None:
+    """Measure recorded runs with the engine that measures live ones.
+
+    A FILE has one JSON object a line (docs/replay.md tells its form); - is standard input. Several
+    files are one recording, read in this order. Prints a table by agent, task group and memory.
+
+    \b
+    Examples:
+      tidegauge replay runs.jsonl
+      tidegauge replay day1.jsonl day2.jsonl --json | jq '.runs[] | select(.loops != [])'
+      tidegauge replay runs.jsonl --ignore-action think --steps-out steps.jsonl
+      tidegauge replay runs.jsonl --policy loop_repeats=3,failed_rounds=3
+
+    A line that cannot be taken is told on standard error as FILE:LINE: reason, counted and
+    skipped. Exit code 0: every file was read, lines may have been skipped; 1: a file could not be
+    read, or not be written; 2: wrong usage, or a fault with --strict.
+    """
+    _refuse_overwriting(steps_out, files)
+    policy = Policy() if rules is None else Policy(rules)
+    runs = RecordedRuns(policy, t_max=t_max)
+    faults = FaultLog(strict=strict)
+    with ExitStack() as stack:
+        sink: StepSink = runs
+        if steps_out is not None:
+            from tidegauge.cli.step_lines import StepLines
+
+            out = stack.enter_context(open(steps_out, "wb"))
+            sink = lines = StepLines(runs, runs.engine, out)
+            stack.callback(lines.close)
+        recording = Replay(
+            sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=faults.fault
+        )
+        replay_files(files, recording, faults)
+    if as_json:
+        from tidegauge.cli.document import document
+
+        data = document(runs, skipped_lines=recording.skipped_lines)
+        out = click.get_binary_stream("stdout")
+        out.write(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
+        out.flush()
+    else:
+        from tidegauge.cli.table import print_table
+
+        print_table(runs, skipped_lines=recording.skipped_lines)
+    if faults.unreadable_files:
+        ctx.exit(1)
+
+
+def _refuse_overwriting(out: str | None, files: tuple[str, ...]) -> None:
+    if out is None or not os.path.exists(out):
+        return
+    for file in files:
+        if os.path.exists(file) and os.path.samefile(out, file):
+            raise click.BadParameter(f"{out} is being read", param_hint="--steps-out")

@@ -1,0 +1,62 @@
+"""The text that is scraped, written straight from the families.
+
+prometheus_client writes it too, a label at a time: 8 µs a series, which with hundreds of agents
+would take the interpreter from them for a tenth of a second at every scrape. This takes about a
+tenth of that, and a test holds it to saying the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from prometheus_client.utils import floatToGoString
+
+from tidegauge.exporters.prometheus.families import Family, cumulative
+from tidegauge.streaming_metrics.totals import Buckets
+
+__all__ = ["write_text"]
+
+_number: Final = lru_cache(maxsize=4_096)(floatToGoString)
+
+
+def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> bytes:
+    """The families in Prometheus's text format 0.0.4, or in OpenMetrics 1.0.
+
+    >>> from tidegauge import catalog
+    >>> family = Family(catalog.EVICTED_RUNS, [((), 2.0)])
+    >>> print(write_text([family]).decode().splitlines()[-1])
+    tidegauge_evicted_runs_total 2.0
+    """
+    lines: list[str] = []
+    for metric, rows in families:
+        name = metric.name
+        shown = name.removesuffix("_total") if openmetrics else name
+        lines.append(f"# HELP {shown} {metric.help}\n# TYPE {shown} {metric.kind}\n")
+        for labels, value in rows:
+            told = ",".join(
+                [
+                    f'{label}="{_escaped(text)}"'
+                    for label, text in zip(metric.labels, labels, strict=True)
+                ]
+            )
+            if isinstance(value, Buckets):
+                buckets = cumulative(value)
+                lines += [
+                    f'{name}_bucket{{{told},le="{bound}"}} {_number(count)}\n'
+                    for bound, count in buckets
+                ]
+                lines.append(f"{name}_count{{{told}}} {_number(buckets[-1][1])}\n")
+                lines.append(f"{name}_sum{{{told}}} {_number(value.total)}\n")
+            elif told:
+                lines.append(f"{name}{{{told}}} {_number(value)}\n")
+            else:
+                lines.append(f"{name} {_number(value)}\n")
+    if openmetrics:
+        lines.append("# EOF\n")
+    return "".join(lines).encode()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
