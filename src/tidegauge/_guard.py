@@ -70,12 +70,15 @@ internal_errors = InternalErrors()
 """The counts of this process."""
 
 
-def guarded(where: str, *, default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
+def guarded(
+    where: str, *, default: D, on_fault: Callable[P, object] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Decorate a hook so that no fault of ours leaves it.
 
     Args:
         where: name under which a fault is counted.
         default: what the hook returns when it failed.
+        on_fault: called with the hook's arguments when it failed; is itself to raise nothing.
 
     >>> @guarded("doctest", default=0)
     ... def hook(value: int) -> int:
@@ -93,6 +96,8 @@ def guarded(where: str, *, default: D) -> Callable[[Callable[P, R]], Callable[P,
                 raise
             except Exception as error:
                 internal_errors.record(where, error)
+                if on_fault is not None:
+                    on_fault(*args, **kwargs)
                 if internal_errors.reraise:
                     raise
                 return default

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegauge._guard import internal_errors
+from tidegauge._guard import guarded, internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import (
     GO_ON,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-    from tidegauge.exporters.prometheus import MetricsServer
+    from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
 
 __all__ = ["EngineSink", "Pipeline", "Settings", "configure"]
 
@@ -111,6 +112,10 @@ class Settings:
             raise ConfigurationError("t_max is to be at least 1")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65_535:
             raise ConfigurationError("metrics_port is to be from 0 to 65535")
+        if self.digest_key is not None and not 1 <= len(self.digest_key) <= 64:
+            raise ConfigurationError("digest_key is to have from 1 to 64 bytes")
+        if self.rules is not None:
+            object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
         self.policy()
 
     def policy(self) -> Policy:
@@ -153,18 +158,20 @@ class EngineSink:
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
         try:
-            return self._decide(self.engine.step_issued(event))
+            signals = self.engine.step_issued(event)
         except Exception:
             self._watch_only(event.run)
             raise
+        return self._decide(signals)
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
         try:
-            return self._decide(self.engine.step_observed(event))
+            signals = self.engine.step_observed(event)
         except Exception:
             self._watch_only(event.run)
             raise
+        return self._decide(signals)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
@@ -176,6 +183,14 @@ class EngineSink:
     def _decide(self, signals: Signals | None) -> Decision:
         if signals is None:
             return GO_ON
+        decision = self._ask(signals)
+        if decision is None:
+            self._watch_only(signals.run)
+            decision = Decision(signals=signals)
+        return decision
+
+    @guarded("policy", default=None)
+    def _ask(self, signals: Signals) -> Decision:
         engine, policy = self.engine, self.policy
         run = engine.get(signals.run)
         if run is None or run.watch_only:
@@ -235,10 +250,12 @@ class Pipeline:
         )
         self.recorder = Recorder(EngineSink(self.engine, settings.policy()), spans)
         self.metrics_server: MetricsServer | None = None
+        self._collector: TidegaugeCollector | None = None
         if settings.registry is not None:
             from tidegauge.exporters.prometheus import TidegaugeCollector
 
-            settings.registry.register(TidegaugeCollector(self.engine))
+            self._collector = TidegaugeCollector(self.engine)
+            settings.registry.register(self._collector)
         elif serve and settings.serve_metrics:
             self._serve_metrics()
 
@@ -251,11 +268,19 @@ class Pipeline:
         """Send the spans and events that wait, if they are exported by us."""
         self._telemetry.force_flush()
 
-    def shutdown(self) -> None:
-        """Stop serving, send what waits and close what was opened for it."""
+    def stop_serving(self) -> None:
+        """Give the metrics' port, or their place in the registry, free."""
         server, self.metrics_server = self.metrics_server, None
         if server is not None:
             server.stop()
+        collector, self._collector = self._collector, None
+        if collector is not None and self.settings.registry is not None:
+            with contextlib.suppress(KeyError):  # it was taken out by whoever owns the registry
+                self.settings.registry.unregister(collector)
+
+    def shutdown(self) -> None:
+        """Stop serving, send what waits and close what was opened for it."""
+        self.stop_serving()
         self._telemetry.shutdown()
 
     def _serve_metrics(self) -> None:
@@ -306,13 +331,16 @@ def configure(**settings: Any) -> Pipeline:
     for name in settings:
         if name not in known:
             raise ConfigurationError(f"unknown setting {name!r}{_suggestion(name, known)}")
-    pipeline = Pipeline(Settings(**settings))
+    checked = Settings(**settings)
+    for previous in tuple(_configured):
+        previous.stop_serving()  # the new one may want the same port
+    pipeline = Pipeline(checked)
     with _lock:
-        previous = _configured.pop() if _configured else None
+        replaced = _configured.pop() if _configured else None
         _configured.append(pipeline)
         set_recorder(pipeline.recorder)
-    if previous is not None:
-        previous.shutdown()
+    if replaced is not None:
+        replaced.shutdown()
     return pipeline
 
 
@@ -320,7 +348,9 @@ def _default_recorder() -> Recorder:
     with _lock:
         if not _configured:
             _configured.append(Pipeline(Settings(), serve=False))
-        return _configured[0].recorder
+        recorder = _configured[0].recorder
+        set_recorder(recorder)
+    return recorder
 
 
 def _suggestion(name: str, known: list[str]) -> str:

@@ -11,9 +11,20 @@ from collections import Counter
 from itertools import groupby, pairwise, takewhile
 
 NOVELTY_WINDOW = 12
+CURVE_TURNS = range(20)
 
 
-def loops(steps):
+def loops(steps, max_period=10_000):
+    """The loops of a run, and the one that it is in."""
+    return _read(steps, max_period)[0]
+
+
+def loop_flags(steps):
+    """Of each step, whether it is a loop step."""
+    return _read(steps, 10_000)[1]
+
+
+def _read(steps, max_period):
     """The run is read greedily from the left, without overlap (TIDE 3.2)."""
     pairs = [(step.state, step.action) for step in steps]
     flags = [False] * len(pairs)
@@ -21,7 +32,7 @@ def loops(steps):
     lengths = []
     cursor = 0
     start, end = 0, None  # the cycle that ended at the cursor
-    while (cycle := _first_to_close(pairs, cursor)) is not None:
+    while (cycle := _first_to_close(pairs, cursor, max_period)) is not None:
         start, end = cycle
         length = end - start
         lengths.append(length)
@@ -44,7 +55,7 @@ def loops(steps):
         if all(pairs[t] == pairs[t - period] for t in since):
             current = (period, repeats, first)
     total = len(pairs)
-    return {
+    told = {
         "steps": total,
         "loop_steps": sum(flags),
         "value": sum(flags) / total if total else None,
@@ -57,14 +68,14 @@ def loops(steps):
         "repeats": current[1],
         "first_step": current[2],
         "pending": open_steps,
-        "flags": flags,
     }
+    return told, flags
 
 
-def _first_to_close(pairs, cursor):
+def _first_to_close(pairs, cursor, max_period):
     """(start, end) of the cycle that closes first when reading from the cursor."""
     for end in range(cursor + 1, len(pairs)):
-        for start in range(cursor, end):
+        for start in range(max(cursor, end - max_period), end):
             if pairs[start][0] == pairs[end][0]:
                 return start, end
     return None
@@ -85,9 +96,7 @@ def loop_cost(steps):
     since_onset = []
     if steps and steps[-1].loop_first_step >= 0:
         current = steps[-1].loop_first_step
-        since_onset = list(
-            takewhile(lambda step: step.loop_first_step == current, reversed(steps))
-        )
+        since_onset = list(takewhile(lambda step: step.loop_first_step == current, reversed(steps)))
     return {
         "tokens": _total(step.tokens for step in looped),
         "seconds": _total(step.seconds for step in looped),
@@ -169,10 +178,9 @@ def success_curve(runs):
     def solved_within(turn):
         return sum(run.success and run.steps <= turn for run in known) / len(known)
 
-    turns = range(max((run.steps for run in known), default=0) + 2)
     return {
         "runs": len(known),
-        "curve": [solved_within(turn) if turn else 0.0 for turn in turns] if known else None,
+        "curve": [solved_within(turn) if turn else 0.0 for turn in CURVE_TURNS] if known else None,
         "value": sum(run.success for run in known) / len(known) if known else None,
         "solved_at": dict(Counter(run.steps for run in known if run.success)),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import strategies as st
 
 from tidegauge.events import Task
@@ -12,19 +14,15 @@ from .batch import loops
 MAX_STEPS = 40
 
 
-def text(*letters):
-    return st.sampled_from([letter.encode() for letter in letters])
-
-
 def amounts():
     """Tokens or seconds: whole halves, so that sums are exact in any order."""
-    return st.none() | st.integers(0, 20).map(lambda halves: halves / 2)
+    return st.sampled_from([None, 0.0, 0.5, 3.0, 10.5])
 
 
 @st.composite
 def pairs(draw):
     """(state, action) pairs with planted periodic stretches, over small alphabets."""
-    pair = st.tuples(text("A", "B", "C", "D"), st.just(b"go") | text("x", "y"))
+    pair = st.sampled_from(list(product([b"A", b"B", b"C", b"D"], [b"go", b"x"])))
     stretch = st.tuples(st.lists(pair, min_size=1, max_size=4), st.integers(1, 5))
     walked = [
         pair
@@ -38,7 +36,8 @@ def pairs(draw):
 def issued_steps():
     return pairs().map(
         lambda walked: [
-            IssuedStep(t, state, action, action.decode()) for t, (state, action) in enumerate(walked)
+            IssuedStep(t, state, action, action.decode())
+            for t, (state, action) in enumerate(walked)
         ]
     )
 
@@ -65,35 +64,33 @@ def looping_steps(draw):
     return steps
 
 
+def steps_of(**fields):
+    """Runs of steps, some repeated, of every combination of the fields' values."""
+    steps = [ObservedStep(0, **dict(zip(fields, values))) for values in product(*fields.values())]
+    stretch = st.tuples(st.sampled_from(steps), st.sampled_from([1, 1, 2, 4]))
+    return st.lists(stretch, max_size=20).map(
+        lambda stretches: [
+            step._replace(t=t)
+            for t, step in enumerate(
+                [step for step, times in stretches for _ in range(times)][:MAX_STEPS]
+            )
+        ]
+    )
+
+
 def observed_steps():
-    step = st.builds(
-        ObservedStep,
-        t=st.just(0),
-        action=text("x", "y"),
-        outcome=st.none() | text("a", "b", "c"),
-        calls=st.sampled_from([1, 1, 1, 2, 0]),
-        failed=st.sampled_from([True, True, False, None]),
-        progress=st.none() | st.integers(0, 8).map(lambda eighths: eighths / 8),
+    return steps_of(
+        action=[b"x", b"y"],
+        outcome=[b"a", b"b", b"c", None],
+        calls=[1, 2, 0],
+        failed=[True, False, None],
+        progress=[None, 0.0, 0.25, 0.5, 1.0],
     )
-    repeated = st.lists(st.tuples(step, st.integers(1, 4)), max_size=20)
-    return repeated.map(
-        lambda runs: numbered([step for step, times in runs for _ in range(times)][:MAX_STEPS])
-    )
-
-
-def numbered(steps):
-    return [step._replace(t=t) for t, step in enumerate(steps)]
 
 
 def placed_steps():
     """Steps over places, some telling none, some achieving a task."""
-    step = st.builds(
-        ObservedStep,
-        t=st.just(0),
-        place=st.none() | st.sampled_from(["a/1", "a/2", "b/1", "b/2"]),
-        achieved=st.sampled_from([(), (), (), ("task",)]),
-    )
-    return st.lists(step, max_size=MAX_STEPS).map(numbered)
+    return steps_of(place=["a/1", "a/2", "b/1", "b/2", None], achieved=[(), (), (), ("task",)])
 
 
 @st.composite
@@ -124,13 +121,20 @@ def worlds(draw):
 
 
 def finished_runs():
+    steps = range(1, 13)
+    counts = [
+        (taken, loop_steps, cycle_steps)
+        for taken in steps
+        for loop_steps in {0, taken // 2}
+        for cycle_steps in {0, taken}
+    ]
     run = st.builds(
-        FinishedRun,
-        success=st.none() | st.booleans(),
-        steps=st.integers(1, 12),
-        t_max=st.none() | st.integers(1, 10),
-        loop_steps=st.integers(0, 12),
-        cycle_steps=st.integers(0, 12),
+        lambda success, t_max, counts: FinishedRun(
+            success, counts[0], t_max=t_max, loop_steps=counts[1], cycle_steps=counts[2]
+        ),
+        st.sampled_from([True, True, False, None]),
+        st.sampled_from([None, 1, 4, 10]),
+        st.sampled_from(counts),
     )
     return st.lists(run, max_size=20)
 

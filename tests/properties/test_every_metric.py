@@ -80,9 +80,7 @@ def same(found, expected):
 
 
 def curve(metric):
-    last = max(metric.solved_at, default=0)
-    points = (metric.at(turn) for turn in range(last + 5))
-    return list(points) if metric.runs else None
+    return [metric.at(turn) for turn in batch.CURVE_TURNS] if metric.runs else None
 
 
 COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
@@ -159,7 +157,16 @@ def test_each_step_is_a_loop_step_or_not(steps):
             flags[-1 - settled] = True
         if loops.settled:
             assert loops.cycle_names == [step.name for step in steps[:count]][-loops.settled :]
-        assert flags == batch.loops(steps[:count])["flags"]
+        assert flags == batch.loop_flags(steps[:count])
+
+
+@given(streams.issued_steps(), st.integers(1, 4))
+def test_cycles_longer_than_the_cap_are_not_seen(steps, max_period):
+    loops = Loops(max_period=max_period)
+    for count, step in enumerate(steps, 1):
+        loops.update(step)
+        expected = batch.loops(steps[:count], max_period)
+        assert {name: getattr(loops, name) for name in expected} == expected
 
 
 @every_group

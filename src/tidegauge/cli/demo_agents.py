@@ -6,8 +6,10 @@ with tool calls, tool errors and token usage as a provider would report them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.worlds.document_agents import ScriptMaker
 from tidegauge.worlds.documents import Desk, ToolFailed
 
-__all__ = ["T_MAX", "TASK_GROUP", "Pace", "ScriptedChatModel", "work"]
+__all__ = ["TASK_GROUP", "T_MAX", "Pace", "ScriptedChatModel", "work"]
 
 TASK_GROUP: Final = "documents"
 T_MAX: Final = 20
@@ -39,6 +41,12 @@ _SYSTEM_PROMPT: Final = (
 )
 _CHARACTERS_PER_TOKEN: Final = 4
 _TOKENS_PER_MESSAGE: Final = 4
+
+
+# LangChain warns of every exception that leaves a callback handler, the deliberate stop among them.
+logging.getLogger("langchain_core.callbacks.manager").addFilter(
+    lambda record: "RunStopped(" not in record.getMessage()
+)
 
 
 class Pace(NamedTuple):
@@ -119,9 +127,7 @@ class ScriptedChatModel(BaseChatModel):
         )
 
 
-def work(
-    agent: str, maker: ScriptMaker, desk: Desk, *, draw: random.Random, pace: Pace
-) -> RunStopped | None:
+def work(agent: str, maker: ScriptMaker, desk: Desk, *, draw: random.Random, pace: Pace) -> None:
     """Let an agent work on one task until it ends or is stopped.
 
     Args:
@@ -130,12 +136,11 @@ def work(
         desk: the task and the tools; it knows whether the task was solved.
         draw: what the script and the model's pauses are drawn from.
         pace: how long it takes.
-
-    Returns:
-        The stop, when the run was stopped.
     """
     model = ScriptedChatModel(
-        script=maker(desk.task, draw), pace=pace, draw=random.Random(draw.random())  # noqa: S311 -- varies pauses
+        script=maker(desk.task, draw),
+        pace=pace,
+        draw=random.Random(draw.random()),  # noqa: S311 -- varies pauses
     )
     graph = create_agent(model, _tools(desk, pace), system_prompt=_SYSTEM_PROMPT, name=agent)
 
@@ -145,14 +150,11 @@ def work(
     handler = TidegaugeCallbackHandler(
         agent=agent, task_group=TASK_GROUP, t_max=T_MAX, success=solved
     )
-    try:
+    with contextlib.suppress(RunStopped):
         graph.invoke(
             {"messages": [{"role": "user", "content": desk.task.question}]},
             config={"callbacks": [handler], "metadata": {"tidegauge_task": desk.task.id}},
         )
-    except RunStopped as stopped:
-        return stopped
-    return None
 
 
 def _tools(desk: Desk, pace: Pace) -> list[BaseTool]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,6 @@ class Watch:
             self._runs[event.run] = run
             self._waiting[event.run] = {}
             self._lines.append(_known(type="start", **_started(event)))
-        self._tell(run, "starts")
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
@@ -132,7 +131,7 @@ class Watch:
         step, issued = waiting.pop(max(waiting) if event.step is None else event.step)
         if event.seconds is None:
             # Measured here, so that the live run and its record have one and the same number.
-            event = replace(event, seconds=time.monotonic() - issued)
+            event = event._replace(seconds=time.monotonic() - issued)
         decision = self._sink.step_observed(event)
         with self._lock:
             self._lines.append(_step(step, event))
@@ -142,20 +141,21 @@ class Watch:
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
         summary = self._sink.run_ended(event)
+        run = self._runs.get(event.run)
+        if run is None:
+            return summary
+        run.ended = time.monotonic()
+        with run.state.lock:
+            run.report = run.state.report()
         with self._lock:
-            run = self._runs.get(event.run)
-            for step, _ in self._waiting.pop(event.run, {}).values():
+            for step, _ in self._waiting.pop(event.run).values():
                 self._lines.append(_step(step, None))
-            success = event.success
+            success = run.report.success  # as it is counted: a stopped run did not succeed
             self._lines.append(
                 _known(type="end", run=event.run, success=success, reason=event.reason)
             )
-        if run is not None:
-            run.ended = time.monotonic()
-            with run.state.lock:
-                run.report = run.state.report()
-            if run.status != "stopped":
-                self._tell(run, f"{run.status} after {run.report.steps} steps")
+        if run.status != "stopped":
+            self._tell(run, f"{run.status} after {run.report.steps} steps")
         return summary
 
     def _look(self, run: WatchedRun, decision: Decision) -> None:
@@ -165,15 +165,13 @@ class Watch:
             now = run.report = run.state.report()
         if now.loop_repeats and not before.loop_repeats:
             first_step = now.loops[-1][0] if now.loops else 0
-            self._tell(run, f"loops: {now.loop_period} steps repeat since step {first_step}")
+            self._tell(run, f"loops, {now.loop_period} steps since step {first_step}")
         if decision.stop and run.stop is None:
             run.stop = decision.message
             self._tell(run, f"stopped at step {now.intervention_step}: {decision.message}")
         elif now.intervention == "would_stop" and before.intervention is None:
-            told = (now.intervention_reason or "").replace("_", " ")
-            self._tell(
-                run, f"only observed: a stop on {told} would end it at step {now.intervention_step}"
-            )
+            signal = (now.intervention_reason or "").replace("_", " ")
+            self._tell(run, f"would be stopped at step {now.intervention_step} by {signal}")
 
     def _tell(self, run: WatchedRun, what: str) -> None:
         self._news.append(f"{run.agent} / {run.task}: {what}")

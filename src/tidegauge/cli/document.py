@@ -8,21 +8,22 @@ from typing import Any
 from tidegauge.cli.recorded import RecordedRuns
 from tidegauge.streaming_metrics import AUV, GroupSnapshot, RunReport
 
-__all__ = ["document"]
+__all__ = ["document", "group_entry", "run_entry"]
 
 
 def document(runs: RecordedRuns, *, skipped_lines: int) -> dict[str, Any]:
     """Every run, every group and the memory index of every task group, as plain data."""
     groups = list(runs.groups().values())
     return {
-        "runs": [_run(report) for report in runs.reports()],
-        "groups": [_group(group) for group in groups],
+        "runs": [run_entry(report) for report in runs.reports()],
+        "groups": [group_entry(group) for group in groups],
         "memory_index": _memory_index(groups),
         "skipped_lines": skipped_lines,
     }
 
 
-def _run(report: RunReport) -> dict[str, Any]:
+def run_entry(report: RunReport) -> dict[str, Any]:
+    """One run."""
     stopped = None
     if report.intervention == "stop":
         stopped = {"step": report.intervention_step, "reason": report.intervention_reason}
@@ -65,7 +66,8 @@ def _run(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _group(group: GroupSnapshot) -> dict[str, Any]:
+def group_entry(group: GroupSnapshot) -> dict[str, Any]:
+    """One group of runs."""
     finished = group.finished
     return {
         "agent": group.key.agent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import IO, Any, Final
 
 import click
 
@@ -18,7 +18,7 @@ class FatalFault(click.ClickException):
 
     exit_code = 2
 
-    def show(self, file: object = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """The fault's own line."""
         click.echo(self.message, err=True)
 

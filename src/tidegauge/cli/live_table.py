@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -23,27 +24,42 @@ _STYLES: Final = {
     "failed": "red",
     "left": "dim",
 }
-_BAR_WIDTH: Final = 24
+_TIMES: Final = "\u00d7"
+_NUMBERS: Final = (
+    "steps",
+    f"period {_TIMES}\nrepeats",
+    "result\nstreak",
+    "failed\nrounds",
+    "novelty",
+)
+_COSTS: Final = ("tokens", "seconds")
+_ROOM_FOR_COSTS: Final = 98  # columns of a terminal
+_BAR_WIDTH: Final = 20
 
 
-def runs_table(planned: Sequence[tuple[str, str]], runs: Iterable[WatchedRun]) -> Table:
+def runs_table(
+    planned: Sequence[tuple[str, str]], runs: Iterable[WatchedRun], *, width: int
+) -> Table:
     """A row for each planned run, with what is known of it now.
 
     Args:
         planned: (agent, task) of every run.
         runs: those that have started.
+        width: columns that there are; in less than 98, tokens and seconds are left out.
     """
+    costs = width >= _ROOM_FOR_COSTS
+    numbers = (*_NUMBERS, *_COSTS) if costs else _NUMBERS
     table = _table("runs")
     table.add_column("agent", no_wrap=True)
     table.add_column("task", no_wrap=True)
-    for name in ("steps", "loop", "same result", "failed rounds", "novelty", "tokens", "seconds"):
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     started = {(run.agent, run.task): run for run in runs}
     for agent, task in planned:
         run = started.get((agent, task))
         if run is None:
-            table.add_row(agent, task, *[""] * 7, "waiting", style="dim")
+            table.add_row(agent, task, *[""] * len(numbers), "waiting", style="dim")
             continue
         report, status = run.report, run.status
         table.add_row(
@@ -54,8 +70,7 @@ def runs_table(planned: Sequence[tuple[str, str]], runs: Iterable[WatchedRun]) -
             _count(report.result_streak, report.result_streak_max, report.finished),
             _count(report.failed_rounds, report.failed_rounds_max, report.finished),
             _novelty(report.novelty),
-            "" if report.tokens is None else f"{report.tokens:,.0f}",
-            f"{run.seconds:.1f}",
+            *(_spent(run) if costs else ()),
             Text(status, style=_STYLES.get(status, "")),
         )
     return table
@@ -70,7 +85,7 @@ def agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Tabl
     """
     table = _table("agents")
     table.add_column("agent", no_wrap=True)
-    for name in ("runs", "solved", "loop ratio", "AUV", "bounds"):
+    for name in ("runs", "solved", "loop\nratio", "AUV\nso far", "will end\nwithin"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(Text("0" + "1".rjust(_BAR_WIDTH - 1), style="dim"), no_wrap=True)
     by_agent: Mapping[str, GroupSnapshot] = {group.key.agent: group for group in groups}
@@ -94,7 +109,20 @@ def agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Tabl
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+
+
+def _spent(run: WatchedRun) -> tuple[str, str]:
+    tokens = run.report.tokens
+    return "" if tokens is None else f"{tokens:,.0f}", f"{run.seconds:.1f}"
 
 
 def _loop(report: RunReport) -> Text:
@@ -104,7 +132,7 @@ def _loop(report: RunReport) -> Text:
         _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
     if not repeats:
         return Text("")
-    return Text(f"{period} steps × {repeats}", style="red")  # noqa: RUF001 -- a sign of multiplication
+    return Text(f"{period} {_TIMES} {repeats}", style="red")
 
 
 def _count(now: int | None, maximum: int | None, finished: bool) -> Text:

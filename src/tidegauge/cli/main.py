@@ -22,7 +22,6 @@ _COMMANDS: Final = {
 """Each command, in the module of its name, and what it is for."""
 
 _INTERRUPTED: Final = 130
-_BROKEN_PIPE: Final = 141
 _OUR_FAULT: Final = 70
 
 
@@ -68,10 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 
     The exit code is the command's own (0, all well), 2 for a wrong call or a
-    :class:`~tidegauge.errors.TidegaugeError`, 1 for a file that cannot be read or written, 130
-    after Ctrl-C, 141 when nobody reads the output any more, 70 for a fault of ours. An error is
-    one line on standard error; with the variable TIDEGAUGE_DEBUG set, a fault of ours is a
-    traceback.
+    :class:`~tidegauge.errors.TidegaugeError`, 1 for what cannot be read or written, 130 after
+    Ctrl-C, 70 for a fault of ours. An error is one line on standard error, and nobody reading the
+    output any more is none; with the variable TIDEGAUGE_DEBUG set, a fault of ours is a traceback.
     """
     # A terminal that lacks a character gets a question mark, not a traceback.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
@@ -90,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # Python flushes standard output once more at its exit: let it go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _BROKEN_PIPE
+        code = 1
     except OSError as error:
         code = _told(str(error), 1)
     except Exception as error:

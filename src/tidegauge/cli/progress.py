@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -23,25 +24,27 @@ class ByteProgress:
 
     Args:
         total: how many there are; ``None``, not known.
+        clock: seconds.
     """
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._total = total
+        self._clock = clock
         self._done = 0
-        self._due = time.monotonic() + _AFTER_SECONDS if sys.stderr.isatty() else float("inf")
+        self._due = clock() + _AFTER_SECONDS if sys.stderr.isatty() else math.inf
         self._bar: tuple[Progress, TaskID] | None = None
 
     def advance(self, size: int) -> None:
         """So many bytes more are done."""
         self._done += size
-        now = time.monotonic()
+        now = self._clock()
         if now < self._due:
             return
         self._due = now + _EVERY_SECONDS
         if self._bar is None:
             self._bar = self._open()
         progress, task = self._bar
-        progress.update(task, completed=self._done)
+        progress.update(task, completed=self._done, refresh=True)
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +67,8 @@ class ByteProgress:
             DownloadColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
+            auto_refresh=False,
+            redirect_stdout=False,
             transient=True,
         )
         progress.start()

@@ -32,19 +32,17 @@ class RecordedRuns:
 
     Args:
         policy: decides.
-        t_max: turns within which success counts, for runs that don't say.
 
     Attributes:
         engine: the engine that measures.
     """
 
-    def __init__(self, policy: Policy, *, t_max: int | None = None) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.engine = Engine(
             clock=None,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
-            t_max=t_max,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)
@@ -103,7 +101,7 @@ def replay_files(files: Iterable[str], replay: Replay, faults: FaultLog) -> None
             source = "<stdin>" if file == "-" else click.format_filename(file)
             try:
                 if file == "-":
-                    _take(click.get_binary_stream("stdin"), source, replay, progress.advance)
+                    _take(sys.stdin.buffer, source, replay, progress.advance)
                 else:
                     with open(file, "rb", buffering=_BUFFER_BYTES) as stream:
                         _take(stream, source, replay, progress.advance)

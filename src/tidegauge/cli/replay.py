@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 
 import click
@@ -10,25 +11,22 @@ import orjson
 
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.recorded import RecordedRuns, replay_files
+from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.instrumentation.replay import Replay
-from tidegauge.policies import Policy, Rule, parse_rules
+from tidegauge.policies import Policy, parse_rules
 
 __all__ = ["replay"]
 
 
-class _Rules(click.ParamType):
-    name = "rules"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Rule, ...]:
-        try:
-            rules = parse_rules(str(value))
-            Policy(rules)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return rules
+def _rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Policy:
+    """The policy that ``--policy`` describes; without one nothing is stopped."""
+    if value is None:
+        return Policy()
+    try:
+        return Policy(parse_rules(value))
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -48,9 +46,8 @@ class _Rules(click.ParamType):
 )
 @click.option(
     "--policy",
-    "rules",
     metavar="RULES",
-    type=_Rules(),
+    callback=_rules,
     help="End a run where one of these rules stops it, as in loop_repeats=3,failed_rounds=3. "
     "Signals: loop_repeats, result_streak, failed_rounds, steps.",
 )
@@ -65,11 +62,12 @@ class _Rules(click.ParamType):
 @click.pass_context
 def replay(
     ctx: click.Context,
+    *,
     files: tuple[str, ...],
     as_json: bool,
     steps_out: str | None,
     t_max: int | None,
-    rules: tuple[Rule, ...] | None,
+    policy: Policy,
     ignore_actions: tuple[str, ...],
     strict: bool,
 ) -> None:
@@ -90,16 +88,14 @@ def replay(
     read, or not be written; 2: wrong usage, or a fault with --strict.
     """
     _refuse_overwriting(steps_out, files)
-    policy = Policy() if rules is None else Policy(rules)
-    runs = RecordedRuns(policy, t_max=t_max)
+    runs = RecordedRuns(policy)
     faults = FaultLog(strict=strict)
     with ExitStack() as stack:
         sink: StepSink = runs
         if steps_out is not None:
             from tidegauge.cli.step_lines import StepLines
 
-            out = stack.enter_context(open(steps_out, "wb"))
-            sink = lines = StepLines(runs, runs.engine, out)
+            sink = lines = StepLines(runs, runs.engine, stack.enter_context(open(steps_out, "wb")))
             stack.callback(lines.close)
         recording = Replay(
             sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=faults.fault
@@ -109,15 +105,21 @@ def replay(
         from tidegauge.cli.document import document
 
         data = document(runs, skipped_lines=recording.skipped_lines)
-        out = click.get_binary_stream("stdout")
-        out.write(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
-        out.flush()
+        _print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
         from tidegauge.cli.table import print_table
 
         print_table(runs, skipped_lines=recording.skipped_lines)
     if faults.unreadable_files:
         ctx.exit(1)
+
+
+def _print_bytes(data: bytes) -> None:
+    # With PYTHONUNBUFFERED set the stream is a raw one, which may take a part only.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()
 
 
 def _refuse_overwriting(out: str | None, files: tuple[str, ...]) -> None:

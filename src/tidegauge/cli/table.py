@@ -26,19 +26,10 @@ def print_table(runs: RecordedRuns, *, skipped_lines: int) -> None:
     loops = Counter(report.group for report in reports if report.loop_steps)
     stops = Counter(report.group for report in reports if report.intervention == "stop")
     groups = runs.groups()
-    on_terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout, width=None if on_terminal else _WIDE, markup=False, highlight=False
-    )
     if groups:
-        table = _table(groups, loops, stops)
-        if on_terminal:
-            console.print(table)
-        else:
-            with console.capture() as captured:
-                console.print(table)
-            for line in captured.get().splitlines():
-                sys.stdout.write(line.rstrip() + "\n")
+        width = None if sys.stdout.isatty() else _WIDE
+        console = Console(file=sys.stdout, width=width, markup=False, highlight=False)
+        console.print(_table(groups, loops, stops))
     unfinished = sum(not report.finished for report in reports)
     steps = sum(report.steps for report in reports)
     sys.stdout.write(

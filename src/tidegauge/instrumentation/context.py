@@ -30,7 +30,7 @@ from tidegauge.instrumentation.current import (
     CurrentRun,
     current_run,
     get_recorder,
-    reset_current_run,
+    undo,
 )
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 
@@ -39,6 +39,7 @@ __all__ = ["Run", "run"]
 Failure: TypeAlias = bool | BaseException | None
 """Whether a call failed (``None``, not known), or the exception with which it did."""
 
+_MAX_OPEN_STEPS: Final = 1_000
 _CANCELLED: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
@@ -61,6 +62,8 @@ class Run:
         self._event = event
         self._recorded: RecordedRun | None = None
         self._tools: dict[int, list[Span]] = {}
+        self._last_step = -1
+        self._faults = 0
         self._success: bool | None = None
         self._reason: str | None = None
         self._run_token: Token[CurrentRun | None] | None = None
@@ -76,6 +79,7 @@ class Run:
         """Trace of the run, when spans are recorded."""
         return self._recorded.event.trace_id if self._recorded else None
 
+    @guarded("run.act", default=GO_ON)
     def act(
         self,
         action: str,
@@ -103,19 +107,18 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; the action is not to be run.
         """
-        return self._act(
-            Step(
-                self.id,
-                (Call(action, arguments),),
-                state,
-                tokens,
-                entropy,
-                tuple(uses),
-                tuple(mentions),
-            ),
-            (call_id,),
+        step = Step(
+            self.id,
+            (Call(action, arguments),),
+            state,
+            tokens,
+            entropy,
+            tuple(uses),
+            tuple(mentions),
         )
+        return self._act(step, (call_id,))[0]
 
+    @guarded("run.act", default=GO_ON)
     def act_round(
         self,
         calls: Iterable[tuple[str, object]],
@@ -144,7 +147,7 @@ class Run:
             tuple(uses),
             tuple(mentions),
         )
-        return self._act(step, (*call_ids, *[None] * len(step.calls)))
+        return self._act(step, (*call_ids, *[None] * len(step.calls)))[0]
 
     def observe(
         self,
@@ -189,6 +192,7 @@ class Run:
             seconds=seconds,
         )
 
+    @guarded("run.observe", default=GO_ON)
     def observe_round(
         self,
         results: Iterable[tuple[object, Failure]],
@@ -214,13 +218,16 @@ class Run:
         if recorded is None:
             return GO_ON
         told = [_told(outcome, error) for outcome, error in results]
+        index = self._last_step if step is None else step
         if self._tools:
-            self._end_tools(recorded, recorded.steps - 1 if step is None else step, told)
+            self._end_tools(recorded, index, told)
+        if index < 0:
+            return GO_ON
         decision = recorded.observe(
             Outcome(
                 self.id,
                 tuple([CallResult(outcome, _failed(error)) for outcome, error in told]),
-                step,
+                index,
                 place,
                 None if exits is None else tuple(exits),
                 tuple(tasks),
@@ -230,7 +237,7 @@ class Run:
                 seconds,
             )
         )
-        if decision.stop:
+        if recorded.decision.stop:
             recorded.enforce()
         return decision
 
@@ -272,10 +279,9 @@ class Run:
     @guarded("run.close", default=None)
     def _close(self, error: BaseException | None) -> None:
         recorded, self._recorded = self._recorded, None
-        if self._span_token is not None:
-            otel_context.detach(self._span_token)
-        if self._run_token is not None:
-            reset_current_run(self._run_token)
+        undo(self._span_token)
+        undo(self._run_token)
+        self._span_token = self._run_token = None
         if recorded is None:
             return
         for index in list(self._tools):
@@ -295,21 +301,45 @@ class Run:
         spans = self._tools.get(step)
         return spans[0] if spans else INVALID_SPAN
 
-    def _act(self, step: Step, call_ids: Sequence[str | None]) -> Decision:
+    def issue_call(self, action: str, arguments: object) -> int:
+        """As :meth:`act` of one call; gives the step's index, to observe it by.
+
+        Raises:
+            RunStopped: the policy stops the run; the action is not to be run.
+        """
+        return self._act(Step(self.id, (Call(action, arguments),)), (None,))[1]
+
+    def abandon(self, step: int) -> None:
+        """The step's calls were cancelled: nobody will know what they would have brought."""
+        if self._recorded is not None:
+            self._end_tools(self._recorded, step, [])
+
+    def _act(self, step: Step, call_ids: Sequence[str | None]) -> tuple[Decision, int]:
         recorded = self._recorded
         if recorded is None:
-            return GO_ON
+            return GO_ON, -1
+        issued = recorded.steps
         decision = recorded.issue(step)
-        if decision.stop:
+        if decision.signals is not None:
+            index = decision.signals.step
+        elif recorded.steps > issued:
+            index = issued
+        else:  # a fault of ours: the step has its spans and no index
+            self._faults += 1
+            index = -self._faults
+        self._last_step = index
+        if recorded.decision.stop:
             recorded.enforce()
         if recorded.span.is_recording():
-            self._tools[recorded.steps - 1] = [
+            self._tools[index] = [
                 recorded.start_tool(
                     call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
                 )
                 for call, call_id in zip(step.calls, call_ids, strict=False)
             ]
-        return decision
+            if len(self._tools) > _MAX_OPEN_STEPS:
+                self._end_tools(recorded, next(iter(self._tools)), [])
+        return decision, index
 
     def _end_tools(
         self, recorded: RecordedRun, index: int, results: Sequence[tuple[object, Failure]]

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegauge.instrumentation.recorder import Recorder
 
@@ -17,9 +17,9 @@ __all__ = [
     "CurrentRun",
     "current_run",
     "get_recorder",
-    "reset_current_run",
     "set_recorder",
     "set_recorder_factory",
+    "undo",
 ]
 
 
@@ -33,14 +33,15 @@ class CurrentRun(NamedTuple):
 current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
 
 
-def reset_current_run(token: Token[CurrentRun | None]) -> None:
-    """Undo ``current_run.set``.
+def undo(token: Token[Any] | None) -> None:
+    """Undo the ``set`` of a context variable, OpenTelemetry's current context among them.
 
     A block left in another context than it was entered in (a generator closed early) has nothing
     to undo: that context is gone, and with it what was set there.
     """
-    with contextlib.suppress(ValueError):
-        current_run.reset(token)
+    if token is not None:
+        with contextlib.suppress(ValueError):
+            token.var.reset(token)
 
 
 _lock = threading.Lock()
@@ -56,7 +57,7 @@ def set_recorder(recorder: Recorder | None) -> None:
 
 
 def set_recorder_factory(factory: Callable[[], Recorder]) -> None:
-    """What makes a recorder when a run is opened before anything was configured."""
+    """What makes a recorder, and sets it, when a run is opened before anything was configured."""
     global _factory  # noqa: PLW0603 -- set once, when the package is imported
     _factory = factory
 
@@ -67,5 +68,4 @@ def get_recorder() -> Recorder:
     if recorder is None:
         assert _factory is not None, "tidegauge.pipeline sets the factory"  # noqa: S101
         recorder = _factory()
-        set_recorder(recorder)
     return recorder

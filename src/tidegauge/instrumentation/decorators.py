@@ -6,16 +6,16 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextvars import Token
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Decision
 from tidegauge.instrumentation.context import Run, run
-from tidegauge.instrumentation.current import CurrentRun, current_run, reset_current_run
+from tidegauge.instrumentation.current import CurrentRun, current_run, undo
 
 __all__ = ["agent", "tool"]
 
@@ -78,7 +78,7 @@ def agent(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         _refuse_generators(function, "agent")
-        label = name or function.__name__
+        label = name or _name_of(function)
 
         def open_run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
             texts = (value for value in (*args, *kwargs.values()) if isinstance(value, str))
@@ -134,7 +134,7 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         _refuse_generators(function, "tool")
-        label = name or function.__name__
+        label = name or _name_of(function)
         names = _parameter_names(function)
 
         if inspect.iscoroutinefunction(function):
@@ -144,20 +144,8 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
                 current = current_run.get()
                 if current is None or current.in_tool:
                     return await function(*args, **kwargs)
-                opened = current.run
-                step = _index(opened.act(label, _arguments(names, args, kwargs)))
-                token = current_run.set(CurrentRun(opened, in_tool=True))
-                span_token = _make_current(opened, step)
-                try:
-                    result = await function(*args, **kwargs)
-                except Exception as error:
-                    opened.observe(error=error, step=step)
-                    raise
-                finally:
-                    if span_token is not None:
-                        otel_context.detach(span_token)
-                    reset_current_run(token)
-                opened.observe(result, step=step)
+                with _ToolCall(current.run, label, _arguments(names, args, kwargs)) as call:
+                    call.result = result = await function(*args, **kwargs)
                 return result
 
             return cast("Callable[P, R]", async_wrapper)
@@ -167,20 +155,8 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
             current = current_run.get()
             if current is None or current.in_tool:
                 return function(*args, **kwargs)
-            opened = current.run
-            step = _index(opened.act(label, _arguments(names, args, kwargs)))
-            token = current_run.set(CurrentRun(opened, in_tool=True))
-            span_token = _make_current(opened, step)
-            try:
-                result = function(*args, **kwargs)
-            except Exception as error:
-                opened.observe(error=error, step=step)
-                raise
-            finally:
-                if span_token is not None:
-                    otel_context.detach(span_token)
-                reset_current_run(token)
-            opened.observe(result, step=step)
+            with _ToolCall(current.run, label, _arguments(names, args, kwargs)) as call:
+                call.result = result = function(*args, **kwargs)
             return result
 
         return wrapper
@@ -191,9 +167,14 @@ def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) 
 def _refuse_generators(function: Callable[..., Any], kind: str) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"@tidegauge.{kind} takes no generator function ({function.__name__}): "
+            f"@tidegauge.{kind} takes no generator function ({_name_of(function)}): "
             "open a run inside it with `with tidegauge.run(...)`"
         )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A function's own name; a callable object goes by its class."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -217,20 +198,51 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     return arguments
 
 
-def _index(decision: Decision) -> int:
-    return decision.signals.step if decision.signals is not None else -1
-
-
 @guarded("agent.finish", default=None)
 def _finish(opened: Run, success: Success | None, answer: object) -> None:
     if success is not None:
         opened.finish(success=success(answer))
 
 
-@guarded("tool.make_current", default=None)
-def _make_current(opened: Run, step: int) -> Token[otel_context.Context] | None:
-    """Let the spans that the tool opens hang on its own."""
-    span = opened.tool_span(step)
-    if not span.is_recording():
-        return None
-    return otel_context.attach(trace.set_span_in_context(span))
+class _ToolCall:
+    """One call of a tool as a step: issued before it, observed after it.
+
+    Raises:
+        RunStopped: the policy stops the run, before the tool is called or after it.
+    """
+
+    __slots__ = ("_run", "_run_token", "_span_token", "_step", "result")
+
+    def __init__(self, opened: Run, name: str, arguments: object) -> None:
+        self.result: object = None
+        self._run = opened
+        self._step = opened.issue_call(name, arguments)
+        self._run_token: Token[CurrentRun | None] | None = None
+        self._span_token: Token[otel_context.Context] | None = None
+
+    def __enter__(self) -> Self:
+        self._run_token = current_run.set(CurrentRun(self._run, in_tool=True))
+        self._make_current()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        undo(self._span_token)
+        undo(self._run_token)
+        if error is None:
+            self._run.observe(self.result, step=self._step)
+        elif isinstance(error, Exception):
+            self._run.observe(error=error, step=self._step)
+        else:
+            self._run.abandon(self._step)
+
+    @guarded("tool.make_current", default=None)
+    def _make_current(self) -> None:
+        """Let the spans that the tool opens hang on its own."""
+        span = self._run.tool_span(self._step)
+        if span.is_recording():
+            self._span_token = otel_context.attach(trace.set_span_in_context(span))

@@ -71,7 +71,7 @@ class RecordedRun:
 
     Attributes:
         event: what it was started with.
-        decision: the last decision that was not to go on.
+        decision: the last decision that was not to go on; one to stop stays.
     """
 
     __slots__ = ("_ended", "_onset_step", "_recorder", "_spans", "decision", "event", "steps")
@@ -105,10 +105,17 @@ class RecordedRun:
         """Parent context for what belongs to the run."""
         return self._spans.context if self._spans is not None else None
 
-    @guarded("recorder.start_run", default=None)
     def _start(self, context: Context | None) -> None:
+        self._start_span(context)
+        self._start_record()
+
+    @guarded("recorder.start_span", default=None)
+    def _start_span(self, context: Context | None) -> None:
         self._spans = self._recorder.spans.start_run(self.event, context)
         self.event = replace(self.event, trace_id=self._spans.trace_id)
+
+    @guarded("recorder.start_run", default=None)
+    def _start_record(self) -> None:
         self._recorder.sink.run_started(self.event)
 
     @guarded("recorder.issue", default=GO_ON)
@@ -127,11 +134,13 @@ class RecordedRun:
         return decision
 
     @guarded("recorder.start_chat", default=INVALID_SPAN)
-    def start_chat(self, *, model: str | None = None, provider: str | None = None) -> Span:
-        """Open the span of a model call."""
+    def start_chat(
+        self, *, model: str | None = None, provider: str | None = None, inside: Span | None = None
+    ) -> Span:
+        """Open the span of a model call; see :meth:`tidegauge.tracer.RunSpans.start_chat`."""
         if self._spans is None:
             return INVALID_SPAN
-        return self._spans.start_chat(model=model, provider=provider)
+        return self._spans.start_chat(model=model, provider=provider, inside=inside)
 
     @guarded("recorder.end_chat", default=None)
     def end_chat(self, span: Span, **told: Any) -> None:
@@ -183,7 +192,8 @@ class RecordedRun:
             )
         finally:
             if self._spans is not None:
-                stopped = self.decision.reason if outcome == "stopped" else None
+                # It may have been stopped by the stop of a run inside it, which gives its reason.
+                stopped = (self.decision.reason or reason) if outcome == "stopped" else None
                 self._spans.end(summary, stopped_reason=stopped, error=error)
 
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
@@ -206,12 +216,13 @@ class RecordedRun:
         if error is not None:
             raise error
 
+    @guarded("recorder.event", default=None)
     def _note(self, decision: Decision) -> None:
         signals = decision.signals
-        if decision.action != "go_on":
-            first = self.decision.action == "go_on"
+        before = self.decision
+        if decision.action != "go_on" and not before.stop:
             self.decision = decision
-            if first and self._spans is not None:
+            if (decision.action, decision.reason) != (before.action, before.reason) and self._spans:
                 self._spans.intervention(decision)
         if signals is None or signals.loop_repeats != 1:
             return

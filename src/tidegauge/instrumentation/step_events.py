@@ -2,8 +2,9 @@
 
 A recording has one JSON object a line, of type ``start``, ``step`` or ``end``; ``docs/replay.md``
 tells every key. A step is recorded once its outcome is there, so that one line gives both of its
-moments. Content (``state``, ``outcome``, ``args``) may be any JSON value, ``null`` among them, and
-is passed on as it is; for every other optional key ``null`` means that it was not given.
+moments. Content (``state``, ``outcome``, ``args``) may be any JSON value and is passed on as it is.
+An ``outcome`` of ``null`` is what a call brought back that brings back nothing; for every other
+optional key ``null`` means that it was not given.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _step(data: Mapping[str, Any]) -> RecordedStep:
     issued = Step(
         run=run,
         calls=calls,
-        state=data.get("state", ABSENT),
+        state=ABSENT if data.get("state") is None else data["state"],
         tokens=_number(data, "tokens"),
         entropy=_number(data, "entropy"),
         uses=_identities(data, "uses") or (),

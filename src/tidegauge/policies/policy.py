@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, Signals
@@ -51,13 +51,6 @@ class Rule:
         if self.rung not in get_args(Rung):
             raise ConfigurationError(f"unknown rung {self.rung!r}: choose observe or stop")
 
-    def holds(self, signals: Signals) -> bool:
-        """Whether the signal has reached the line."""
-        if self.signal == "steps":
-            return signals.steps > self.threshold
-        value = getattr(signals, self.signal)
-        return value is not None and value >= self.threshold
-
     def message(self, signals: Signals) -> str:
         """What happened, in a sentence for logs and people."""
         match self.signal:
@@ -85,11 +78,15 @@ DEFAULT_RULES: Final = (
 """What is counted as "would have stopped" unless told otherwise. Nothing is stopped."""
 
 
+_Line: TypeAlias = tuple[int, int, Rule]
+"""A rule on the step path: where its signal stands, and the value from which it holds."""
+
+
 class _Lines(NamedTuple):
     """The rules that one run is held to, by what follows from them."""
 
-    stopping: tuple[Rule, ...]
-    observing: tuple[Rule, ...]
+    stopping: tuple[_Line, ...]
+    observing: tuple[_Line, ...]
 
 
 class Policy:
@@ -126,14 +123,20 @@ class Policy:
 
     def decide(self, signals: Signals) -> Decision:
         """What is to happen next."""
-        for rule in self._held_to(signals).stopping:
-            if rule.holds(signals):
+        for index, least, rule in self._held_to(signals).stopping:
+            value: Any = signals[index]
+            if value is not None and value >= least:
                 return Decision("stop", rule.signal, rule.message(signals), signals)
         return GO_ON
 
     def would_stop(self, signals: Signals) -> list[str]:
         """The observed signals that have reached their lines."""
-        return [rule.signal for rule in self._held_to(signals).observing if rule.holds(signals)]
+        reached: list[str] = []
+        for index, least, rule in self._held_to(signals).observing:
+            value: Any = signals[index]
+            if value is not None and value >= least:
+                reached.append(rule.signal)
+        return reached
 
     def _held_to(self, signals: Signals) -> _Lines:
         return self._by_agent.get(signals.agent, self._general)
@@ -161,10 +164,19 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def _lines(rules: Mapping[str, Rule]) -> _Lines:
-    return _Lines(
-        tuple(rule for rule in rules.values() if rule.rung == "stop"),
-        tuple(rule for rule in rules.values() if rule.rung == "observe"),
-    )
+    def with_rung(rung: Rung) -> tuple[_Line, ...]:
+        return tuple(
+            (
+                Signals._fields.index(rule.signal),
+                # A run may take that many steps: it is the next one that is too many.
+                rule.threshold + (rule.signal == "steps"),
+                rule,
+            )
+            for rule in rules.values()
+            if rule.rung == rung
+        )
+
+    return _Lines(with_rung("stop"), with_rung("observe"))
 
 
 def _times(count: int) -> str:

@@ -6,8 +6,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
+from tidegauge._guard import guarded
 from tidegauge.events import Outcome, RunEnded, RunStarted, Signals, Step
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
@@ -94,7 +96,7 @@ class Engine:
         now = self._now()
         self._expire(now)
         if event.run in self._runs:
-            self.run_ended(RunEnded(run=event.run, reason="started again"))
+            self._end(RunEnded(run=event.run, reason="started again"))
         self._open(event, now)
 
     def step_issued(self, event: Step) -> Signals | None:
@@ -107,7 +109,11 @@ class Engine:
                 return None
             run = self._open(RunStarted(run=event.run), now)
         with run.lock:
-            return run.issue(event, event.time if event.time is not None else now)
+            # A run that another thread is ending has been added to its group as it was.
+            if not run.finished:
+                return run.issue(event, now)
+        self._drop()
+        return None
 
     def step_observed(self, event: Outcome) -> Signals | None:
         """Take an outcome; ``None`` when its run is not open or no step waits for it."""
@@ -116,7 +122,8 @@ class Engine:
         signals = None
         if run is not None:
             with run.lock:
-                signals = run.observe(event, event.time if event.time is not None else now)
+                if not run.finished:
+                    signals = run.observe(event, now)
         if signals is None:
             self._drop()
         return signals
@@ -126,25 +133,14 @@ class Engine:
         state = self._find(run, self._now())
         if state is not None:
             with state.lock:
-                state.intervened(action, reason, step)
+                if not state.finished:
+                    state.intervened(action, reason, step)
 
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` when it is not open."""
-        with self._ending:
-            run = self._runs.get(event.run)
-            if run is None:
-                self._drop()
-                return None
-            with run.lock:
-                finished = run.end(event)
-                report = run.report()
-                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.totals)
-            with self._lock:
-                # In one step: a reader finds the run among the active or in its group, once.
-                self._runs.pop(event.run, None)
-                self._groups[run.group] = group
-        if self._on_finished is not None:
-            self._on_finished(report)
+        report = self._end(event)
+        if report is None:
+            self._drop()
         return report
 
     def get(self, run: str) -> RunState | None:
@@ -177,9 +173,10 @@ class Engine:
     def _find(self, run_id: str, now: float | None) -> RunState | None:
         with self._lock:
             run = self._runs.get(run_id)
-            if run is not None and now is not None:
-                run.last_seen = now
+            if run is not None:
                 self._runs.move_to_end(run_id)
+                if now is not None:
+                    run.last_seen = now
         return run
 
     def _open(self, event: RunStarted, now: float | None) -> RunState:
@@ -198,11 +195,34 @@ class Engine:
         )
         run.last_seen = 0.0 if now is None else now
         with self._lock:
-            self._runs[event.run] = run
-            oldest = next(iter(self._runs)) if len(self._runs) > self._max_runs else None
-        if oldest is not None:
+            # Two threads may open the same run: both feed the one that came first.
+            run = self._runs.setdefault(event.run, run)
+            surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
+        for oldest in surplus:
             self._evict(oldest, "too many runs")
         return run
+
+    def _end(self, event: RunEnded) -> RunReport | None:
+        with self._ending:
+            run = self._runs.get(event.run)
+            if run is None:
+                return None
+            with run.lock:
+                finished = run.end(event)
+                report = run.report()
+                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.totals)
+            with self._lock:
+                # In one step: a reader finds the run among the active or in its group, once.
+                self._runs.pop(event.run, None)
+                self._groups[run.group] = group
+        self._tell(report)
+        return report
+
+    @guarded("engine.on_finished", default=None)
+    def _tell(self, report: RunReport) -> None:
+        # A fault of the listener is none of the run that happened to make room.
+        if self._on_finished is not None:
+            self._on_finished(report)
 
     def _expire(self, now: float | None) -> None:
         while now is not None:
@@ -213,9 +233,9 @@ class Engine:
             self._evict(run_id, "idle")
 
     def _evict(self, run_id: str, reason: str) -> None:
-        with self._lock:
-            self._evicted_runs += 1
-        self.run_ended(RunEnded(run=run_id, outcome="unknown", reason=reason))
+        if self._end(RunEnded(run=run_id, reason=reason)) is not None:
+            with self._lock:
+                self._evicted_runs += 1
 
     def _drop(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -38,30 +39,33 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _MAX_NAME = 200
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_HUGE_NUMBER = re.compile(r"\d{20}")
 
 
 def canonical_bytes(value: object) -> bytes:
     """The bytes that stand for ``value``: equal values have equal bytes, in every process.
 
-    Objects that JSON has no form for are taken by what they say of themselves (``model_dump``,
-    a ``__str__`` of their own), else by their type alone: an address in memory would make every
-    call look new.
+    Objects that JSON has no form for are taken by what they say of themselves (``tolist``,
+    ``model_dump``, a ``__str__`` of their own), else by their type alone: an address in memory
+    would make every call look new. What cannot be written at all (a list that holds itself)
+    equals nothing, itself included. As in JSON, NaN and infinities are null.
 
     >>> canonical_bytes({"b": 1, "a": [None, True]})
     b'{"a":[null,true],"b":1}'
     >>> canonical_bytes("text")
     b'text'
     """
-    if type(value) is str:
+    if isinstance(value, str):
         try:
-            return value.encode()
+            return str.encode(value)
         except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogatepass")
+            return str.encode(value, "utf-8", "surrogatepass")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     try:
         return orjson.dumps(value, default=_plain, option=_OPTIONS)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):  # orjson tells of any fault as a TypeError
         return _slow_bytes(value)
 
 
@@ -73,13 +77,11 @@ def arguments_bytes(arguments: object) -> bytes:
     >>> arguments_bytes('{"q": 1,  "a": 2}') == arguments_bytes({"a": 2, "q": 1})
     True
     """
-    if type(arguments) is str:
-        head = arguments.lstrip()[:1]
-        if head in ("{", "["):
-            try:
-                return canonical_bytes(orjson.loads(arguments))
-            except (orjson.JSONDecodeError, RecursionError):
-                pass
+    if isinstance(arguments, str) and arguments.lstrip()[:1] in ("{", "["):
+        try:
+            return canonical_bytes(_parsed(arguments))
+        except (ValueError, RecursionError):
+            pass
     return canonical_bytes(arguments)
 
 
@@ -136,15 +138,22 @@ def outcome_digest(
 
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    if len(calls) == 1:
-        name = calls[0].action
-    else:
-        name = "+".join(sorted([call.action for call in calls]))
+    name = calls[0].action if len(calls) == 1 else "+".join(sorted([c.action for c in calls]))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
 def _normalised(data: bytes, normaliser: Normaliser) -> bytes:
     return canonical_bytes(normaliser(data.decode("utf-8", "surrogateescape")))
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text."""
+    if not _HUGE_NUMBER.search(text):  # orjson would make a float of it
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # lone surrogates, which json reads
+    return json.loads(text)
 
 
 def _plain(value: Any) -> Any:
@@ -154,26 +163,43 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):
-        return sorted(canonical_bytes(item).hex() for item in value)
+        return sorted(canonical_bytes([item]).hex() for item in value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, list | tuple):
         return list(value)
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else f"int:{int(value)}"
-    dump = getattr(value, "model_dump", None)
-    if callable(dump):
-        return dump()
+        return int(value)
     kind: Any = type(value)
-    if kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__:
-        return str(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    if not isinstance(value, type):
+        for name in ("tolist", "model_dump"):
+            dump = getattr(value, name, None)
+            if callable(dump):
+                return dump()
+        if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+            return f"{kind.__module__}.{kind.__qualname__}"
+    return _ADDRESS.sub("", str(value))
 
 
 def _slow_bytes(value: object) -> bytes:
     """For what orjson refuses: huge integers, lone surrogates, keys of odd kinds, deep nesting."""
     try:
-        text = json.dumps(value, sort_keys=True, default=_plain, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(_tree(value), sort_keys=True, separators=(",", ":"))
+    except Exception:  # noqa: BLE001 -- the caller's objects may raise anything
         return os.urandom(16)  # cannot be told from anything: then it repeats nothing
-    return text.encode("utf-8", "surrogatepass")
+    return text.encode()
+
+
+def _tree(value: Any) -> Any:
+    """``value`` in what JSON has a form for, with text for every key."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key): _tree(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tree(item) for item in value]
+    return _tree(_plain(value))
+
+
+def _key(key: object) -> str:
+    return key if type(key) is str else canonical_bytes(key).decode("utf-8", "surrogateescape")

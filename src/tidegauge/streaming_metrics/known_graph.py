@@ -161,8 +161,6 @@ class KnownGraph(Stateful):
             behind = self._around(behind) - seen
             seen |= behind
             left -= sum(len(group.keys() & behind) for group in targets)
-            if len(seen) > self.max_visited:
-                return None
             ahead = self._around(ahead) - seen
             seen |= ahead
             if len(seen) > self.max_visited:

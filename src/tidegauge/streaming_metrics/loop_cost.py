@@ -31,9 +31,9 @@ class LoopCost(Metric[ObservedStep]):
 
     takes: ClassVar[type] = ObservedStep
     __slots__ = (
-        "_first_step",
         "_open_seconds",
         "_open_tokens",
+        "first_step",
         "onset_seconds",
         "onset_steps",
         "onset_tokens",
@@ -47,23 +47,23 @@ class LoopCost(Metric[ObservedStep]):
         self.onset_steps = 0
         self.onset_tokens: float | None = None
         self.onset_seconds: float | None = None
-        self._first_step = -1
+        self.first_step = -1  # of the loop that the onset's numbers belong to; -1, none
         self._open_tokens: float | None = None  # of steps that may still become loop steps
         self._open_seconds: float | None = None
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step; steps come in their order."""
+        if step.loop_matched <= 1:
+            self._open_tokens = self._open_seconds = None
         if step.loop_matched > 0:
             self._open_tokens = _plus(self._open_tokens, step.tokens)
             self._open_seconds = _plus(self._open_seconds, step.seconds)
-        else:
-            self._open_tokens = self._open_seconds = None
         if step.loop_settled:
             self.tokens = _plus(self.tokens, self._open_tokens)
             self.seconds = _plus(self.seconds, self._open_seconds)
             self._open_tokens = self._open_seconds = None
-        if step.loop_first_step != self._first_step:
-            self._first_step = step.loop_first_step
+        if step.loop_first_step != self.first_step:
+            self.first_step = step.loop_first_step
             self.onset_steps = 0
             self.onset_tokens = self.onset_seconds = None
         if step.loop_first_step >= 0:

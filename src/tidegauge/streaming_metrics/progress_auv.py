@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from tidegauge.streaming_metrics.metric import Metric
@@ -15,7 +16,8 @@ class ProgressAUV(Metric[ObservedStep]):
 
     The area a run would have if nothing better came: each rise of the best progress at turn k
     adds its height times ``(t_max - k + 0.5) / t_max``. A turn past ``t_max`` adds nothing, and a
-    turn that tells no progress leaves the best as it was. O(1) time and memory.
+    turn that tells no progress leaves the best as it was. What is told beyond 0 and 1 is taken
+    for the nearer of the two. O(1) time and memory.
 
     Source: TIDE (arXiv 2602.02196), section 3.1 and appendix B.2, lemma 1 applied to progress.
 
@@ -39,12 +41,12 @@ class ProgressAUV(Metric[ObservedStep]):
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
-        progress = step.progress
-        if progress is None:
+        if step.progress is None or math.isnan(step.progress):
             return
+        progress = min(max(step.progress, 0.0), 1.0)
         rise = progress - (self.best or 0.0)
         if self.best is None or rise > 0:
-            self.best = max(progress, 0.0)
+            self.best = progress
         turn = step.t + 1
         if rise > 0 and self.t_max and turn <= self.t_max:
             self._area += rise * (self.t_max - turn + 0.5) / self.t_max

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task
 
-__all__ = ["FinishedRun", "IssuedStep", "ObservedStep", "Record"]
+__all__ = ["EntropySums", "FinishedRun", "IssuedStep", "ObservedStep", "RecallCounts", "Record"]
 
 
 class IssuedStep(NamedTuple):
@@ -74,6 +74,51 @@ class ObservedStep(NamedTuple):
     achieved: tuple[Identity, ...] = ()
 
 
+class EntropySums(NamedTuple):
+    """Action entropy of one run, as sums over its loop steps and over its other steps.
+
+    Attributes:
+        loop_sum: nats per token, added up over the loop steps that told theirs.
+        loop_steps: how many those are.
+        other_sum: the same over the other steps.
+        other_steps: how many those are.
+    """
+
+    loop_sum: float = 0.0
+    loop_steps: int = 0
+    other_sum: float = 0.0
+    other_steps: int = 0
+
+    @property
+    def loop_mean(self) -> float | None:
+        """Mean over the loop steps; ``None`` without any."""
+        return self.loop_sum / self.loop_steps if self.loop_steps else None
+
+    @property
+    def other_mean(self) -> float | None:
+        """Mean over the other steps; ``None`` without any."""
+        return self.other_sum / self.other_steps if self.other_steps else None
+
+    @property
+    def difference(self) -> float | None:
+        """:attr:`loop_mean` - :attr:`other_mean`; ``None`` while either is."""
+        loop, other = self.loop_mean, self.other_mean
+        return None if loop is None or other is None else loop - other
+
+
+class RecallCounts(NamedTuple):
+    """Recall lags of one run.
+
+    Attributes:
+        total: steps, added up over all lags.
+        counts: how many lags, by bucket of
+            :data:`~tidegauge.streaming_metrics.recall_lag.RECALL_LAG_BOUNDS`.
+    """
+
+    total: int
+    counts: tuple[int, ...]
+
+
 class FinishedRun(NamedTuple):
     """A run ended.
 
@@ -88,6 +133,13 @@ class FinishedRun(NamedTuple):
         progress_auv: area under its progress; ``None``, not measured.
         operations: operations the task needs; ``None``, not told.
         height: height of its dependency tree; ``None``, not told.
+        memory: arm of a memory experiment; ``None``, not told.
+        frontier: places seen and not visited when it ended; ``None``, not measured.
+        pending: tasks ready and not achieved when it ended; ``None``, not measured.
+        displaced_leads: leads of older batches that were left; ``None``, not measured.
+        loop_actions: how many of the loop steps each action has, by name.
+        entropy: its action entropy; ``None``, not told.
+        recall: its recall lags; ``None``, no entity was recalled.
     """
 
     success: bool | None
@@ -100,6 +152,13 @@ class FinishedRun(NamedTuple):
     progress_auv: float | None = None
     operations: int | None = None
     height: int | None = None
+    memory: str | None = None
+    frontier: int | None = None
+    pending: int | None = None
+    displaced_leads: int | None = None
+    loop_actions: tuple[tuple[str, int], ...] = ()
+    entropy: EntropySums | None = None
+    recall: RecallCounts | None = None
 
 
 Record = IssuedStep | ObservedStep | FinishedRun

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegauge.events import (
@@ -35,11 +34,12 @@ from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.totals import Totals
+from tidegauge.streaming_metrics.totals import Totals, addable
 
 __all__ = ["GroupKey", "RunReport", "RunState"]
 
 _MAX_UNOBSERVED: Final = 1_000
+_MAX_AMOUNT: Final = 2.0**53
 
 
 class GroupKey(NamedTuple):
@@ -57,14 +57,14 @@ class _Issued(NamedTuple):
     action: bytes
     tokens: float | None
     entropy: float | None
-    at: float | None
+    time: float | None
+    now: float | None
     loop_matched: int
     loop_settled: int
     loop_first_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(NamedTuple):
     """What was measured of one run, up to now or in all. ``None``: not measured."""
 
     run: str
@@ -109,7 +109,6 @@ class RunState:
 
     __slots__ = (
         "_actions",
-        "_finished",
         "_first_would_stop",
         "_issued",
         "_normaliser",
@@ -118,6 +117,7 @@ class RunState:
         "_previous",
         "_success",
         "failed_rounds",
+        "finished",
         "group",
         "last_seen",
         "lock",
@@ -175,7 +175,7 @@ class RunState:
         self._previous: bytes | None = (
             None if started.task is None else content_digest(started.task, normaliser)
         )
-        self._finished = False
+        self.finished = False
         self._success: bool | None = None
         self._outcome: RunOutcome = "unknown"
 
@@ -185,8 +185,8 @@ class RunState:
         if step.state is not ABSENT:
             state = content_digest(step.state, self._normaliser)
         else:
-            # What was not observed cannot be returned to: a state that equals no other.
-            state = self._previous or b"unknown %d" % t
+            # What was not observed cannot be returned to: 16 bytes that equal no other state.
+            state = self._previous or b"unknown %08d" % t
         calls = [call_digest(call, self._normaliser) for call in step.calls]
         action = round_digest(calls)
         loops = self.loops
@@ -206,6 +206,7 @@ class RunState:
             action,
             step.tokens,
             step.entropy,
+            step.time,
             now,
             max(loops.matched, 0),
             loops.settled,
@@ -216,7 +217,7 @@ class RunState:
         self._previous = None
         self.steps = t + 1
         # Spent when the action was chosen: also where it is stopped and never observed.
-        self.tokens = _sum(self.tokens, step.tokens)
+        self.tokens = _sum(self.tokens, _amount(step.tokens))
         self.signals = self._signals(t, action, state)
         return self.signals
 
@@ -235,9 +236,9 @@ class RunState:
             issued.action,
             digest,
             len(issued.calls),
-            _all_failed(outcome.results),
-            _sum(issued.tokens, outcome.tokens),
-            _seconds(outcome.seconds, issued.at, now),
+            _all_failed(outcome.results, len(issued.calls)),
+            _sum(_amount(issued.tokens), _amount(outcome.tokens)),
+            _seconds(outcome, issued, now),
             outcome.progress,
             issued.entropy,
             issued.loop_matched,
@@ -248,7 +249,7 @@ class RunState:
             outcome.tasks,
             outcome.achieved,
         )
-        self.tokens = _sum(self.tokens, outcome.tokens)
+        self.tokens = _sum(self.tokens, _amount(outcome.tokens))
         self._update(observed)
         signals = self.signals
         self.signals = self._signals(signals.step, signals.action_digest, signals.state_digest)
@@ -267,7 +268,7 @@ class RunState:
 
     def end(self, event: RunEnded) -> FinishedRun:
         """Close the run and tell what its group needs."""
-        self._finished = True
+        self.finished = True
         outcome = event.outcome or ("stopped" if self.stopped else None)
         success = event.success
         if success is None and outcome in ("stopped", "error"):
@@ -291,6 +292,7 @@ class RunState:
     def report(self) -> RunReport:
         """Everything that is known now."""
         started, loops, cost = self.started, self.loops, self.loop_cost
+        told = cost.first_step == loops.first_step
         intervention = None
         if self.stopped:
             intervention, at = "stop", self.stopped
@@ -306,7 +308,7 @@ class RunState:
             trace_id=started.trace_id,
             steps=self.steps,
             t_max=self.t_max,
-            finished=self._finished,
+            finished=self.finished,
             success=self._success,
             outcome=self._outcome,
             loop_steps=loops.loop_steps,
@@ -316,9 +318,9 @@ class RunState:
             loops=loops.loops,
             loop_period=loops.period,
             loop_repeats=loops.repeats,
-            loop_cost_steps=cost.onset_steps,
-            loop_cost_tokens=cost.onset_tokens,
-            loop_cost_seconds=cost.onset_seconds,
+            loop_cost_steps=self._steps_since_onset(),
+            loop_cost_tokens=cost.onset_tokens if told else None,
+            loop_cost_seconds=cost.onset_seconds if told else None,
             result_streak=self.result_streak.value,
             result_streak_max=self.result_streak.maximum,
             failed_rounds=self.failed_rounds.value,
@@ -337,8 +339,9 @@ class RunState:
     def _update(self, step: ObservedStep) -> None:
         totals, cost = self.totals, self.loop_cost
         cost.update(step)
-        totals.loop_tokens = cost.tokens or 0.0
-        totals.loop_seconds = cost.seconds or 0.0
+        if step.loop_settled:
+            totals.loop_tokens = addable(cost.tokens or 0.0)
+            totals.loop_seconds = addable(cost.seconds or 0.0)
         if step.seconds is not None:
             totals.step_seconds.observe(step.seconds)
         self.result_streak.update(step)
@@ -351,8 +354,13 @@ class RunState:
         if step.failed and self.failed_rounds.current == self._onset_at:
             totals.onsets["failed_rounds"] = totals.onsets.get("failed_rounds", 0) + 1
 
+    def _steps_since_onset(self) -> int:
+        loops = self.loops
+        return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
+
     def _signals(self, t: int, action: bytes, state: bytes) -> Signals:
         loops, cost = self.loops, self.loop_cost
+        told = cost.first_step == loops.first_step  # else what it knows is of an earlier loop
         return Signals(
             self.started.run,
             t,
@@ -362,9 +370,9 @@ class RunState:
             loops.period,
             loops.repeats,
             loops.first_step,
-            cost.onset_steps,
-            cost.onset_tokens,
-            cost.onset_seconds,
+            self._steps_since_onset(),
+            cost.onset_tokens if told else None,
+            cost.onset_seconds if told else None,
             self.result_streak.current,
             self.failed_rounds.current,
             self.recurrence.current,
@@ -373,13 +381,18 @@ class RunState:
         )
 
 
-def _all_failed(results: Sequence[CallResult]) -> bool | None:
-    if len(results) == 1:
+def _all_failed(results: Sequence[CallResult], calls: int) -> bool | None:
+    if len(results) == calls == 1:
         return results[0].error
     errors = [result.error for result in results]
     if False in errors:
         return False
-    return True if errors and None not in errors else None
+    return True if errors and None not in errors and len(errors) >= calls else None
+
+
+def _amount(told: float | None) -> float | None:
+    """What was told, if it can be added up: a negative number or NaN would spoil a counter."""
+    return told if told is not None and 0 <= told <= _MAX_AMOUNT else None
 
 
 def _sum(left: float | None, right: float | None) -> float | None:
@@ -388,9 +401,11 @@ def _sum(left: float | None, right: float | None) -> float | None:
     return left + right
 
 
-def _seconds(told: float | None, issued_at: float | None, now: float | None) -> float | None:
-    if told is not None:
-        return told
-    if issued_at is None or now is None or now < issued_at:
-        return None
-    return now - issued_at
+def _seconds(outcome: Outcome, issued: _Issued, now: float | None) -> float | None:
+    if outcome.seconds is not None:
+        return _amount(outcome.seconds)
+    # Times that were told and those of our own clock have nothing in common.
+    start, end = issued.time, outcome.time
+    if start is None or end is None:
+        start, end = issued.now, now
+    return None if start is None or end is None or end < start else end - start

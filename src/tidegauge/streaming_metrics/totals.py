@@ -8,11 +8,32 @@ from typing import Final, TypeVar
 
 K = TypeVar("K")
 
-__all__ = ["RUN_STEP_BOUNDS", "STEP_SECOND_BOUNDS", "SUCCESS_TURN_BOUNDS", "Buckets", "Totals"]
+__all__ = [
+    "RUN_STEP_BOUNDS",
+    "STEP_SECOND_BOUNDS",
+    "SUCCESS_TURN_BOUNDS",
+    "Buckets",
+    "Totals",
+    "addable",
+]
 
 STEP_SECOND_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RUN_STEP_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 SUCCESS_TURN_BOUNDS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0, 60.0, 100.0)
+
+_GRAINS: Final = 2.0**20  # in one
+
+
+def addable(amount: float) -> float:
+    """``amount`` to the nearest 2**-20: such numbers have the same sum in whatever order.
+
+    A run that ends moves from the active ones to its group's sum, and so to another place in the
+    order. A counter that lost its last digit by that would look like one that was restarted.
+
+    >>> addable(0.1) + addable(0.2) + addable(0.3) == addable(0.3) + addable(0.2) + addable(0.1)
+    True
+    """
+    return round(amount * _GRAINS) / _GRAINS
 
 
 class Buckets:
@@ -35,7 +56,7 @@ class Buckets:
     def observe(self, value: float) -> None:
         """Count one observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+        self.total += addable(value)
 
     def add(self, other: Buckets) -> None:
         """Add the observations of ``other``, which has the same bounds."""

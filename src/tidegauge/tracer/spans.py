@@ -21,6 +21,7 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge._guard import guarded
 from tidegauge.events import Decision, RunStarted, RunSummary, Signals
 from tidegauge.tracer import conventions as names
 
@@ -28,6 +29,7 @@ __all__ = ["RunSpans", "SpanFactory"]
 
 _MAX_CONTENT: Final = 8_192
 _MAX_NAME: Final = 128
+_MAX_OPEN: Final = 1_000
 
 
 class SpanFactory:
@@ -68,19 +70,20 @@ class SpanFactory:
         """
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
-            names.RUN_ID: event.run,
+            names.RUN_ID: _text(event.run),
         }
-        optional = (
-            (names.AGENT_NAME, event.agent or None),
-            (names.TASK_GROUP, event.task_group or None),
+        texts = (
+            (names.AGENT_NAME, event.agent),
+            (names.TASK_GROUP, event.task_group),
             (names.REQUEST_MODEL, event.model),
             (names.MEMORY, event.memory),
-            (names.T_MAX, event.t_max),
             (names.RUN_PARENT, event.parent),
             (names.CONVERSATION_ID, event.conversation),
-            (names.TASK, event.task if self.capture_content else None),
+            (names.TASK, _content(event.task) if self.capture_content and event.task else None),
         )
-        attributes.update({name: value for name, value in optional if value is not None})
+        attributes.update({name: _text(value) for name, value in texts if value})
+        if event.t_max is not None:
+            attributes[names.T_MAX] = event.t_max
         parent = get_current() if context is None else context
         span = self.tracer.start_span(
             _name(names.INVOKE_AGENT, event.agent), parent, SpanKind.INTERNAL, attributes
@@ -132,14 +135,22 @@ class RunSpans:
         context = self.span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
-    def start_chat(self, *, model: str | None = None, provider: str | None = None) -> Span:
-        """Open the span of a model call."""
+    def start_chat(
+        self, *, model: str | None = None, provider: str | None = None, inside: Span | None = None
+    ) -> Span:
+        """Open the span of a model call.
+
+        Args:
+            model: its name.
+            provider: whose it is, by the convention's names.
+            inside: the tool call that makes it; ``None``, the agent itself.
+        """
         attributes: dict[str, AttributeValue] = {names.OPERATION_NAME: names.CHAT}
         if model:
-            attributes[names.REQUEST_MODEL] = model
+            attributes[names.REQUEST_MODEL] = _text(model)
         if provider:
-            attributes[names.PROVIDER_NAME] = provider
-        return self._start(_name(names.CHAT, model), SpanKind.CLIENT, attributes)
+            attributes[names.PROVIDER_NAME] = _text(provider)
+        return self._start(_name(names.CHAT, model), SpanKind.CLIENT, attributes, inside)
 
     def end_chat(
         self,
@@ -178,12 +189,12 @@ class RunSpans:
         """
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_NAME: name,
+            names.TOOL_NAME: _text(name),
             names.TOOL_TYPE: "function",
         }
         if self.span.is_recording():
             if call_id:
-                attributes[names.TOOL_CALL_ID] = call_id
+                attributes[names.TOOL_CALL_ID] = _text(call_id)
             if signals is not None:
                 self._add_step(attributes, signals)
             if self._factory.capture_content:
@@ -262,10 +273,20 @@ class RunSpans:
             attributes[names.LOOP_REPEATS] = signals.loop_repeats
             attributes[names.LOOP_PERIOD] = signals.loop_period
 
-    def _start(self, name: str, kind: SpanKind, attributes: dict[str, AttributeValue]) -> Span:
-        span = self._factory.tracer.start_span(name, self.context, kind, attributes)
+    def _start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: dict[str, AttributeValue],
+        inside: Span | None = None,
+    ) -> Span:
+        parent = self.context if inside is None else trace.set_span_in_context(inside, self.context)
+        span = self._factory.tracer.start_span(name, parent, kind, attributes)
         if span.is_recording():
-            self._children[id(span)] = span
+            children = self._children
+            children[id(span)] = span
+            if len(children) > _MAX_OPEN:
+                self._end(next(iter(children.values())), None)
         return span
 
     def _end(self, span: Span, error: BaseException | str | None) -> None:
@@ -273,8 +294,11 @@ class RunSpans:
         _finish(span, error)
 
 
+@guarded("spans.end", default=None)
 def _finish(span: Span, error: BaseException | str | None) -> None:
-    if error is not None and span.is_recording():
+    if not span.is_recording():
+        return  # not sampled, or ended before its time to make room
+    if error is not None:
         kind = type(error)
         told = error if isinstance(error, str) else f"{kind.__module__}.{kind.__qualname__}"
         span.set_attribute(names.ERROR_TYPE, told)
@@ -283,13 +307,18 @@ def _finish(span: Span, error: BaseException | str | None) -> None:
 
 
 def _name(operation: str, what: str | None) -> str:
-    return f"{operation} {what[:_MAX_NAME]}" if what else operation
+    return f"{operation} {_text(what[:_MAX_NAME])}" if what else operation
 
 
 def _content(value: object) -> str:
     if not isinstance(value, str):
         try:
             value = json.dumps(value, default=str)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:  # noqa: BLE001 -- the caller's objects may raise anything
             value = str(type(value))
-    return value if len(value) <= _MAX_CONTENT else value[:_MAX_CONTENT] + "…"
+    return _text(value if len(value) <= _MAX_CONTENT else value[:_MAX_CONTENT] + "…")
+
+
+def _text(value: str) -> str:
+    """``value`` without lone surrogates, of which one would lose a whole batch of spans."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()

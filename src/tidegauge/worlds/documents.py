@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 __all__ = ["Desk", "Document", "DocumentWorld", "LookupTask", "Section", "ToolFailed"]
 
-_STATIONS: Final = ("Merrow", "Ardskeer", "Fenholm", "Kirravik", "Skerrin", "Wykebar")
+_STATIONS: Final = ("Merrow", "Skerrin", "Fenholm", "Ardmore", "Kirravik", "Wykebar")
 _PLACES: Final = ("north mole", "ferry pier", "lock gate", "old breakwater", "slipway")
 _KEEPERS: Final = ("Ada Thorn", "Joss Pell", "Mirren Voe", "Iven Quayle", "Tess Holm", "Rolf Unst")
 _WORKSHOPS: Final = ("Low and Daughters", "Brass Court")
 _FACTS: Final = (
     ("datum", ()),
-    ("calibrated", ("gauge",)),
+    ("checked", ("gauge",)),
     ("founded", ("gauge", "workshop")),
 )
 
@@ -70,7 +70,7 @@ class LookupTask(NamedTuple):
     """One fact to be found.
 
     Attributes:
-        id: its name, such as ``merrow-calibrated``.
+        id: its name, such as ``merrow-checked``.
         question: what the agent is asked.
         station: name of the station to start from.
         path: names of the links that lead from the station's page to the fact.
@@ -97,7 +97,7 @@ class DocumentWorld:
     >>> print(world.documents["station/merrow"].render().splitlines()[0])
     # Merrow (station/merrow)
     >>> [task.id for task in world.tasks]
-    ['merrow-datum', 'ardskeer-calibrated', 'fenholm-founded', 'kirravik-datum']
+    ['merrow-datum', 'skerrin-checked', 'fenholm-founded', 'ardmore-datum']
     """
 
     def __init__(self, seed: int = 0, *, stations: int = 4) -> None:
@@ -113,7 +113,7 @@ class DocumentWorld:
     def _task(self, station: str, fact: str, path: tuple[str, ...]) -> LookupTask:
         questions = {
             "datum": f"What is the datum of the station {station}?",
-            "calibrated": f"In which year was the gauge of {station} last calibrated?",
+            "checked": f"In which year was the gauge of {station} last checked?",
             "founded": f"In which year was the workshop founded that built {station}'s gauge?",
         }
         document = self.documents[_station_id(station)]
@@ -212,7 +212,7 @@ def _documents(draw: random.Random, stations: tuple[str, ...]) -> Iterator[Docum
                 Section(
                     "Upkeep",
                     f"In use at {station}.",
-                    facts={"calibrated": str(draw.randint(1950, 2020))},
+                    facts={"checked": str(draw.randint(1950, 2020))},
                     links={"station": _station_id(station)},
                 ),
             ),

@@ -64,7 +64,7 @@ def test_a_run_is_stopped_from_the_line_on(
 
 @pytest.mark.parametrize("signal", ["result_streak", "failed_rounds"])
 def test_what_was_not_observed_stops_nothing(signal: Any) -> None:
-    assert not Rule(signal, 1).holds(signals(**{signal: None}))
+    assert Policy([Rule(signal, 1)]).would_stop(signals(**{signal: None})) == []
 
 
 @pytest.mark.parametrize(

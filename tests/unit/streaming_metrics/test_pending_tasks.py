@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.pending_tasks import PendingTasks
 
-IDS = st.integers(0, 7)
+IDS = st.integers(0, 4)
 REQUIRES = st.lists(st.lists(IDS, max_size=3).map(tuple), max_size=3).map(tuple)
 EVENTS = st.lists(
     st.one_of(
@@ -106,6 +106,18 @@ def test_alternatives_are_or_of_ands():
     assert tasks.goal_was_pending
     assert tasks.visit("home") == 1
     assert not tasks.goal_pending
+
+
+def test_a_task_is_given_the_place_it_lacked_and_keeps_it():
+    tasks = PendingTasks()
+    tasks.discover([Task("free"), Task("blocked", (("free",),))], None)
+    assert tasks.placeless == 1
+    for place in (None, "A", "B"):
+        tasks.discover([Task("free"), Task("blocked")], place)
+    assert (tasks.pending, tasks.placeless) == ({"free": "A"}, 0)
+    tasks.visit("A")
+    assert tasks.pending == {}
+    assert tasks.achieved == {"free", "blocked"}
 
 
 def test_a_chain_at_one_place_is_achieved_by_one_visit():

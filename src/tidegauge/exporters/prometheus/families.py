@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -60,8 +61,12 @@ def cumulative(buckets: Buckets) -> list[tuple[str, int]]:
     >>> cumulative(Buckets((0.5, 10.0)))
     [('0.5', 0), ('10.0', 0), ('+Inf', 0)]
     """
-    bounds = (*(str(float(bound)) for bound in buckets.bounds), "+Inf")
-    return list(zip(bounds, accumulate(buckets.counts), strict=True))
+    return list(zip(_bounds(tuple(buckets.bounds)), accumulate(buckets.counts), strict=True))
+
+
+@lru_cache
+def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*(str(float(bound)) for bound in bounds), "+Inf")
 
 
 @guarded(WHERE, default=None)
@@ -100,7 +105,7 @@ def _rows(read: Callable[[S], Reading], subjects: Mapping[Labels, S]) -> Sequenc
     for labels, subject in subjects.items():
         value = read(subject)
         if isinstance(value, Mapping):
-            rows.extend(((*labels, *own), float(number)) for own, number in value.items())
+            rows += [((*labels, *own), float(number)) for own, number in value.items()]
         elif value is not None:
             rows.append((labels, value if isinstance(value, Buckets) else float(value)))
     return rows

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -49,6 +51,8 @@ class MetricsServer:
         """Close the socket and end the thread; a second call does nothing."""
         _servers.discard(self)
         if self._thread.is_alive():  # not in a forked child, where waiting for it never ends
+            with contextlib.suppress(OSError):
+                self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes it, or half a second goes by
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()

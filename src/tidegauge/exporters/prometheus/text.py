@@ -34,23 +34,19 @@ def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> byte
         name = metric.name
         shown = name.removesuffix("_total") if openmetrics else name
         lines.append(f"# HELP {shown} {metric.help}\n# TYPE {shown} {metric.kind}\n")
-        for labels, value in rows:
-            told = ",".join(
-                [
-                    f'{label}="{_escaped(text)}"'
-                    for label, text in zip(metric.labels, labels, strict=True)
-                ]
-            )
+        template = ",".join([f'{label}="%s"' for label in metric.labels])
+        for values, value in rows:
+            labels = template % tuple([_escaped(text) for text in values])
             if isinstance(value, Buckets):
                 buckets = cumulative(value)
                 lines += [
-                    f'{name}_bucket{{{told},le="{bound}"}} {_number(count)}\n'
+                    f'{name}_bucket{{{labels},le="{bound}"}} {_number(count)}\n'
                     for bound, count in buckets
                 ]
-                lines.append(f"{name}_count{{{told}}} {_number(buckets[-1][1])}\n")
-                lines.append(f"{name}_sum{{{told}}} {_number(value.total)}\n")
-            elif told:
-                lines.append(f"{name}{{{told}}} {_number(value)}\n")
+                lines.append(f"{name}_count{{{labels}}} {_number(buckets[-1][1])}\n")
+                lines.append(f"{name}_sum{{{labels}}} {_number(value.total)}\n")
+            elif labels:
+                lines.append(f"{name}{{{labels}}} {_number(value)}\n")
             else:
                 lines.append(f"{name} {_number(value)}\n")
     if openmetrics:
@@ -58,5 +54,6 @@ def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> byte
     return "".join(lines).encode()
 
 
+@lru_cache(maxsize=4_096)
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -14,7 +14,7 @@ from tidegauge.errors import RunStopped
 __all__ = ["STOP", "ending", "is_failure", "is_interrupt"]
 
 STOP: type[RunStopped] = RunStopped
-"""What is raised to stop a run: :class:`~tidegauge.RunStopped`, in LangGraph's form if it is there."""
+"""What is raised to stop a run, in the form that LangGraph lets through where it is installed."""
 
 _interrupts: tuple[type[BaseException], ...] = ()
 _control_flow: tuple[type[BaseException], ...] = (RunStopped,)

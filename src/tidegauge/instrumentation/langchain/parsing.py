@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 
-from tidegauge.events import ABSENT, CallResult
+from tidegauge.events import CallResult
 
 __all__ = [
     "ChosenCall",
@@ -20,8 +20,8 @@ __all__ = [
     "RunLabels",
     "agent_identity",
     "failed_result",
-    "model_answer",
     "model_and_provider",
+    "model_answer",
     "run_labels",
     "structured_output",
     "task_text",
@@ -92,8 +92,13 @@ def run_labels(
     told: dict[str, Any] = {}
     for name in RunLabels._fields:
         value = metadata.get(_PREFIX + name)
-        if value is not None and (inherited is None or inherited.get(_PREFIX + name) != value):
-            told[name] = int(value) if name == "t_max" else str(value)
+        if value is None or (inherited is not None and inherited.get(_PREFIX + name) == value):
+            continue
+        text = str(value)
+        if name != "t_max":
+            told[name] = text
+        elif text.isdecimal() and int(text) > 0:
+            told[name] = int(text)
     return RunLabels(**told)
 
 
@@ -135,9 +140,7 @@ def model_and_provider(
         metadata: what came with the model call.
         parameters: its invocation parameters.
     """
-    model = (
-        metadata.get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
-    )
+    model = metadata.get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
     provider = metadata.get("ls_provider")
     return (
         str(model) if model else None,
@@ -155,25 +158,23 @@ def model_answer(response: LLMResult) -> ModelAnswer:
     if not response.generations or not response.generations[0]:
         return ModelAnswer()
     generation = response.generations[0][0]
-    message = getattr(generation, "message", None)
     told: Mapping[str, Any] = generation.generation_info or {}
+    usage: Mapping[str, Any] | None = None
     calls: tuple[ChosenCall, ...] = ()
-    usage: Mapping[str, Any] = {}
+    reason = told.get("finish_reason")
+    message = getattr(generation, "message", None)
     if isinstance(message, AIMessage):
-        told = {**told, **message.response_metadata}
-        usage = message.usage_metadata or usage
+        told = message.response_metadata
+        reason = reason or told.get("finish_reason") or told.get("stop_reason")
+        usage = message.usage_metadata
         calls = tuple(
             [ChosenCall(call["name"], call["args"], call["id"]) for call in message.tool_calls]
         )
-    if not usage:
-        usage = (response.llm_output or {}).get("token_usage") or {}
-    reason = told.get("finish_reason") or told.get("stop_reason")
-    return ModelAnswer(
-        calls,
-        _first(usage, "input_tokens", "prompt_tokens"),
-        _first(usage, "output_tokens", "completion_tokens"),
-        (str(reason),) if reason else (),
-    )
+    reasons = (str(reason),) if reason else ()
+    if usage:
+        return ModelAnswer(calls, usage["input_tokens"], usage["output_tokens"], reasons)
+    usage = (response.llm_output or {}).get("token_usage") or {}
+    return ModelAnswer(calls, usage.get("prompt_tokens"), usage.get("completion_tokens"), reasons)
 
 
 def tool_result(output: object) -> CallResult:
@@ -210,9 +211,10 @@ def tool_answers(messages: Sequence[Any]) -> Iterator[ToolMessage]:
 
 
 def _human_text(message: object) -> str | None:
-    content: object
     if isinstance(message, str):
         return message
+    role: object
+    content: object
     if isinstance(message, BaseMessage):
         role, content = message.type, message.content
     elif isinstance(message, Mapping):
@@ -240,7 +242,3 @@ def _joined(results: list[CallResult]) -> CallResult:
         return results[0]
     errors = [result.error for result in results]
     return CallResult([result.outcome for result in results], True in errors)
-
-
-def _first(mapping: Mapping[str, Any], *names: str) -> int | None:
-    return next((mapping[name] for name in names if mapping.get(name) is not None), None)

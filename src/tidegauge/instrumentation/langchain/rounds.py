@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge.events import Call, CallResult, Outcome, Signals, Step
+from tidegauge.events import ABSENT, Call, CallResult, Outcome, Signals, Step
 from tidegauge.instrumentation.langchain.parsing import ChosenCall, tool_answers, tool_result
 from tidegauge.instrumentation.recorder import RecordedRun
 
@@ -25,13 +25,16 @@ _MAX_WAITING: Final = 1_000
 class ToolCall:
     """One call of a round. ``result`` is ``None`` until it has ended."""
 
-    __slots__ = ("arguments", "name", "result", "round", "span")
+    __slots__ = ("arguments", "begun", "key", "name", "raised", "result", "round", "span")
 
-    def __init__(self, of: Round, name: str, arguments: object) -> None:
+    def __init__(self, of: Round, name: str, arguments: object, key: str) -> None:
         self.round = of
         self.name = name
         self.arguments = arguments
+        self.key = key  # the model's id of the call, or one made up
+        self.begun = False
         self.result: CallResult | None = None
+        self.raised = False
         self.span: Span = INVALID_SPAN
 
 
@@ -40,8 +43,11 @@ class Round:
 
     __slots__ = ("calls", "signals", "step", "tokens")
 
-    def __init__(self, chosen: Sequence[ChosenCall]) -> None:
-        self.calls = [ToolCall(self, call.name, call.arguments) for call in chosen]
+    def __init__(self, chosen: Sequence[ChosenCall], number: int) -> None:
+        self.calls = [
+            ToolCall(self, call.name, call.arguments, call.id or f"{number}.{position}")
+            for position, call in enumerate(chosen)
+        ]
         self.step: int | None = None
         self.signals: Signals | None = None
         self.tokens: int | None = None
@@ -49,7 +55,18 @@ class Round:
     @property
     def ended(self) -> bool:
         """Whether all calls have ended."""
-        return all([call.result is not None for call in self.calls])
+        for call in self.calls:  # noqa: SIM110 -- asked at every step: no generator for one call
+            if call.result is None:
+                return False
+        return True
+
+    @property
+    def raised(self) -> bool:
+        """Whether a call raised an exception, and so may be tried again before the next turn."""
+        for call in self.calls:  # noqa: SIM110 -- as above
+            if call.raised:
+                return True
+        return False
 
 
 class Rounds:
@@ -66,8 +83,8 @@ class Rounds:
         self._recorded = recorded
         self._lock = threading.Lock()
         self._tokens: int | None = None  # spent since the last step
-        self._waiting: dict[str, ToolCall] = {}  # by the model's id of the call
-        self._failed: list[Round] = []  # ended, but a call that raised may yet be tried again
+        self._waiting: dict[str, ToolCall] = {}  # by their keys
+        self._raised: list[Round] = []  # ended, but a call that raised may be tried again
 
     def add_tokens(self, tokens: int | None, tool: ToolCall | None) -> None:
         """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
@@ -93,11 +110,12 @@ class Rounds:
         with self._lock:
             call = self._chosen(name, arguments, call_id)
             if call is None:
-                return self._issue((ChosenCall(name, arguments, call_id),))[0]
+                call = self._issue((ChosenCall(name, arguments, call_id),))[0]
+            call.begun = True
             if call.result is not None:
-                call.result = None
-                if call.round in self._failed:
-                    self._failed.remove(call.round)
+                call.result, call.raised = None, False
+                if call.round in self._raised:
+                    self._raised.remove(call.round)
             return call
 
     def end(self, call: ToolCall, result: CallResult, *, raised: bool = False) -> None:
@@ -106,14 +124,14 @@ class Rounds:
         Args:
             call: what :meth:`begin` gave.
             result: what it brought back.
-            raised: it raised an exception, and so may be tried again before the next turn.
+            raised: it raised an exception.
         """
         with self._lock:
-            call.result = result
+            call.result, call.raised = result, raised
             if not call.round.ended:
                 return
-            if raised or call.round in self._failed:
-                self._failed.append(call.round)
+            if call.round.raised:
+                self._raised.append(call.round)
             else:
                 self._observe(call.round)
 
@@ -123,10 +141,10 @@ class Rounds:
         Calls that never became a tool's run (unknown tools, calls refused by middleware) are
         taken from their answers at the end of ``messages``.
         """
+        if not self._waiting:
+            return  # what waits for its retry is among them
         with self._lock:
             self._settle()
-            if not self._waiting:
-                return
             for message in tool_answers(messages):
                 call = self._waiting.get(message.tool_call_id)
                 if call is not None and call.result is None:
@@ -135,26 +153,22 @@ class Rounds:
                         self._observe(call.round)
 
     def _issue(self, chosen: Sequence[ChosenCall]) -> list[ToolCall]:
-        self._settle()
+        if self._raised:
+            self._settle()
         recorded = self._recorded
         tokens, self._tokens = self._tokens, None
         steps = recorded.steps
-        made = Round(chosen)
-        decision = recorded.issue(
-            Step(
-                run=recorded.id,
-                calls=tuple([Call(call.name, call.arguments) for call in chosen]),
-                tokens=tokens,
-            )
-        )
+        made = Round(chosen, steps)
+        calls = tuple([Call(call.name, call.arguments) for call in chosen])
+        decision = recorded.issue(Step(recorded.id, calls, ABSENT, tokens))
         if decision.signals is not None:
             made.signals = decision.signals
             made.step = decision.signals.step
         elif recorded.steps > steps:
             made.step = steps
         waiting = self._waiting
-        for number, (call, one) in enumerate(zip(made.calls, chosen, strict=True)):
-            waiting[one.id or f"{steps}.{number}"] = call
+        for call in made.calls:
+            waiting[call.key] = call
         while len(waiting) > _MAX_WAITING:
             del waiting[next(iter(waiting))]
         return made.calls
@@ -163,27 +177,22 @@ class Rounds:
         if call_id is not None:
             return self._waiting.get(call_id)
         # Called by hand with the arguments alone: the call that was chosen with them, else the
-        # first of that name that has not run.
+        # first of that name that has not begun.
         named = [call for call in self._waiting.values() if call.name == name]
         same = [call for call in named if call.arguments == arguments]
-        fresh = [call for call in (*same, *named) if call.result is None]
+        fresh = [call for call in (*same, *named) if not call.begun]
         return fresh[0] if fresh else same[0] if same else None
 
     def _settle(self) -> None:
-        failed, self._failed = self._failed, []
-        for one in failed:
+        raised, self._raised = self._raised, []
+        for one in raised:
             self._observe(one)
 
     def _observe(self, one: Round) -> None:
-        for call_id in [key for key, call in self._waiting.items() if call.round is one]:
-            del self._waiting[call_id]
+        for call in one.calls:
+            if self._waiting.get(call.key) is call:
+                del self._waiting[call.key]
         if one.step is None:
             return
-        self._recorded.observe(
-            Outcome(
-                run=self._recorded.id,
-                results=tuple([call.result or CallResult() for call in one.calls]),
-                step=one.step,
-                tokens=one.tokens,
-            )
-        )
+        results = tuple([call.result or CallResult() for call in one.calls])
+        self._recorded.observe(Outcome(self._recorded.id, results, one.step, tokens=one.tokens))

@@ -1,0 +1,98 @@
+"""Record ``tidegauge demo`` as docs/images/demo.svg: ``python docs/images/record_demo.py``.
+
+The demo runs in a tmux terminal of its own. Its screen is taken every few seconds, and the
+pictures follow one another in one SVG, by CSS alone; where nothing moves, the last one is shown.
+Needs tmux.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+WIDTH: Final = 100
+HEIGHT: Final = 34
+EVERY_SECONDS: Final = 2.0
+SHOWN_SECONDS: Final = 1.0
+LAST_SHOWN_SECONDS: Final = 8.0
+LIMIT_SECONDS: Final = 60.0
+OUT: Final = Path(__file__).with_name("demo.svg")
+
+
+def tmux(*arguments: str) -> str:
+    """What a command to this recording's own tmux server prints."""
+    command = ["tmux", "-L", "tidegauge-record-demo", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 -- our own words
+
+
+def screens() -> Iterator[str]:
+    """The demo's screen from its first table to its last words, colours as ANSI codes."""
+    program = Path(sys.executable).with_name("tidegauge")
+    shown = f"printf '$ tidegauge demo\\n'; {program} demo; sleep {LIMIT_SECONDS}"
+    tmux("new-session", "-d", "-x", str(WIDTH), "-y", str(HEIGHT), shown)
+    try:
+        until = time.monotonic() + LIMIT_SECONDS
+        text = ""
+        while "Look next" not in text:
+            if time.monotonic() > until:
+                raise TimeoutError(f"the demo did not end within {LIMIT_SECONDS:.0f} s")
+            time.sleep(EVERY_SECONDS)
+            text = tmux("capture-pane", "-p")
+            if "agents" in text:
+                yield tmux("capture-pane", "-e", "-p")
+    finally:
+        tmux("kill-server")
+
+
+def picture(screen: str, name: str) -> str:
+    """A screen as SVG, without the fonts that rich's template loads from the network."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    lines = screen.split("\n")[:HEIGHT]
+    console.print(Text.from_ansi("\n".join([*lines, *[""] * (HEIGHT - len(lines))])))
+    svg = console.export_svg(title="tidegauge demo", unique_id=name)
+    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def moving_picture(pictures: Sequence[str]) -> str:
+    """Pictures of one size as one, each shown in its turn."""
+    box = re.search(r'viewBox="[^"]*"', pictures[0])
+    assert box is not None, "rich's SVG has a viewBox"  # noqa: S101
+    total = SHOWN_SECONDS * (len(pictures) - 1) + LAST_SHOWN_SECONDS
+    styles, frames = [], []
+    for number, svg in enumerate(pictures):
+        last = number == len(pictures) - 1
+        start = 100 * SHOWN_SECONDS * number / total
+        end = 100.0 if last else 100 * SHOWN_SECONDS * (number + 1) / total
+        hidden_before = f"0% {{ visibility: hidden }} {start:.3f}% {{ visibility: visible }}"
+        hidden_after = "" if last else f"{end:.3f}% {{ visibility: hidden }}"
+        styles += [
+            f"@keyframes turn-{number} {{ {hidden_before} {hidden_after} }}",
+            f"#frame-{number} {{ visibility: {'visible' if last else 'hidden'}; "
+            f"animation: turn-{number} {total}s step-end infinite }}",
+        ]
+        frames.append(f'<g id="frame-{number}">{svg}</g>')
+    styles.append("@media (prefers-reduced-motion: reduce) { g { animation: none !important } }")
+    return "\n".join(
+        [
+            f'<svg {box[0]} xmlns="http://www.w3.org/2000/svg">',
+            "<style>",
+            *styles,
+            "</style>",
+            *frames,
+            "</svg>\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    taken = [picture(screen, f"demo-{number}") for number, screen in enumerate(screens())]
+    OUT.write_text(moving_picture(taken), encoding="utf-8")

@@ -1,0 +1,191 @@
+"""Entropy split: how sure the agent is of its actions while it loops, and otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar, Final, Self
+
+from tidegauge.streaming_metrics.metric import GroupMetric, Metric
+from tidegauge.streaming_metrics.records import EntropySums, FinishedRun, ObservedStep
+
+__all__ = ["EntropySplit", "GroupEntropySplit", "token_entropy"]
+
+_MAX_ENTROPY: Final = 1e6
+"""Nats. No vocabulary allows more than about 13; a number beyond any doubt is not added up."""
+
+
+def token_entropy(logprobs: Iterable[Iterable[float]]) -> float | None:
+    """Entropy of what a model wrote, in nats per token: the mean over its tokens.
+
+    Models tell the log-probabilities of a few alternatives only. What is left of a token's
+    probability is taken as one more alternative, so that the result never exceeds the true
+    entropy, comes nearer to it with every alternative told, and does not fall to 0 where only
+    the token that was chosen is told. Probabilities that add up to more than 1 are scaled down.
+
+    Args:
+        logprobs: for each token, the natural logarithms of its alternatives' probabilities, the
+            token itself among them. A token without any is left out.
+
+    Returns:
+        ``None`` when no token has any.
+
+    >>> from math import log
+    >>> round(token_entropy([[log(0.5), log(0.5)], [log(1.0)]]), 4)
+    0.3466
+    >>> token_entropy([]) is None
+    True
+    """
+    entropies = [entropy for token in logprobs if (entropy := _entropy(token)) is not None]
+    return math.fsum(entropies) / len(entropies) if entropies else None
+
+
+def _entropy(logprobs: Iterable[float]) -> float | None:
+    told = [math.exp(min(logprob, 0.0)) for logprob in logprobs if not math.isnan(logprob)]
+    if not told:
+        return None
+    total = math.fsum(told)
+    shares = [share / max(total, 1.0) for share in told]
+    shares.append(max(1.0 - total, 0.0))
+    return -math.fsum(share * math.log(share) for share in shares if share > 0)
+
+
+class EntropySplit(Metric[ObservedStep]):
+    """Mean action entropy over the loop steps of a run, and over its other steps.
+
+    Entropy that falls while the agent loops is over-confidence: it is sure of what does not
+    work. A step counts among the other steps until the repetition that it belongs to is
+    complete. Steps that tell no entropy are left out. O(1) time and memory.
+
+    Source: TIDE (arXiv 2602.02196), appendix B.4 and figure 8.
+
+    >>> split = EntropySplit()
+    >>> for t, (entropy, matched, settled) in enumerate([(1.0, 0, 0), (0.2, 1, 1), (0.4, 1, 1)]):
+    ...     split.update(
+    ...         ObservedStep(t, entropy=entropy, loop_matched=matched, loop_settled=settled)
+    ...     )
+    >>> round(split.loop, 6), split.other, round(split.value, 6)
+    (0.3, 1.0, -0.7)
+    """
+
+    takes: ClassVar[type] = ObservedStep
+    __slots__ = (
+        "_loop_steps",
+        "_loop_sum",
+        "_open_steps",
+        "_open_sum",
+        "_other_steps",
+        "_other_sum",
+    )
+
+    def __init__(self) -> None:
+        self._loop_sum = 0.0
+        self._loop_steps = 0
+        self._open_sum = 0.0  # of steps that may still become loop steps
+        self._open_steps = 0
+        self._other_sum = 0.0
+        self._other_steps = 0
+
+    def update(self, step: ObservedStep) -> None:
+        """Take the next observed step; steps come in their order."""
+        if step.loop_matched <= 1:
+            self._other_sum += self._open_sum
+            self._other_steps += self._open_steps
+            self._open_sum, self._open_steps = 0.0, 0
+        entropy = step.entropy
+        if entropy is not None and 0 <= entropy <= _MAX_ENTROPY:
+            if step.loop_matched:
+                self._open_sum += entropy
+                self._open_steps += 1
+            else:
+                self._other_sum += entropy
+                self._other_steps += 1
+        if step.loop_settled:
+            self._loop_sum += self._open_sum
+            self._loop_steps += self._open_steps
+            self._open_sum, self._open_steps = 0.0, 0
+
+    @property
+    def sums(self) -> EntropySums:
+        """What adds up over runs."""
+        return EntropySums(
+            self._loop_sum,
+            self._loop_steps,
+            self._other_sum + self._open_sum,
+            self._other_steps + self._open_steps,
+        )
+
+    @property
+    def loop(self) -> float | None:
+        """Mean over the loop steps, nats per token; ``None`` while none told its entropy."""
+        return self.sums.loop_mean
+
+    @property
+    def other(self) -> float | None:
+        """Mean over the other steps; ``None`` while none told its entropy."""
+        return self.sums.other_mean
+
+    @property
+    def value(self) -> float | None:
+        """:attr:`loop` - :attr:`other`; ``None`` while either is."""
+        return self.sums.difference
+
+
+class GroupEntropySplit(GroupMetric):
+    """:class:`EntropySplit` over all steps of a group's finished runs. O(1) time and memory.
+
+    Attributes:
+        loop_sum: entropy added up over the loop steps that told theirs, nats per token.
+        loop_steps: how many those are.
+        other_sum: the same over the other steps.
+        other_steps: how many those are.
+
+    >>> split = GroupEntropySplit()
+    >>> split.update(FinishedRun(False, steps=9, entropy=EntropySums(0.5, 2, 4.0, 4)))
+    >>> split.update(FinishedRun(True, steps=3, entropy=EntropySums(0.0, 0, 2.0, 2)))
+    >>> split.loop, split.other, split.value
+    (0.25, 1.0, -0.75)
+    """
+
+    __slots__ = ("loop_steps", "loop_sum", "other_steps", "other_sum")
+
+    def __init__(self) -> None:
+        self.loop_sum = 0.0
+        self.loop_steps = 0
+        self.other_sum = 0.0
+        self.other_steps = 0
+
+    def update(self, step: FinishedRun) -> None:
+        """Take a finished run."""
+        if step.entropy is not None:
+            self._add(step.entropy)
+
+    def merge(self, other: Self) -> None:
+        """Add the runs of ``other``."""
+        self._add(other.sums)
+
+    @property
+    def sums(self) -> EntropySums:
+        """All four at once."""
+        return EntropySums(self.loop_sum, self.loop_steps, self.other_sum, self.other_steps)
+
+    @property
+    def loop(self) -> float | None:
+        """Mean over the loop steps, nats per token; ``None`` while none told its entropy."""
+        return self.sums.loop_mean
+
+    @property
+    def other(self) -> float | None:
+        """Mean over the other steps; ``None`` while none told its entropy."""
+        return self.sums.other_mean
+
+    @property
+    def value(self) -> float | None:
+        """:attr:`loop` - :attr:`other`; ``None`` while either is."""
+        return self.sums.difference
+
+    def _add(self, sums: EntropySums) -> None:
+        self.loop_sum += sums.loop_sum
+        self.loop_steps += sums.loop_steps
+        self.other_sum += sums.other_sum
+        self.other_steps += sums.other_steps

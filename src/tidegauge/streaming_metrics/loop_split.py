@@ -1,0 +1,113 @@
+"""Loops over a group of runs: what they go with, and of which actions they are made.
+
+Source: TIDE (arXiv 2602.02196), section 4.2 and table 3.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.contrast import Contrast, contrast
+from tidegauge.streaming_metrics.limits import OTHER
+from tidegauge.streaming_metrics.metric import GroupMetric
+from tidegauge.streaming_metrics.records import FinishedRun
+
+__all__ = ["LoopActionShare", "LoopSplit"]
+
+
+class LoopSplit(GroupMetric):
+    """AUV of the runs with a loop step minus AUV of the runs without.
+
+    Below 0 where looping runs do worse. It is no proof that loops are the cause: hard tasks make
+    runs loop and fail. O(1) time and memory.
+
+    Attributes:
+        looping: AUV of the runs with at least one loop step.
+        straight: AUV of the runs without.
+
+    >>> split = LoopSplit()
+    >>> split.update(FinishedRun(True, steps=2, t_max=10))
+    >>> split.update(FinishedRun(True, steps=9, t_max=10, loop_steps=4))
+    >>> round(split.straight.value, 6), round(split.looping.value, 6), round(split.value, 6)
+    (0.85, 0.15, -0.7)
+    """
+
+    __slots__ = ("looping", "straight")
+
+    def __init__(self) -> None:
+        self.looping = AUV()
+        self.straight = AUV()
+
+    def update(self, step: FinishedRun) -> None:
+        """Take a finished run."""
+        (self.looping if step.loop_steps else self.straight).update(step)
+
+    def merge(self, other: Self) -> None:
+        """Add the runs of ``other``."""
+        self.looping.merge(other.looping)
+        self.straight.merge(other.straight)
+
+    def contrast(self, *, confidence: float = 0.95) -> Contrast | None:
+        """The difference with its interval; ``None`` while either kind has no run."""
+        return contrast(self.looping, self.straight, confidence=confidence)
+
+    @property
+    def value(self) -> float | None:
+        """AUV with loops - AUV without, -1 to 1; ``None`` while either kind has no run."""
+        difference = self.contrast()
+        return difference.value if difference else None
+
+
+class LoopActionShare(GroupMetric):
+    """Share of each action among the loop steps: what the agent does when it loops.
+
+    TIDE's click ratio is ``share("click")``. O(1) a run; memory grows with the actions' names,
+    up to ``max_names``, past which they share the name ``other``.
+
+    Args:
+        max_names: names told apart.
+
+    >>> shares = LoopActionShare()
+    >>> shares.update(FinishedRun(False, 9, loop_steps=6, loop_actions=(("click", 4), ("go", 2))))
+    >>> round(shares.share("click"), 2), shares.share("look")
+    (0.67, 0.0)
+    """
+
+    __slots__ = ("_counts", "loop_steps", "max_names")
+
+    def __init__(self, *, max_names: int = 50) -> None:
+        self.max_names = max_names
+        self.loop_steps = 0
+        self._counts: dict[str, int] = {}
+
+    def update(self, step: FinishedRun) -> None:
+        """Take a finished run."""
+        for name, count in step.loop_actions:
+            self._add(name, count)
+
+    def merge(self, other: Self) -> None:
+        """Add the runs of ``other``."""
+        for name, count in other._counts.items():
+            self._add(name, count)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Loop steps of each action, by name."""
+        return dict(self._counts)
+
+    def share(self, name: str) -> float | None:
+        """Share of the loop steps that are of this action; ``None`` without a loop step."""
+        return self._counts.get(name, 0) / self.loop_steps if self.loop_steps else None
+
+    @property
+    def value(self) -> float | None:
+        """Share of the action that loops most; ``None`` without a loop step."""
+        return max(self._counts.values()) / self.loop_steps if self.loop_steps else None
+
+    def _add(self, name: str, count: int) -> None:
+        counts = self._counts
+        if name not in counts and len(counts) - (OTHER in counts) >= self.max_names:
+            name = OTHER
+        counts[name] = counts.get(name, 0) + count
+        self.loop_steps += count

@@ -1,0 +1,266 @@
+"""A grid of cells with the tasks of a graph in it, seen one cell at a time.
+
+Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
+(arXiv 2604.13151), section 3 and appendix C.1.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import Identity, Task
+from tidegauge.worlds.steps import Start, Steps
+from tidegauge.worlds.task_graph import TaskGraph, is_ready
+
+__all__ = ["DIRECTIONS", "Cell", "GridWorld", "Walk"]
+
+Cell: TypeAlias = tuple[int, int]
+"""Column and row; (0, 0) is the upper left corner."""
+
+DIRECTIONS: Final[Mapping[str, Cell]] = MappingProxyType(
+    {"up": (0, -1), "right": (1, 0), "down": (0, 1), "left": (-1, 0)}
+)
+"""What each move adds to a cell."""
+
+
+class GridWorld:
+    """A map of open cells, some with a task; the same for the same arguments.
+
+    It can be done whatever its numbers: the graph can, and every task lies on a corridor that
+    leads to the start. The start has no task.
+
+    Args:
+        seed: what the map is drawn from.
+        graph: its tasks; left out, ``TaskGraph.sample(seed)``.
+        density: tasks for each cell of the grid: the lower, the larger it is. More than 0, and
+            at most 0.5.
+        corridor_widths: least and greatest width of a corridor, in cells.
+        aspect_ratio: columns / rows, as near as whole numbers come.
+        alpha: moves that an attempt may take, for each open cell. It changes nothing else.
+
+    Raises:
+        ConfigurationError: an argument that no map can have.
+
+    >>> world = GridWorld(seed=3)
+    >>> print(world.render())
+    ...
+    >>> len(world.cells), world.budget
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        graph: TaskGraph | None = None,
+        density: float = 0.25,
+        corridor_widths: tuple[int, int] = (1, 1),
+        aspect_ratio: float = 1.0,
+        alpha: float = 3.0,
+    ) -> None:
+        if not 0 < density <= 0.5:
+            raise ConfigurationError(f"density is to be more than 0 and at most 0.5, not {density}")
+        if not 1 <= corridor_widths[0] <= corridor_widths[1]:
+            raise ConfigurationError(f"corridor widths from 1 on, least first: {corridor_widths}")
+        if aspect_ratio <= 0 or alpha <= 0:
+            raise ConfigurationError("aspect ratio and alpha are to be more than 0")
+        self.graph = graph or TaskGraph.sample(seed)
+        draw = random.Random(seed)  # noqa: S311 -- to be reproducible, not to keep a secret
+        tasks = self.graph.tasks
+        self.columns, self.rows = _shape(math.ceil(len(tasks) / density), aspect_ratio)
+        everywhere = [(x, y) for y in range(self.rows) for x in range(self.columns)]
+        self.origin, *sites = draw.sample(everywhere, len(tasks) + 1)
+        self.tasks: Mapping[Cell, Task] = dict(zip(sites, tasks, strict=True))
+        self.cells = frozenset(self._corridors(draw, corridor_widths))
+        self.budget = int(alpha * len(self.cells))
+
+    def exits(self, cell: Cell) -> tuple[Cell, ...]:
+        """The open cells beside an open cell, in the order of :data:`DIRECTIONS`."""
+        x, y = cell
+        beside = [(x + dx, y + dy) for dx, dy in DIRECTIONS.values()]
+        return tuple([other for other in beside if other in self.cells])
+
+    def start(self) -> Start:
+        """What an attempt is told at its start: keywords of :func:`tidegauge.run`."""
+        return {
+            "task": f"Achieve {self.graph.goal}.",
+            "task_group": "grid",
+            "t_max": self.budget,
+            "place": self.origin,
+            "exits": self.exits(self.origin),
+            "goal": self.graph.goal,
+            "reach": "adjacent",
+        }
+
+    def walk(self, steps: Steps) -> Walk:
+        """A new attempt, whose steps are told to ``steps``."""
+        return Walk(self, steps)
+
+    def render(self) -> str:
+        """The whole map: ``S`` the start, ``T`` a task, ``G`` the goal, ``#`` no cell."""
+        goal = self.graph.goal
+
+        def sign(cell: Cell) -> str:
+            if cell == self.origin:
+                return "S"
+            task = self.tasks.get(cell)
+            if task is not None:
+                return "G" if task.id == goal else "T"
+            return "." if cell in self.cells else "#"
+
+        rows, columns = range(self.rows), range(self.columns)
+        return "\n".join("".join([sign((x, y)) for x in columns]) for y in rows)
+
+    def _corridors(self, draw: random.Random, widths: tuple[int, int]) -> Iterator[Cell]:
+        """Cells of corridors: from each task to the start, or to a task that has one."""
+        yield self.origin
+        joined = [self.origin]
+        for site in self.tasks:
+            width = draw.randint(*widths)
+            for cell in _bend(draw, draw.choice(joined), site):
+                yield from self._block(cell, width)
+            joined.append(site)
+
+    def _block(self, cell: Cell, width: int) -> Iterator[Cell]:
+        """A square of cells with ``cell`` in it, as far as there is room."""
+        left = max(min(cell[0], self.columns - width), 0)
+        top = max(min(cell[1], self.rows - width), 0)
+        for x in range(left, min(left + width, self.columns)):
+            for y in range(top, min(top + width, self.rows)):
+                yield x, y
+
+
+class Walk:
+    """One attempt: moves the agent, and keeps what it has been shown.
+
+    Attributes:
+        world: the world it is an attempt at. What it tells is more than the agent has been shown.
+        here: where the agent is.
+        known: the cells known to lie beside each cell that was seen.
+        unseen: cells seen from beside and not entered, oldest first.
+        found: tasks that were found, and where.
+        achieved: tasks that were achieved.
+        moves: moves so far, also those that led nowhere.
+
+    >>> from tidegauge.worlds.recording import Recording
+    >>> world = GridWorld(seed=3)
+    >>> walk = world.walk(Recording(**world.start()))
+    >>> walk.move("right")
+    """
+
+    def __init__(self, world: GridWorld, steps: Steps) -> None:
+        self.world = world
+        self.here = world.origin
+        self.known: dict[Cell, list[Cell]] = {}
+        self.unseen: dict[Cell, None] = {}
+        self.found: dict[Task, Cell] = {}
+        self.achieved: set[Identity] = set()
+        self.moves = 0
+        self._steps = steps
+        self._entered: set[Cell] = set()
+        self._enter()
+
+    @property
+    def solved(self) -> bool:
+        """Whether the goal is achieved."""
+        return self.world.graph.goal in self.achieved
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do: the goal is achieved, or the budget is used up."""
+        return self.solved or self.moves >= self.world.budget
+
+    @property
+    def pending(self) -> dict[Identity, Cell]:
+        """Tasks that were found, are ready and are not achieved, and where they are."""
+        return {
+            task.id: cell
+            for task, cell in self.found.items()
+            if task.id not in self.achieved and is_ready(task, self.achieved)
+        }
+
+    def move(self, direction: str) -> str:
+        """Go one cell; returns what the agent sees there.
+
+        Args:
+            direction: one of :data:`DIRECTIONS`. Where there is no cell, it stays where it is.
+        """
+        self._steps.act("move", {"direction": direction})
+        self.moves += 1
+        (x, y), (dx, dy) = self.here, DIRECTIONS.get(direction, (0, 0))
+        blocked = (x + dx, y + dy) not in self.world.exits(self.here)
+        if blocked:
+            seen = f"There is no way {direction} from {self.here}."
+        else:
+            self.here = (x + dx, y + dy)
+            seen = self._enter()
+        task = self.world.tasks.get(self.here)
+        self._steps.observe(
+            seen,
+            error=blocked,
+            place=self.here,
+            exits=self.world.exits(self.here),
+            tasks=() if task is None else (task,),
+            progress=1.0 if self.solved else len(self.achieved) / len(self.world.tasks),
+        )
+        return seen
+
+    def _enter(self) -> str:
+        here = self.here
+        exits = self.world.exits(here)
+        if here not in self._entered:
+            self._entered.add(here)
+            self.unseen.pop(here, None)
+            for cell in exits:
+                self._join(here, cell)
+                if cell not in self._entered:
+                    self.unseen[cell] = None
+        ways = [
+            name
+            for name, (dx, dy) in DIRECTIONS.items()
+            if (here[0] + dx, here[1] + dy) in exits
+        ]
+        seen = f"You are at {here}. You can go {', '.join(ways)}."
+        task = self.world.tasks.get(here)
+        return seen if task is None else f"{seen} {self._attempt(task)}"
+
+    def _attempt(self, task: Task) -> str:
+        """The agent is where a task is: it is achieved if it is ready."""
+        self.found[task] = self.here
+        if is_ready(task, self.achieved):
+            self.achieved.add(task.id)
+            return f"Here is {task.id}: achieved."
+        options = [" and ".join(map(str, option)) for option in task.requires]
+        return f"Here is {task.id}: it needs {', or '.join(options)}."
+
+    def _join(self, cell: Cell, other: Cell) -> None:
+        for one, two in ((cell, other), (other, cell)):
+            beside = self.known.setdefault(one, [])
+            if two not in beside:
+                beside.append(two)
+
+
+def _shape(cells: int, aspect_ratio: float) -> Cell:
+    """Columns and rows for at least so many cells, nearest to the ratio, then with fewest cells."""
+    shapes = [(columns, math.ceil(cells / columns)) for columns in range(1, cells + 1)]
+    return min(
+        shapes,
+        key=lambda shape: (abs(math.log(shape[0] / shape[1] / aspect_ratio)), math.prod(shape)),
+    )
+
+
+def _bend(draw: random.Random, origin: Cell, end: Cell) -> Iterator[Cell]:
+    """From one cell to another with one bend."""
+    (x, y), (end_x, end_y) = origin, end
+    corner = draw.choice([(x, end_y), (end_x, y)])
+    yield from _straight(origin, corner)
+    yield from _straight(corner, end)
+
+
+def _straight(origin: Cell, end: Cell) -> Iterator[Cell]:
+    (x, y), (end_x, end_y) = sorted((origin, end))
+    return ((i, j) for i in range(x, end_x + 1) for j in range(y, end_y + 1))

@@ -1,0 +1,196 @@
+"""Task graphs: tasks that need other tasks, up to one goal, drawn at random.
+
+Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
+(arXiv 2604.13151), appendix C.1.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import Identity, Task
+
+__all__ = ["Counts", "Naming", "TaskGraph", "is_ready"]
+
+Counts: TypeAlias = Mapping[int, float]
+"""A distribution of a number: how likely each value is, in any unit."""
+
+Naming: TypeAlias = Literal["symbolic", "semantic"]
+
+_LETTERS: Final = "ACDEFGHJKLMNPQRTUVWXY34679"  # none that looks like another
+_MATERIALS: Final = ("oak plank", "hemp rope", "canvas", "pitch", "iron rod", "wool", "brass sheet")
+_WORKS: Final = ("keel", "mast", "rigging", "sail", "rudder", "hull", "anchor", "deck", "lantern")
+_GOAL: Final = "ship"
+_MAX_EXPONENT: Final = 700  # beyond it a weight would be 0, and nothing could be drawn
+_ONE: Final[Counts] = {1: 1.0}
+_ONE_OR_TWO: Final[Counts] = {1: 0.5, 2: 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGraph:
+    """Tasks in layers: each needs tasks of earlier layers only, the last layer is the goal.
+
+    Whatever its numbers, it can be done: layer by layer, every task is ready once all the
+    layers before it are achieved. Every task is of use to the goal, by one alternative at least.
+
+    >>> graph = TaskGraph.sample(seed=4, nodes=5, naming="semantic")
+    >>> for layer in graph.layers:
+    ...     print(layer)
+    (Task(id='iron rod', requires=()), Task(id='pitch', requires=()))
+    (Task(id='mast', requires=(('iron rod', 'pitch'),)), Task(id='keel', requires=(('pitch',),)))
+    (Task(id='ship', requires=(('keel', 'mast'),)),)
+    """
+
+    layers: tuple[tuple[Task, ...], ...]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks, none before what it needs."""
+        return tuple([task for layer in self.layers for task in layer])
+
+    @property
+    def goal(self) -> Identity:
+        """Id of the goal."""
+        return self.layers[-1][0].id
+
+    @classmethod
+    def sample(
+        cls,
+        seed: int = 0,
+        *,
+        nodes: int = 6,
+        max_layer: int = 3,
+        option_counts: Counts = _ONE,
+        dependency_counts: Counts = _ONE_OR_TWO,
+        goal_dependency_counts: Counts = _ONE_OR_TWO,
+        parent_depth_bias: float = 1.0,
+        naming: Naming = "symbolic",
+    ) -> TaskGraph:
+        """Draw a graph: the same one for the same arguments, and the same but for its names.
+
+        Args:
+            seed: what it is drawn from.
+            nodes: how many tasks, the goal included; at least 2.
+            max_layer: how many tasks a layer may have.
+            option_counts: how many alternative prerequisite sets a task has (OR). A set that
+                another one contains is none; there may be fewer where few can be told apart.
+            dependency_counts: how many tasks such a set has (AND), as far as there are so many.
+            goal_dependency_counts: the same for the goal, to whose sets are added the tasks that
+                no other needs.
+            parent_depth_bias: beta, by which recent layers are preferred: a parent in layer d for
+                a child in layer D has the weight exp(-beta * (D - 1 - d)).
+            naming: ``symbolic``, four characters that tell nothing; ``semantic``, what a shipyard
+                makes from what.
+
+        Raises:
+            ConfigurationError: an argument that no graph can have.
+        """
+        if nodes < 2 or max_layer < 1:
+            raise ConfigurationError("a task graph takes at least 2 nodes and 1 node a layer")
+        for counts in (option_counts, dependency_counts, goal_dependency_counts):
+            if not counts or min(counts) < 1 or min(counts.values()) < 0 or not any(counts.values()):
+                raise ConfigurationError(f"{dict(counts)} is no distribution of a count from 1 on")
+        draw = random.Random(seed)  # noqa: S311 -- to be reproducible, not to keep a secret
+        sizes = [*_layer_sizes(draw, nodes - 1, max_layer), 1]
+        names = _names(random.Random(f"names {seed}"), sizes, naming)  # noqa: S311 -- as above
+        layers: list[tuple[Task, ...]] = [tuple([Task(name) for name in names[0]])]
+        for depth, layer in enumerate(names[1:], start=1):
+            goal = depth == len(names) - 1
+            counts = goal_dependency_counts if goal else dependency_counts
+            weights = {
+                parent.id: math.exp(max(-parent_depth_bias * (depth - 1 - index), -_MAX_EXPONENT))
+                for index, parents in enumerate(layers)
+                for parent in parents
+            }
+            layers.append(
+                tuple([Task(name, _sets(draw, weights, option_counts, counts)) for name in layer])
+            )
+        return cls((*layers[:-1], (_repaired(layers),)))
+
+
+def is_ready(task: Task, achieved: Container[Identity]) -> bool:
+    """Whether all tasks of one of its prerequisite sets are achieved.
+
+    >>> is_ready(Task("c", requires=(("a", "b"), ("d",))), {"d"})
+    True
+    """
+    return not task.requires or any(
+        all(needed in achieved for needed in option) for option in task.requires
+    )
+
+
+def _layer_sizes(draw: random.Random, nodes: int, max_layer: int) -> Iterator[int]:
+    while nodes:
+        size = draw.randint(1, min(nodes, max_layer))
+        nodes -= size
+        yield size
+
+
+def _sets(
+    draw: random.Random, weights: Mapping[Identity, float], options: Counts, counts: Counts
+) -> tuple[tuple[Identity, ...], ...]:
+    """Alternative prerequisite sets, none of which contains another."""
+    chosen: list[tuple[Identity, ...]] = []
+    for _ in range(_count(draw, options)):
+        option = _several(draw, weights, _count(draw, counts))
+        if not any(set(option) <= set(other) or set(option) >= set(other) for other in chosen):
+            chosen.append(option)
+    return tuple(chosen)
+
+
+def _count(draw: random.Random, counts: Counts) -> int:
+    return draw.choices(list(counts), list(counts.values()))[0]
+
+
+def _several(
+    draw: random.Random, weights: Mapping[Identity, float], count: int
+) -> tuple[Identity, ...]:
+    """Different ones by weight, in the order of the graph."""
+    left = dict(weights)
+    while left and len(weights) - len(left) < count:
+        del left[draw.choices(list(left), list(left.values()))[0]]
+    return tuple([name for name in weights if name not in left])
+
+
+def _repaired(layers: Sequence[Sequence[Task]]) -> Task:
+    """The goal, needing also what no other task needs."""
+    goal = layers[-1][0]
+    needed = {name for layer in layers for task in layer for option in task.requires for name in option}
+    loose = [task.id for layer in layers[:-1] for task in layer if task.id not in needed]
+    return Task(goal.id, tuple([(*option, *loose) for option in goal.requires]))
+
+
+def _names(draw: random.Random, sizes: Sequence[int], naming: Naming) -> list[list[str]]:
+    """A name for each task, by layer."""
+    if naming == "symbolic":
+        tokens = _tokens(draw)
+        return [[next(tokens) for _ in range(size)] for size in sizes]
+    materials, works = _numbered(draw, _MATERIALS), _numbered(draw, _WORKS)
+    return [
+        [next(materials) for _ in range(sizes[0])],
+        *[[next(works) for _ in range(size)] for size in sizes[1:-1]],
+        [_GOAL],
+    ]
+
+
+def _tokens(draw: random.Random) -> Iterator[str]:
+    used: set[str] = set()
+    while True:
+        token = "".join(draw.choices(_LETTERS, k=4))
+        if token not in used:
+            used.add(token)
+            yield token
+
+
+def _numbered(draw: random.Random, names: Sequence[str]) -> Iterator[str]:
+    """The names in any order, and then again with a number."""
+    number = 1
+    while True:
+        for name in draw.sample(names, len(names)):
+            yield name if number == 1 else f"{name} {number}"
+        number += 1

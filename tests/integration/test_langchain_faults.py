@@ -1,0 +1,177 @@
+"""No fault of ours reaches a LangChain agent: whatever breaks, wherever it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from langchain_core.language_models import FakeListLLM
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool
+
+import tidegauge
+from support.langchain_agents import graph_agent, nothing_is_left
+from support.scripted_model import ScriptedChatModel, answers, chooses, turns
+from tidegauge import testing
+from tidegauge._guard import internal_errors
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.instrumentation.langchain.run_map import RunMap
+
+pytestmark = pytest.mark.usefixtures("faults_are_swallowed")
+
+HOOKS = sorted(name for name in vars(TidegaugeCallbackHandler) if name.startswith("on_"))
+
+
+class BreaksOnce:
+    """What is asked of it first raises; after that it does as ``whole`` does."""
+
+    def __init__(self, whole: RunMap) -> None:
+        self._whole = whole
+        self._broken = True
+
+    def __getattr__(self, name: str) -> Any:
+        if self._broken:
+            self._broken = False
+            raise RuntimeError(f"broken: {name}")
+        return getattr(self._whole, name)
+
+
+class BreakingHandler(TidegaugeCallbackHandler):
+    """Breaks inside the one hook that it is told to, the first ``times`` that it is called."""
+
+    def __init__(self, hook: str, *, times: int = 1_000_000) -> None:
+        super().__init__()
+        self.called = 0
+        whole, inner = self._runs, getattr(self, hook)
+
+        def breaking(*args: Any, **kwargs: Any) -> Any:
+            self.called += 1
+            if self.called > times:
+                return inner(*args, **kwargs)
+            self._runs = BreaksOnce(whole)
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                self._runs = whole
+
+        setattr(self, hook, breaking)
+
+
+@tool
+def push(door: str) -> str:
+    """Push a door."""
+    if door == "red":
+        raise RuntimeError("locked")
+    return "it does not move"
+
+
+def pushing(messages: Sequence[BaseMessage]) -> AIMessage:
+    turn = turns(messages)
+    if turn < 4:
+        return chooses(("push", {"door": "red" if turn % 2 else "blue"}))
+    return answers("no way")
+
+
+def everything(fails: bool) -> Any:
+    """An agent in which every hook of the handler has something to do."""
+    door = graph_agent(ScriptedChatModel(script=pushing), [push])
+    writer = FakeListLLM(responses=["a line"])
+
+    def silent(messages: Sequence[BaseMessage]) -> AIMessage:
+        raise OSError("no connection")
+
+    mute = (RunnableLambda(str) | ScriptedChatModel(script=silent)).with_fallbacks(
+        [FakeListLLM(responses=["spare"])]
+    )
+
+    def work(text: str) -> list[str]:
+        told = [writer.invoke(text), mute.invoke(text)]
+        told += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
+        if fails:
+            raise ValueError("the agent's own")
+        return told
+
+    async def work_later(text: str) -> list[str]:
+        told = [await writer.ainvoke(text), await mute.ainvoke(text)]
+        result = await door.ainvoke({"messages": [("user", text)]})
+        told += [str(m.content) for m in result["messages"]]
+        if fails:
+            raise ValueError("the agent's own")
+        return told
+
+    return RunnableLambda(work, work_later, name="everything")
+
+
+async def outcome(later: bool, fails: bool, handler: TidegaugeCallbackHandler | None) -> Any:
+    config: Any = {"callbacks": [handler]} if handler else {}
+    agent = everything(fails)
+    try:
+        return await agent.ainvoke("go", config) if later else agent.invoke("go", config)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_a_fault_in_a_hook_changes_nothing_for_the_agent(
+    hook: str, fails: bool, later: bool
+) -> None:
+    handler = BreakingHandler(hook)
+    with testing.capture():
+        bare = await outcome(later, fails, None)
+        assert await outcome(later, fails, handler) == bare
+    assert handler.called, "the agent does not call this hook: the test shows nothing"
+    assert internal_errors.counts()[f"langchain.{hook}"] == handler.called
+
+
+INTERNALS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("run_started", lambda pipeline: pipeline.engine),
+    ("step_issued", lambda pipeline: pipeline.engine),
+    ("step_observed", lambda pipeline: pipeline.engine),
+    ("run_ended", lambda pipeline: pipeline.engine),
+    ("intervened", lambda pipeline: pipeline.engine),
+    ("start_run", lambda pipeline: pipeline.recorder.spans),
+    ("start_span", lambda pipeline: pipeline.recorder.spans.tracer),
+    ("forget", lambda pipeline: pipeline.recorder.spans),
+]
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(("name", "where"), INTERNALS, ids=[name for name, _ in INTERNALS])
+async def test_a_fault_below_the_handler_changes_nothing_for_the_agent(
+    name: str, where: Callable[[Any], Any], later: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("broken")
+
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:  # watching: "would have stopped" is counted, and breaks too
+        bare = await outcome(later, False, None)
+        monkeypatch.setattr(where(seen.pipeline), name, broken)
+        assert await outcome(later, False, handler) == bare
+        assert len(handler._runs) == 0
+    if name != "intervened":
+        assert sum(internal_errors.counts().values()) > 0
+
+
+@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "on_chain_start"])
+def test_after_a_fault_a_run_is_only_watched(hook: str) -> None:
+    with testing.capture(stop_on_steps=3) as seen:
+        with pytest.raises(tidegauge.RunStopped):
+            everything(fails=False).invoke("go", {"callbacks": [TidegaugeCallbackHandler()]})
+        handler = BreakingHandler(hook, times=1)
+        told = everything(fails=False).invoke("go", {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert told[-1] == "no way"
+
+
+def test_a_run_whose_start_failed_is_no_run() -> None:
+    handler = BreakingHandler("on_chain_start", times=1)
+    with testing.capture() as seen:
+        everything(fails=False).invoke("go", config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+        assert not seen.pipeline.engine.snapshot().groups
+    assert isinstance(handler._runs, RunMap)

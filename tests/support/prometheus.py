@@ -1,0 +1,147 @@
+"""A real Prometheus that scrapes what a test serves, and answers queries over it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+PATIENCE = 30.0
+"""Seconds until something that must happen is given up."""
+
+
+class Sample(NamedTuple):
+    """One series of a query's answer."""
+
+    labels: dict[str, str]
+    value: float
+
+
+class Prometheus:
+    """A server that runs: ask it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The answer's ``data``."""
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as response:
+            return json.load(response)["data"]
+
+    def query(self, expression: str) -> list[Sample]:
+        """What an instant query finds now."""
+        found = self.get("/api/v1/query", query=expression)["result"]
+        return [Sample(entry["metric"], float(entry["value"][1])) for entry in found]
+
+    def value(self, expression: str) -> float | None:
+        """The value of a query with one series; ``None`` when it finds none."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return found[0].value if found else None
+
+    def wait_for(self, expression: str, holds: Callable[[list[Sample]], object]) -> list[Sample]:
+        """What the query finds as soon as it is as it should be."""
+        until = time.monotonic() + PATIENCE
+        while not holds(found := self.query(expression)):
+            assert time.monotonic() < until, f"{expression} is {found}"
+            time.sleep(0.05)
+        return found
+
+    def scrape_error(self) -> str:
+        """Why the target cannot be scraped; empty when it can."""
+        [target] = self.get("/api/v1/targets", state="active")["activeTargets"]
+        return str(target["lastError"])
+
+
+def find_binary(name: str) -> str:
+    """Path of one of Prometheus's programs: required in CI, elsewhere skipped when missing."""
+    found = shutil.which(name)
+    if found is None:
+        reason = f"{name} is missing: apt-get install prometheus"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def scraping(
+    metrics_url: str, directory: Path, *, rule_files: Sequence[Path] = ()
+) -> Iterator[Prometheus]:
+    """Start a Prometheus that scrapes ``metrics_url`` four times a second, and stop it.
+
+    It begins to scrape five seconds after its start, which no option changes: tests of one module
+    share one, and serve one after the other at the address that it scrapes.
+
+    Args:
+        metrics_url: an address that ends in ``/metrics``.
+        directory: where it keeps its data and its log.
+        rule_files: rules that it evaluates as often.
+    """
+    binary = find_binary("prometheus")
+    target = urllib.parse.urlsplit(metrics_url).netloc
+    every = {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"}
+    scrape = {"job_name": "agents", "static_configs": [{"targets": [target]}]}
+    config = directory / "prometheus.json"  # YAML includes JSON
+    config.write_text(
+        json.dumps(
+            {
+                "global": every,
+                "rule_files": [str(path) for path in rule_files],
+                "scrape_configs": [scrape],
+            }
+        )
+    )
+    address = f"127.0.0.1:{free_port()}"
+    log = directory / "prometheus.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_until_ready(process, f"http://{address}/-/ready", log)
+        yield Prometheus(f"http://{address}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)

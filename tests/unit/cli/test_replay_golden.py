@@ -1,0 +1,111 @@
+"""Every golden line through the classes and through ``tidegauge replay``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tidegauge.streaming_metrics import (
+    AUV,
+    FinishedRun,
+    IssuedStep,
+    Loops,
+    ObservedStep,
+    ProgressAUV,
+)
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def golden(name: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (GOLDEN / name).read_bytes().splitlines()]
+
+
+def expected_progress_auv(case: dict[str, Any]) -> Any:
+    """What was never told is not measured; the batch computation has 0 for it."""
+    if not case["progress"]:
+        assert case["progress_auv"] == 0
+        return None
+    return pytest.approx(case["progress_auv"], abs=1e-12)
+
+
+LOOPS = golden("loops.jsonl")
+AUVS = golden("auv.jsonl")
+
+
+def test_loops_step_by_step() -> None:
+    assert len(LOOPS) == 400
+    for case in LOOPS:
+        loops = Loops()
+        flags: list[int] = []
+        pairs = zip(case["states"], case["actions"], strict=True)
+        for t, (state, action) in enumerate(pairs):
+            loops.update(IssuedStep(t, state.encode(), action.encode()))
+            flags.append(0)
+            flags[len(flags) - loops.settled :] = [1] * loops.settled
+        assert flags == case["loop"]
+        assert loops.loop_steps == sum(case["loop"])
+
+
+def test_auv_and_progress_auv() -> None:
+    assert len(AUVS) == 200
+    for case in AUVS:
+        auv, progress_auv = AUV(), ProgressAUV(t_max=case["t_max"])
+        for turn in case["success_turns"]:
+            auv.update(FinishedRun(success=turn is not None, steps=turn or 9, t_max=case["t_max"]))
+        for t, progress in enumerate(case["progress"]):
+            progress_auv.update(ObservedStep(t, progress=progress))
+        assert auv.value == pytest.approx(case["auv"], abs=1e-12)
+        assert progress_auv.value == expected_progress_auv(case)
+
+
+def test_loops_replayed(tidegauge, write, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    for number, case in enumerate(LOOPS):
+        run = f"run {number}"
+        events.append({"type": "start", "run": run})
+        for state, action in zip(case["states"], case["actions"], strict=True):
+            events.append({"type": "step", "run": run, "state": state, "action": action})
+        events.append({"type": "end", "run": run, "success": None})
+    ran = tidegauge("replay", "--json", "--steps-out", "steps.jsonl", write(*events))
+    flags: dict[str, list[int]] = defaultdict(list)
+    for line in (tmp_path / "steps.jsonl").read_bytes().splitlines():
+        step = orjson.loads(line)
+        assert step["t"] == len(flags[step["run"]])
+        flags[step["run"]].append(int(step["loop"]))
+    assert list(flags.values()) == [case["loop"] for case in LOOPS]
+    for run, case in zip(ran.document["runs"], LOOPS, strict=True):
+        assert run["steps"] == len(case["loop"])
+        assert run["loop_steps"] == sum(case["loop"])
+        assert run["loop_steps"] == sum(loop["steps"] for loop in run["loops"])
+        listed = [0] * run["steps"]
+        for loop in run["loops"]:
+            first, steps = loop["first_step"], loop["steps"]
+            listed[first : first + steps] = [1] * steps
+        assert listed == case["loop"]
+
+
+def test_auv_replayed(tidegauge, write) -> None:
+    events: list[dict[str, Any]] = []
+    for number, case in enumerate(AUVS):
+        group = {"task_group": f"group {number}", "t_max": case["t_max"]}
+        for run, turn in enumerate(case["success_turns"]):
+            name = f"{number}/{run}"
+            events.append({"type": "start", "run": name, **group})
+            events += [{"type": "step", "run": name, "action": "go"}] * (turn or 3)
+            events.append({"type": "end", "run": name, "success": turn is not None})
+        name = f"{number}/progress"
+        events.append({"type": "start", "run": name, "t_max": case["t_max"]})
+        for progress in case["progress"]:
+            events.append({"type": "step", "run": name, "action": "go", "progress": progress})
+    document = tidegauge("replay", "--json", write(*events)).document
+    auvs = {group["task_group"]: group["auv"] for group in document["groups"]}
+    progress_auvs = {run["run"]: run["progress_auv"] for run in document["runs"]}
+    for number, case in enumerate(AUVS):
+        assert auvs[f"group {number}"] == pytest.approx(case["auv"], abs=1e-12)
+        progress_auv = progress_auvs[f"{number}/progress"]
+        assert progress_auv == expected_progress_auv(case)

@@ -1,0 +1,176 @@
+"""What is read from LangChain's callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+from langgraph.errors import GraphInterrupt, ParentCommand
+from langgraph.types import Command
+
+from tidegauge import RunStopped
+from tidegauge.events import CallResult
+from tidegauge.instrumentation.langchain import control_flow, parsing
+from tidegauge.instrumentation.langchain.parsing import ChosenCall, ModelAnswer, RunLabels
+
+
+@pytest.mark.parametrize(
+    ("inputs", "task"),
+    [
+        ({"messages": [SystemMessage("be brief"), HumanMessage("go"), HumanMessage("on")]}, "go"),
+        ({"messages": [("system", "be brief"), ("human", "go")]}, "go"),
+        ({"messages": [{"role": "user", "content": "go"}]}, "go"),
+        ({"messages": [{"type": "human", "content": "go"}]}, "go"),
+        ({"messages": HumanMessage("go")}, "go"),
+        ({"messages": "go"}, "go"),
+        ({"messages": ["go"]}, "go"),
+        ({"messages": [HumanMessage([{"type": "text", "text": "go"}, {"type": "image"}])]}, "go"),
+        ({"messages": [AIMessage("no task")]}, None),
+        ({"messages": [7, ("user", "a", "b"), {"role": "user"}]}, None),
+        ({"messages": []}, None),
+        ({"number": 7, "input": "go"}, "go"),
+        ([HumanMessage("go")], "go"),
+        ("go", "go"),
+        (Command(resume="yes"), None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_the_task_is_the_first_human_message(inputs: object, task: str | None) -> None:
+    assert parsing.task_text(inputs) == task
+
+
+@pytest.mark.parametrize(
+    ("t_max", "read"), [(30, 30), ("30", 30), (0, None), (-1, None), ("many", None), (None, None)]
+)
+def test_a_t_max_that_is_no_number_of_turns_is_not_said(t_max: object, read: int | None) -> None:
+    assert parsing.run_labels({"tidegauge_t_max": t_max}).t_max == read
+
+
+def test_what_was_said_about_the_run_around_is_inherited_and_no_label() -> None:
+    around = {"tidegauge_agent": "chief", "tidegauge_task": "all", "other": 1}
+    inside = {**around, "tidegauge_task": "a part", "tidegauge_memory": "on"}
+    assert parsing.run_labels(inside, around) == RunLabels(task="a part", memory="on")
+    assert parsing.run_labels(around).agent == "chief"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "parameters", "read"),
+    [
+        ({"ls_model_name": "m", "ls_provider": "openai"}, {"model": "other"}, ("m", "openai")),
+        ({"ls_provider": "google_vertexai"}, {"model": "m"}, ("m", "gcp.vertex_ai")),
+        ({}, {"model_name": "m"}, ("m", None)),
+        ({}, {}, (None, None)),
+    ],
+)
+def test_model_and_provider(
+    metadata: dict[str, Any], parameters: dict[str, Any], read: tuple[str | None, str | None]
+) -> None:
+    assert parsing.model_and_provider(metadata, parameters) == read
+
+
+def chat(message: AIMessage, **told: Any) -> LLMResult:
+    return LLMResult(generations=[[ChatGeneration(message=message)]], **told)
+
+
+def test_a_chat_models_answer() -> None:
+    message = AIMessage(
+        "",
+        tool_calls=[{"name": "look", "args": {"at": 1}, "id": "c1"}],
+        usage_metadata={"input_tokens": 7, "output_tokens": 3, "total_tokens": 10},
+        response_metadata={"stop_reason": "tool_use"},
+    )
+    answer = parsing.model_answer(chat(message))
+    assert answer == ModelAnswer((ChosenCall("look", {"at": 1}, "c1"),), 7, 3, ("tool_use",))
+    assert answer.tokens == 10
+
+
+def test_older_forms_of_an_answer() -> None:
+    usage = {"token_usage": {"prompt_tokens": 7, "completion_tokens": 0}}
+    answer = parsing.model_answer(chat(AIMessage("hm"), llm_output=usage))
+    assert (answer.input_tokens, answer.output_tokens, answer.tokens) == (7, 0, 7)
+    line = Generation(text="a line", generation_info={"finish_reason": "length"})
+    answer = parsing.model_answer(LLMResult(generations=[[line]]))
+    assert answer == ModelAnswer(finish_reasons=("length",))
+    assert answer.tokens is None
+    for nothing in ([], [[]]):
+        assert parsing.model_answer(LLMResult(generations=nothing)) == ModelAnswer()
+
+
+def told(content: str, **more: Any) -> ToolMessage:
+    return ToolMessage(content, tool_call_id="c1", **more)
+
+
+@pytest.mark.parametrize(
+    ("output", "result"),
+    [
+        ("text", CallResult("text", False)),
+        (None, CallResult(None, False)),
+        ({"a": 1}, CallResult({"a": 1}, False)),
+        (told("found"), CallResult("found", False)),
+        (told("locked", status="error"), CallResult("locked", True)),
+        (Command(update={"messages": [told("found")], "n": 1}), CallResult("found", False)),
+        (Command(update={"messages": told("found")}), CallResult("found", False)),
+        (Command(update={"n": 1}), CallResult({"n": 1}, False)),
+        (Command(goto="end"), CallResult(None, False)),
+        ([told("a"), told("b", status="error")], CallResult(["a", "b"], True)),
+        (["plain"], CallResult(["plain"], False)),
+    ],
+)
+def test_a_tools_result_is_what_came_back(output: object, result: CallResult) -> None:
+    assert parsing.tool_result(output) == result
+
+
+def test_only_the_answers_to_the_last_round_are_read() -> None:
+    messages = [
+        HumanMessage("go"),
+        AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}]),
+        told("old"),
+        AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}]),
+        told("new"),
+        HumanMessage("a nudge"),
+    ]
+    assert [message.content for message in parsing.tool_answers(messages)] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        (None, False),
+        ({}, False),
+        ({"stop": None}, False),
+        ({"ls_structured_output_format": 1}, True),
+    ],
+)
+def test_an_answer_of_a_given_form(options: dict[str, Any] | None, given: bool) -> None:
+    assert parsing.structured_output(options) is given
+
+
+STOPPED = RunStopped("r1", step=3, reason="steps", message="more than 3 steps")
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (ValueError("x"), True),
+        (STOPPED, False),
+        (GraphInterrupt(), False),
+        (ParentCommand(Command()), False),
+        (asyncio.CancelledError(), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_control_flow_is_no_failure(error: BaseException, failure: bool) -> None:
+    assert control_flow.is_failure(error) is failure
+    assert ("error" in control_flow.ending(error)) is failure
+    assert control_flow.is_interrupt(error) is isinstance(error, GraphInterrupt)
+
+
+def test_how_a_run_ended() -> None:
+    assert control_flow.ending(STOPPED) == {"outcome": "stopped", "reason": "steps"}
+    error = ValueError("x")
+    expected = {"outcome": "error", "reason": "ValueError", "error": error}
+    assert control_flow.ending(error) == expected

@@ -1,0 +1,161 @@
+"""Rounds: chosen together, ended one by one, reported as one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+
+from tidegauge.events import (
+    GO_ON,
+    Call,
+    CallResult,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+)
+from tidegauge.instrumentation.langchain import rounds as module
+from tidegauge.instrumentation.langchain.parsing import ChosenCall
+from tidegauge.instrumentation.langchain.rounds import Rounds
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.tracer import SpanFactory, open_telemetry
+
+DONE, LOCKED = CallResult("done", False), CallResult("locked", True)
+
+
+class Log:
+    """A step sink that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.outcomes: list[Outcome] = []
+
+    def run_started(self, event: RunStarted) -> None:
+        pass
+
+    def step_issued(self, event: Step) -> Decision:
+        self.steps.append(event)
+        return GO_ON
+
+    def step_observed(self, event: Outcome) -> Decision:
+        self.outcomes.append(event)
+        return GO_ON
+
+    def run_ended(self, event: RunEnded) -> None:
+        pass
+
+    @property
+    def observed(self) -> list[tuple[int | None, tuple[CallResult, ...]]]:
+        return [(outcome.step, outcome.results) for outcome in self.outcomes]
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def rounds(log: Log) -> Iterator[Rounds]:
+    telemetry = open_telemetry()
+    recorder = Recorder(log, SpanFactory(telemetry.tracer, telemetry.logger))
+    recorded = recorder.start_run(RunStarted(run="r1"))
+    yield Rounds(recorded)
+    recorded.end()
+
+
+def test_a_round_is_observed_when_its_last_call_has_ended(log: Log, rounds: Rounds) -> None:
+    rounds.add_tokens(12, None)
+    rounds.issue([ChosenCall("look", {"at": 1}, "a"), ChosenCall("look", {"at": 2}, "b")])
+    assert log.steps[0].calls == (Call("look", {"at": 1}), Call("look", {"at": 2}))
+    assert log.steps[0].tokens == 12
+    second = rounds.begin("look", {"at": 2}, "b")
+    first = rounds.begin("look", {"at": 1}, "a")
+    rounds.add_tokens(5, first)
+    rounds.end(second, CallResult("two", False))
+    assert not log.outcomes
+    rounds.end(first, CallResult("one", False))
+    assert log.observed == [(0, (CallResult("one", False), CallResult("two", False)))]
+    assert log.outcomes[0].tokens == 5
+    assert len(log.steps) == 1
+
+
+def test_a_call_that_nobody_chose_is_a_round_of_its_own(log: Log, rounds: Rounds) -> None:
+    call = rounds.begin("look", {"at": 1}, None)
+    rounds.end(call, DONE)
+    rounds.end(rounds.begin("look", {"at": 2}, "unknown"), DONE)
+    assert [step.calls for step in log.steps] == [
+        (Call("look", {"at": 1}),),
+        (Call("look", {"at": 2}),),
+    ]
+    assert [step for step, _ in log.observed] == [0, 1]
+
+
+def test_without_an_id_a_call_is_known_by_its_arguments(log: Log, rounds: Rounds) -> None:
+    rounds.issue([ChosenCall("look", {"at": at}, id) for at, id in ((1, "a"), (2, "b"), (2, "c"))])
+    begun = [rounds.begin("look", {"at": at}, None) for at in (2, 2, 7)]
+    for call, result in zip(begun, ("two", "two again", "changed by hand"), strict=True):
+        rounds.end(call, CallResult(result, False))
+    assert len(log.steps) == 1
+    (_, results), *_ = log.observed
+    assert [result.outcome for result in results] == ["changed by hand", "two", "two again"]
+
+
+def test_a_call_that_raised_may_be_tried_again_until_the_next_turn(
+    log: Log, rounds: Rounds
+) -> None:
+    rounds.issue([ChosenCall("open", {}, "a")])
+    for result in (LOCKED, LOCKED):
+        rounds.end(rounds.begin("open", {}, "a"), result, raised=True)
+        assert not log.outcomes
+    rounds.end(rounds.begin("open", {}, "a"), DONE)
+    assert log.observed == [(0, (DONE,))]
+
+    rounds.issue([ChosenCall("open", {}, "b")])
+    rounds.end(rounds.begin("open", {}, "b"), LOCKED, raised=True)
+    rounds.turn()
+    rounds.turn()
+    assert log.observed[1:] == [(1, (LOCKED,))]
+    assert len(log.steps) == 2
+
+
+def test_a_round_in_which_one_call_raised_waits_for_its_retry(log: Log, rounds: Rounds) -> None:
+    rounds.issue([ChosenCall("open", {}, "a"), ChosenCall("look", {}, "b")])
+    rounds.end(rounds.begin("open", {}, "a"), LOCKED, raised=True)
+    rounds.end(rounds.begin("look", {}, "b"), DONE)
+    assert not log.outcomes
+    rounds.end(rounds.begin("open", {}, "a"), DONE)
+    assert log.observed == [(0, (DONE, DONE))]
+
+
+def test_calls_that_never_ran_are_taken_from_their_answers(log: Log, rounds: Rounds) -> None:
+    rounds.issue([ChosenCall("fly", {}, "a"), ChosenCall("look", {}, "b")])
+    rounds.end(rounds.begin("look", {}, "b"), DONE)
+    rounds.turn([AIMessage(""), ToolMessage("no such tool", tool_call_id="a", status="error")])
+    assert log.observed == [(0, (CallResult("no such tool", True), DONE))]
+
+
+def test_rounds_that_are_never_answered_are_bounded(
+    log: Log, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_WAITING", 2)
+    for number in range(5):
+        rounds.issue([ChosenCall("answer", {}, f"c{number}")])
+    assert list(rounds._waiting) == ["c3", "c4"]
+    rounds.end(rounds.begin("answer", {}, "c3"), DONE)
+    assert log.observed == [(3, (DONE,))]
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_step_that_could_not_be_reported_is_not_observed(log: Log, rounds: Rounds) -> None:
+    def broken(event: Step) -> Decision:
+        raise RuntimeError("broken")
+
+    log.step_issued = broken  # type: ignore[method-assign]
+    rounds.end(rounds.begin("look", {}, None), DONE)
+    del log.step_issued  # type: ignore[method-assign]
+    assert not log.outcomes
+    rounds.end(rounds.begin("look", {}, None), DONE)
+    assert [step for step, _ in log.observed] == [0]

@@ -1,0 +1,88 @@
+"""The map from callbacks to runs is bounded, and empty when its runs have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from tidegauge import testing
+from tidegauge.events import RunStarted
+from tidegauge.instrumentation.langchain import run_map
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
+from tidegauge.instrumentation.langchain.run_map import RunMap
+
+
+@pytest.fixture
+def seen() -> Iterator[testing.Capture]:
+    with testing.capture() as seen:
+        yield seen
+
+
+def opened(seen: testing.Capture, runs: RunMap) -> AgentRun:
+    root = uuid4()
+    recorded = seen.pipeline.recorder.start_run(RunStarted(run=root.hex))
+    run = AgentRun(root, recorded, {})
+    runs.open(run)
+    return run
+
+
+def entered(runs: RunMap, run: AgentRun) -> UUID:
+    run_id = uuid4()
+    runs.enter(run_id, Scope(run))
+    return run_id
+
+
+def test_what_is_open_is_found_and_what_has_ended_is_not(seen: testing.Capture) -> None:
+    runs = RunMap()
+    run = opened(seen, runs)
+    inside = entered(runs, run)
+    assert runs.find(run.root) == runs.find(inside) == Scope(run)
+    assert runs.find(None) is None
+    assert runs.leave(inside) == Scope(run)
+    assert runs.leave(inside) is None
+    entered(runs, run)
+    runs.close(run)
+    assert len(runs) == 0
+    assert entered(runs, run) not in run.open_ids, "a run that has ended takes nothing in"
+    assert len(runs) == 0
+
+
+def test_one_run_too_many_ends_the_one_idle_for_longest(seen: testing.Capture) -> None:
+    runs = RunMap(max_runs=2)
+    first, second = opened(seen, runs), opened(seen, runs)
+    entered(runs, second)
+    runs.seen(first)
+    third = opened(seen, runs)
+    assert second.recorded.ended
+    assert not first.recorded.ended
+    assert not third.recorded.ended
+    assert len(runs) == 2
+    assert [span.attributes["tidegauge.outcome"] for span in seen.spans] == ["unknown"]
+
+
+def test_runs_that_are_idle_for_too_long_are_ended(seen: testing.Capture) -> None:
+    clock = testing.SteppedClock()
+    runs = RunMap(idle_seconds=60.0, clock=clock)
+    idle, busy = opened(seen, runs), opened(seen, runs)
+    clock.advance(50.0)
+    runs.seen(busy)
+    clock.advance(50.0)
+    opened(seen, runs)
+    assert idle.recorded.ended
+    assert not busy.recorded.ended
+    assert {report.run for report in seen.pipeline.engine.snapshot().active} == {
+        report.recorded.id for report in (busy, *runs._runs.values())
+    }
+
+
+def test_what_never_ends_inside_a_run_is_bounded(
+    seen: testing.Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_map, "_MAX_OPEN_IDS", 3)
+    runs = RunMap()
+    run = opened(seen, runs)
+    inside = [entered(runs, run) for _ in range(5)]
+    assert len(runs) == 1 + 3
+    assert [runs.find(one) is not None for one in inside] == [False, False, True, True, True]

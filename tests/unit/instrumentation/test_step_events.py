@@ -1,0 +1,308 @@
+"""Every key of a step event, every way in which a line can be wrong, and anything else."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegauge.errors import StepEventError
+from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+    Task,
+)
+from tidegauge.instrumentation.step_events import RecordedStep, parse_event, parse_line
+
+
+def line(**event: Any) -> bytes:
+    return json.dumps(event).encode()
+
+
+def step(**keys: Any) -> bytes:
+    return line(type="step", run="r", **keys)
+
+
+def start(**keys: Any) -> bytes:
+    return line(type="start", run="r", **keys)
+
+
+def test_a_start_carries_every_key() -> None:
+    event = parse_line(
+        start(
+            agent="browser",
+            task="find it",
+            task_group="shop",
+            model="m-1",
+            t_max=30,
+            memory="on",
+            operations=12,
+            height=3,
+            place=[0, 1],
+            exits=[[0, 2], "door"],
+            tasks=[{"id": "T0"}, {"id": ["T", 1], "requires": [["T0"], ["A", "B"]]}],
+            goal=["T", 1],
+            reach="anywhere",
+            time="1970-01-01T00:01:00Z",
+            something_new={"x": 1},
+        )
+    )
+    assert event == RunStarted(
+        run="r",
+        agent="browser",
+        task="find it",
+        task_group="shop",
+        model="m-1",
+        t_max=30,
+        memory="on",
+        operations=12,
+        height=3,
+        place=(0, 1),
+        exits=((0, 2), "door"),
+        tasks=(Task("T0"), Task(("T", 1), (("T0",), ("A", "B")))),
+        goal=("T", 1),
+        reach="anywhere",
+        time=60.0,
+    )
+
+
+def test_a_start_needs_no_more_than_its_run() -> None:
+    bare = RunStarted(run="r")
+    assert parse_line(start()) == bare
+    nulls = dict.fromkeys(("agent", "task", "task_group", "t_max", "place", "exits", "tasks"))
+    assert parse_line(start(**nulls)) == bare
+
+
+def test_a_step_carries_every_key_in_its_two_moments() -> None:
+    event = parse_line(
+        step(
+            state={"page": 1},
+            action="click",
+            args={"id": 7},
+            outcome=["a", None],
+            error=False,
+            place="p",
+            exits=[],
+            tasks=[{"id": "T", "requires": []}],
+            achieved=["T"],
+            progress=0.5,
+            mentions=["e1", [1, 2]],
+            uses=["e2"],
+            tokens=120,
+            entropy=0.25,
+            seconds=1.5,
+            time="1970-01-01T00:00:10+00:00",
+        )
+    )
+    assert event == RecordedStep(
+        Step(
+            run="r",
+            calls=(Call("click", {"id": 7}),),
+            state={"page": 1},
+            tokens=120,
+            entropy=0.25,
+            uses=("e2",),
+            mentions=("e1", (1, 2)),
+            time=10.0,
+        ),
+        Outcome(
+            run="r",
+            results=(CallResult(["a", None], False),),
+            place="p",
+            exits=(),
+            tasks=(Task("T"),),
+            achieved=("T",),
+            progress=0.5,
+            seconds=1.5,
+        ),
+    )
+
+
+def test_what_a_step_does_not_tell_is_absent() -> None:
+    event = parse_line(step(action="look"))
+    assert event == RecordedStep(
+        Step(run="r", calls=(Call("look"),)),
+        Outcome(run="r", results=(CallResult(ABSENT, None),)),
+    )
+
+
+def test_null_is_an_outcome_and_no_state() -> None:
+    event = parse_line(step(action="look", state=None, outcome=None))
+    assert isinstance(event, RecordedStep)
+    assert event.issued.state is ABSENT
+    assert event.observed.results == (CallResult(None, None),)
+
+
+def test_a_round_is_one_step_of_several_calls() -> None:
+    event = parse_line(
+        step(
+            calls=[
+                {"action": "read", "args": {"f": "a"}, "outcome": "A", "error": True},
+                {"action": "read", "args": {"f": "b"}},
+                {"action": "wait", "error": None},
+            ],
+            outcome="both",
+            error=False,
+        )
+    )
+    assert isinstance(event, RecordedStep)
+    assert event.issued.calls == (
+        Call("read", {"f": "a"}),
+        Call("read", {"f": "b"}),
+        Call("wait"),
+    )
+    assert event.observed.results == (
+        CallResult("A", True),
+        CallResult("both", False),
+        CallResult("both", None),
+    )
+
+
+def test_an_end_carries_every_key() -> None:
+    event = parse_line(
+        line(type="end", run="r", success=False, reason="gave up", time="1970-01-01T00:00:01")
+    )
+    assert event == RunEnded(run="r", success=False, reason="gave up", time=1.0)
+    assert parse_line(line(type="end", run="r")) == RunEnded(run="r")
+
+
+@pytest.fixture
+def far_from_greenwich() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "XYZ+7")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_greenwich")
+def test_a_time_without_a_zone_is_universal_time() -> None:
+    told = [
+        "2026-11-21T20:00:00",
+        "2026-11-21T20:00:00Z",
+        "2026-11-21T21:00:00+01:00",
+        "2026-11-21T20:00:00.000000000Z",
+    ]
+    assert {parse_line(start(time=text)).time for text in told} == {1795291200.0}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (b"nope", "no JSON: "),
+        (b'{"type":"st', "no JSON: unexpected end of data at column"),
+        (b'\x00{"type":"start","run":"r"}', "no JSON: "),
+        (b'{"type":"start","run":"r","t_max":NaN}', "no JSON: "),
+        (b'{"type":"step","run":"r","action":"x","tokens":Infinity}', "no JSON: "),
+        (b'{"type":"step","run":"r","action":"x","tokens":1e999}', "no JSON: "),
+        (b'{"type":"start","run":"\xff"}', "no UTF-8: byte 0xff at column 24"),
+        (b"[" * 5_000, "no JSON: depth limit exceeded"),
+        (b"[1]", "no JSON object but a list"),
+        (b"null", "no JSON object but null"),
+        (b'"text"', "no JSON object but a string"),
+        (b"3", "no JSON object but a number"),
+        (b"true", "no JSON object but a boolean"),
+        (line(run="r"), "type is missing"),
+        (line(type="start"), "run is missing"),
+        (line(type=None, run="r"), "type is to be a string, not null"),
+        (line(type="step", run=7, action="x"), "run is to be a string, not a number"),
+        (line(type="begin", run="r"), "type is to be start, step or end, not 'begin'"),
+        (line(type="x" * 999, run="r"), "type is to be start, step or end, not 'xxx"),
+        (start(agent=["a"]), "agent is to be a string, not a list"),
+        (start(t_max="30"), "t_max is to be a whole number, not a string"),
+        (start(t_max=True), "t_max is to be a whole number, not a boolean"),
+        (start(t_max=1.5), "t_max is to be a whole number, not a number"),
+        (start(t_max=0), "t_max is to be at least 1, not 0"),
+        (start(operations=-1), "operations is to be at least 0, not -1"),
+        (start(reach="far"), "reach is to be adjacent or anywhere, not 'far'"),
+        (start(place=7), "place is to be a string or a list, not a number"),
+        (start(place=[True]), "place is to be made of strings, numbers and lists, not a boolean"),
+        (start(place=[{}]), "place is to be made of strings, numbers and lists, not an object"),
+        (start(exits="door"), "exits is to be a list, not a string"),
+        (start(exits=["a", 1]), "exits[1] is to be a string or a list, not a number"),
+        (start(tasks={}), "tasks is to be a list, not an object"),
+        (start(tasks=["T"]), "tasks[0] is to be an object, not a string"),
+        (start(tasks=[{"requires": []}]), "tasks[0].id is missing"),
+        (start(tasks=[{"id": "T", "requires": "A"}]), "tasks[0].requires is to be a list of lists"),
+        (start(tasks=[{"id": "T", "requires": ["A"]}]), "tasks[0].requires[0] is to be a list"),
+        (start(time=12), "time is to be a string, not a number"),
+        (start(time="noon"), "time is to be of ISO 8601, not 'noon'"),
+        (step(), "action is missing"),
+        (step(action=None), "action is to be a string, not null"),
+        (step(action="x", error="yes"), "error is to be true, false or null, not a string"),
+        (step(action="x", error=0), "error is to be true, false or null, not a number"),
+        (step(action="x", progress=1.5), "progress is to be from 0 to 1, not 1.5"),
+        (step(action="x", progress=-1), "progress is to be from 0 to 1, not -1"),
+        (step(action="x", progress=True), "progress is to be a number, not a boolean"),
+        (step(action="x", seconds=-1), "seconds is to be at least 0, not -1"),
+        (step(action="x", tokens="7"), "tokens is to be a number, not a string"),
+        (step(action="x", calls=[]), "a step has either an action or calls, not both"),
+        (step(calls={}), "calls is to be a list, not an object"),
+        (step(calls=["x"]), "calls[0] is to be an object, not a string"),
+        (step(calls=[{"action": "x"}, {}]), "calls[1].action is missing"),
+        (step(calls=[{"action": "x", "error": 1}]), "calls[0].error is to be true, false or null"),
+        (line(type="end", run="r", success="yes"), "success is to be true, false or null"),
+        (line(type="end", run="r", reason=1), "reason is to be a string, not a number"),
+    ],
+)
+def test_what_is_wrong_is_said(wrong: bytes, reason: str) -> None:
+    with pytest.raises(StepEventError) as error:
+        parse_line(wrong)
+    message = str(error.value)
+    assert message.startswith(reason)
+    assert "\n" not in message
+    assert len(message) < 200
+
+
+def test_an_id_may_be_nested_but_not_without_end() -> None:
+    place: Any = "x"
+    for _ in range(32):
+        place = [place]
+    assert isinstance(parse_line(start(place=place)), RunStarted)
+    with pytest.raises(StepEventError, match="place is nested more than 32 deep"):
+        parse_line(start(place=[place]))
+
+
+KEYS = [
+    *("type", "run", "time", "agent", "task", "task_group", "model", "t_max", "memory"),
+    *("operations", "height", "place", "exits", "tasks", "goal", "reach", "action", "args"),
+    *("calls", "state", "outcome", "error", "achieved", "progress", "mentions", "uses", "tokens"),
+    *("entropy", "seconds", "success", "reason"),
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "requires", "action", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    kind=st.sampled_from(["start", "step", "end"]),
+    event=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6),
+)
+def test_any_object_is_an_event_or_a_step_event_error(kind: str, event: dict[str, Any]) -> None:
+    try:
+        parsed = parse_event({"type": kind, "run": "r", "action": "x"} | event)
+    except StepEventError:
+        return
+    hash_parts = parsed.observed.place if isinstance(parsed, RecordedStep) else parsed.run
+    hash(hash_parts)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_event_or_a_step_event_error(content: bytes) -> None:
+    with pytest.raises(StepEventError):
+        parse_line(content)
