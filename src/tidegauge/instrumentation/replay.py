@@ -8,7 +8,6 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import RunEnded, RunStarted, StepSink
-from tidegauge.instrumentation.left_out import LeaveOut
 from tidegauge.instrumentation.step_events import RecordedStep, parse_line
 
 __all__ = ["MAX_LINE_BYTES", "Fault", "Line", "Replay", "read_lines"]
@@ -86,8 +85,7 @@ class Replay:
 
     Args:
         sink: takes the events.
-        ignore_actions: actions whose steps are left out; see
-            :class:`~tidegauge.instrumentation.left_out.LeaveOut`.
+        ignore_actions: actions whose calls are left out, as if they had not been recorded.
         t_max: the ``t_max`` of every run, instead of what the recording says.
         on_fault: told of every fault; what it raises ends the replay.
 
@@ -105,7 +103,7 @@ class Replay:
     ) -> None:
         self.skipped_lines = 0
         self._sink = sink
-        self._leave_out = LeaveOut(ignore_actions)
+        self._ignore_actions = ignore_actions
         self._t_max = t_max
         self._on_fault = on_fault
         self._standing: dict[str, Literal["open", "ended", "stopped"]] = {}
@@ -143,7 +141,6 @@ class Replay:
 
     def _start(self, event: RunStarted) -> None:
         self._standing[event.run] = "open"
-        self._leave_out.forget(event.run)
         if self._t_max is not None:
             event = replace(event, t_max=self._t_max)
         self._sink.run_started(event)
@@ -157,16 +154,29 @@ class Replay:
                 raise StepEventError(f"a step of run {_shown(run)}, which has ended")
             case None:
                 self._start(RunStarted(run=run, time=step.issued.time))
-        remaining = self._leave_out(step)
+        remaining = self._without_ignored(step)
         if remaining is None:
             return
         decision = self._sink.step_issued(remaining.issued)
         if not decision.stop:
             decision = self._sink.step_observed(remaining.observed)
         if decision.stop:
-            self._leave_out.forget(run)
             self._standing[run] = "stopped"
             self._sink.run_ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
+
+    def _without_ignored(self, step: RecordedStep) -> RecordedStep | None:
+        """What remains of a step; ``None``, nothing. A round keeps its other calls."""
+        issued, observed = step
+        ignored = self._ignore_actions
+        kept = [n for n, call in enumerate(issued.calls) if call.action not in ignored]
+        if len(kept) == len(issued.calls):
+            return step
+        if not kept:
+            return None
+        return RecordedStep(
+            issued._replace(calls=tuple([issued.calls[n] for n in kept])),
+            observed._replace(results=tuple([observed.results[n] for n in kept])),
+        )
 
     def _end(self, event: RunEnded) -> None:
         standing = self._standing.get(event.run)
@@ -174,7 +184,6 @@ class Replay:
             state = "is not known" if standing is None else "has ended before"
             raise StepEventError(f"an end of run {_shown(event.run)}, which {state}")
         self._standing[event.run] = "ended"
-        self._leave_out.forget(event.run)
         if standing == "open":
             self._sink.run_ended(event)
 

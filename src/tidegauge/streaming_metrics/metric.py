@@ -7,6 +7,7 @@ group of runs, is fed finished runs, and adds up: ``merge`` of two halves equals
 from __future__ import annotations
 
 import abc
+import copy
 import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -51,10 +52,10 @@ class Stateful:
         return {"metric": type(self).__name__, "version": self.version, "fields": fields}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave.
+        """Go on from what :meth:`state` gave; a state that is refused changes nothing.
 
         Raises:
-            ValueError: the state is another metric's, or of another version.
+            ValueError: the state is another metric's, of another version, or not of that form.
         """
         expected = (type(self).__name__, self.version)
         found = (state.get("metric"), state.get("version"))
@@ -63,12 +64,16 @@ class Stateful:
             raise ValueError(f"a state of {found} does not fit {expected}")
         if set(fields) != set(self._slots()):
             raise ValueError(f"the state of {type(self).__name__} has other fields")
+        loaded: dict[str, Any] = {}
         for name, data in fields.items():
             part = getattr(self, name)
             if isinstance(part, Stateful):
+                part = loaded[name] = copy.copy(part)
                 part.load(data)
             else:
-                setattr(self, name, from_plain(data))
+                loaded[name] = from_plain(data)
+        for name, value in loaded.items():
+            setattr(self, name, value)
 
     @classmethod
     def _slots(cls) -> tuple[str, ...]:

@@ -53,6 +53,13 @@ def from_plain(data: Any) -> Any:
     if len(data) != 1:
         raise ValueError("an object of a metric's state has one entry, its kind")
     kind, body = next(iter(data.items()))
+    try:
+        return _value(kind, body)
+    except (TypeError, IndexError) as error:
+        raise ValueError(f"malformed {kind!r} in a metric's state") from error
+
+
+def _value(kind: str, body: Any) -> Any:
     match kind:
         case "~bytes":
             return bytes.fromhex(body)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, Task
 from tidegauge.worlds.steps import Start, Steps
-from tidegauge.worlds.task_graph import TaskGraph, is_ready
+from tidegauge.worlds.task_graph import TaskGraph, is_met
 
 __all__ = ["DIRECTIONS", "Cell", "GridWorld", "Walk"]
 
@@ -180,7 +180,7 @@ class Walk:
         return {
             task.id: cell
             for task, cell in self.found.items()
-            if task.id not in self.achieved and is_ready(task, self.achieved)
+            if task.id not in self.achieved and is_met(task.requires, self.achieved)
         }
 
     def move(self, direction: str) -> str:
@@ -231,7 +231,7 @@ class Walk:
     def _attempt(self, task: Task) -> str:
         """The agent is where a task is: it is achieved if it is ready."""
         self.found[task] = self.here
-        if is_ready(task, self.achieved):
+        if is_met(task.requires, self.achieved):
             self.achieved.add(task.id)
             return f"Here is {task.id}: achieved."
         options = [" and ".join(map(str, option)) for option in task.requires]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidegauge.events import Identity
 from tidegauge.worlds.grid import Cell, GridWorld
-from tidegauge.worlds.task_graph import is_ready
+from tidegauge.worlds.task_graph import is_met
 
 __all__ = ["Neighbours", "Route", "distances", "next_step", "shortest_route"]
 
@@ -84,7 +84,7 @@ def shortest_route(world: GridWorld) -> Route:
             continue
         settled.add((here, achieved))
         for site, task in world.tasks.items():
-            if task.id not in achieved and is_ready(task, achieved):
+            if task.id not in achieved and is_met(task.requires, achieved):
                 number += 1
                 further = (moves + away[here][site], number, site, achieved | {task.id})
                 heapq.heappush(queue, (*further, (*stops, site)))

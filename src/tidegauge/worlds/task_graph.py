@@ -15,10 +15,13 @@ from typing import Final, Literal, TypeAlias
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, Task
 
-__all__ = ["Counts", "Naming", "TaskGraph", "is_ready"]
+__all__ = ["Counts", "Naming", "Requires", "TaskGraph", "is_met"]
 
 Counts: TypeAlias = Mapping[int, float]
 """A distribution of a number: how likely each value is, in any unit."""
+
+Requires: TypeAlias = tuple[tuple[Identity, ...], ...]
+"""Alternative prerequisite sets, as in :class:`~tidegauge.events.Task`."""
 
 Naming: TypeAlias = Literal["symbolic", "semantic"]
 
@@ -113,15 +116,13 @@ class TaskGraph:
         return cls((*layers[:-1], (_repaired(layers),)))
 
 
-def is_ready(task: Task, achieved: Container[Identity]) -> bool:
-    """Whether all tasks of one of its prerequisite sets are achieved.
+def is_met(requires: Requires, achieved: Container[Identity]) -> bool:
+    """Whether all of one of the alternative sets is achieved; with no set, nothing is required.
 
-    >>> is_ready(Task("c", requires=(("a", "b"), ("d",))), {"d"})
-    True
+    >>> is_met((("a", "b"), ("d",)), {"d"}), is_met((("a", "b"),), {"b"}), is_met((), set())
+    (True, False, True)
     """
-    return not task.requires or any(
-        all(needed in achieved for needed in option) for option in task.requires
-    )
+    return not requires or any(all(needed in achieved for needed in option) for option in requires)
 
 
 def _layer_sizes(draw: random.Random, nodes: int, max_layer: int) -> Iterator[int]:
@@ -133,7 +134,7 @@ def _layer_sizes(draw: random.Random, nodes: int, max_layer: int) -> Iterator[in
 
 def _sets(
     draw: random.Random, weights: Mapping[Identity, float], options: Counts, counts: Counts
-) -> tuple[tuple[Identity, ...], ...]:
+) -> Requires:
     """Alternative prerequisite sets, none of which contains another."""
     chosen: list[tuple[Identity, ...]] = []
     for _ in range(_count(draw, options)):

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from tidegauge.errors import StepEventError
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import (
+    ABSENT,
+    GO_ON,
+    Call,
+    CallResult,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+)
 from tidegauge.instrumentation.replay import Fault, Line, Replay, read_lines
 
 
@@ -165,11 +175,25 @@ def test_left_out_steps_still_open_their_run() -> None:
     assert sink.kinds() == ["RunStarted", "Step", "Outcome"]
 
 
-def test_a_thought_is_forgotten_with_its_run() -> None:
+def test_what_is_left_out_leaves_the_rest_as_it_was_told() -> None:
     sink = Heard()
-    thought = step(action="think", state="seen before", outcome="OK.")
-    replayed(sink, start(), thought, start(), step(state="OK."), ignore_actions=("think",))
-    assert [event.state for event in sink.events if isinstance(event, Step)] == ["OK."]
+    thought = step(action="think", state="hall", outcome="OK.")
+    replayed(sink, start(), thought, step(state="OK."), step(), ignore_actions=("think",))
+    assert [e.state for e in sink.events if isinstance(e, Step)] == ["OK.", ABSENT]
+
+
+def test_a_round_loses_only_the_calls_that_are_left_out() -> None:
+    sink = Heard()
+    calls = [
+        {"action": "think", "outcome": "OK."},
+        {"action": "read", "args": "f", "outcome": "text", "error": False},
+    ]
+    line = {"type": "step", "run": "r", "calls": calls, "progress": 0.5}
+    replayed(sink, line, {"type": "step", "run": "r", "calls": []}, ignore_actions=("think",))
+    (round_, empty) = [e for e in sink.events if isinstance(e, Step)]
+    (told, _) = [e for e in sink.events if isinstance(e, Outcome)]
+    assert (round_.calls, empty.calls) == ((Call("read", "f"),), ())
+    assert (told.results, told.progress) == ((CallResult("text", False),), 0.5)
 
 
 def test_a_long_line_is_skipped_and_not_held() -> None:

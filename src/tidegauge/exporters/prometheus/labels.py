@@ -19,7 +19,7 @@ def label_value(value: object) -> str:
     >>> label_value("browser")
     'browser'
     >>> label_value("find it " * 100)[-20:]
-    'X'
+    ' it find it…28afe79d'
     """
     text = str(value)
     try:

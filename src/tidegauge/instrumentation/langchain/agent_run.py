@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
-from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -51,6 +50,7 @@ class AgentRun:
         tools: its open tool calls, by callback id.
         interrupted: a node paused the graph for a person.
         watched_only: after a fault of ours, nothing is stopped any more.
+        held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
     """
@@ -58,6 +58,7 @@ class AgentRun:
     __slots__ = (
         "_model_nodes",
         "_success",
+        "held",
         "identity",
         "interrupted",
         "last_seen",
@@ -74,7 +75,7 @@ class AgentRun:
 
     def __init__(
         self,
-        root: UUID,
+        root: int,
         recorded: RecordedRun,
         metadata: Mapping[str, Any],
         success: Success | None = None,
@@ -85,12 +86,13 @@ class AgentRun:
         self.rounds = Rounds(recorded)
         self.metadata = metadata
         self.identity = agent_identity(metadata)
-        self.models: dict[UUID, ModelCall] = {}
-        self.tools: dict[UUID, ToolCall] = {}
+        self.models: dict[int, ModelCall] = {}
+        self.tools: dict[int, ToolCall] = {}
         self.interrupted = False
         self.watched_only = False
+        self.held = False
         self.last_seen = 0.0
-        self.open_ids: dict[UUID, None] = {}
+        self.open_ids: dict[int, None] = {}
         self._model_nodes: set[str] = set()
         self._success = success
 
@@ -156,7 +158,7 @@ class Scope(NamedTuple):
 
 
 def open_root_run(
-    root: UUID,
+    root: int,
     inputs: object,
     metadata: Mapping[str, Any],
     *,
@@ -193,7 +195,7 @@ def open_root_run(
 
 
 def open_child_run(
-    root: UUID, inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
+    root: int, inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
 ) -> AgentRun:
     """Open the run of an agent that is invoked inside a tool.
 

@@ -1,4 +1,7 @@
-"""Which run a callback belongs to: from the ids of LangChain's callbacks to our runs."""
+"""Which run a callback belongs to: from the ids of LangChain's callbacks to our runs.
+
+Ids are taken as the integers that they are: a ``UUID`` is hashed in Python, at every look-up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
-from uuid import UUID
 
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 
@@ -39,14 +41,14 @@ class RunMap:
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._scopes: dict[UUID, Scope] = {}
-        self._runs: OrderedDict[UUID, AgentRun] = OrderedDict()  # least recently seen first
+        self._scopes: dict[int, Scope] = {}
+        self._runs: OrderedDict[int, AgentRun] = OrderedDict()  # least recently seen first
 
     def __len__(self) -> int:
         """How many runs, chains and tools are open."""
         return len(self._scopes)
 
-    def find(self, run_id: UUID | None) -> Scope | None:
+    def find(self, run_id: int | None) -> Scope | None:
         """The scope of an open chain or tool."""
         return None if run_id is None else self._scopes.get(run_id)
 
@@ -56,6 +58,7 @@ class RunMap:
         displaced: list[tuple[AgentRun, str]] = []
         with self._lock:
             run.last_seen = now
+            run.held = True
             self._runs[run.root] = run
             self._scopes[run.root] = Scope(run)
             for oldest in self._oldest(now):
@@ -68,23 +71,24 @@ class RunMap:
     def seen(self, run: AgentRun) -> None:
         """The run is alive."""
         with self._lock:
-            if run.root in self._runs:
+            if run.held:
                 run.last_seen = self._clock()
                 self._runs.move_to_end(run.root)
 
-    def enter(self, run_id: UUID, scope: Scope) -> None:
+    def enter(self, run_id: int, scope: Scope) -> None:
         """A chain or a tool began in ``scope``; nothing when its run has ended."""
         run = scope.run
         with self._lock:
-            if run.root not in self._runs:
+            if not run.held:
                 return
             self._scopes[run_id] = scope
             run.open_ids[run_id] = None
             if len(run.open_ids) > _MAX_OPEN_IDS:
-                self._scopes.pop(next(iter(run.open_ids)), None)
-                del run.open_ids[next(iter(run.open_ids))]
+                oldest = next(iter(run.open_ids))
+                del run.open_ids[oldest]
+                self._scopes.pop(oldest, None)
 
-    def leave(self, run_id: UUID) -> Scope | None:
+    def leave(self, run_id: int) -> Scope | None:
         """A chain or a tool has ended: its scope, if it was open."""
         with self._lock:
             scope = self._scopes.pop(run_id, None)
@@ -108,6 +112,7 @@ class RunMap:
         return gone
 
     def _take_out(self, run: AgentRun) -> None:
+        run.held = False
         self._runs.pop(run.root, None)
         self._scopes.pop(run.root, None)
         for run_id in run.open_ids:

@@ -1,0 +1,212 @@
+r"""Normalising: texts that differ only in what means nothing become equal before they are digested.
+
+A result that carries a timestamp is new every time, and hides a loop from exact comparison. Each
+kind of such noise has its patterns here and is replaced by a placeholder.
+
+Every pattern is linear in the length of the text, also where the text is made to hurt: none has a
+repetition inside of a repetition without a bound, and what a pattern has consumed without
+success is not scanned again from each of its characters.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias, get_args
+
+import xxhash
+
+from tidegauge.errors import ConfigurationError
+
+__all__ = ["DEFAULT_KINDS", "Kind", "Normalise"]
+
+Kind: TypeAlias = Literal[
+    "uuids",
+    "request_ids",
+    "addresses",
+    "temporary_paths",
+    "durations",
+    "timestamps",
+    "hex_ids",
+    "numbers",
+]
+
+DEFAULT_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)[:-1]
+"""All but ``numbers``: most numbers mean something."""
+
+
+class Normalise:
+    r"""A normaliser: takes a text and gives it with placeholders for what means nothing.
+
+    ===================  =============  ==========================================================
+    kind                 placeholder    what is replaced
+    ===================  =============  ==========================================================
+    ``uuids``            ``<uuid>``     ``123e4567-e89b-12d3-a456-426614174000``
+    ``request_ids``      ``<id>``       ``req_011CSHoEeqs5C35K``, ``call_``, ``chatcmpl-`` and
+                                        their like; what follows ``request-id:``, ``trace_id=``
+    ``addresses``        ``<address>``  ``0x7f3c2a1b4d30``, and ``at 0x7f3c`` in what an object
+                                        says of itself; short constants such as ``0x80070005`` stay
+    ``temporary_paths``  ``<tmp>``      the temporary folder of Linux, macOS and Windows, and the
+                                        name after it where it looks drawn by chance: ``<name>``
+    ``durations``        ``<duration>`` ``in 0.35s``, ``12 ms``, ``1m 23s``, ``took 00:00:03``
+    ``timestamps``       ``<time>``     a date with a time of day (ISO 8601, e-mail and HTTP dates,
+                                        the usual logs), a time with seconds, seconds and
+                                        milliseconds since 1970 (of the years 2020 to 2033);
+                                        dates alone stay: they mostly mean something
+    ``hex_ids``          ``<id>``       16 hexadecimal digits or more, such as trace ids; also
+                                        checksums and commits: leave the kind out if they matter
+    ``numbers``          ``<number>``   every number that stands alone; only on request
+    ===================  =============  ==========================================================
+
+    Of a text longer than ``max_length``, the first and the last half of that are normalised; what
+    lies between is put down by its length and digest, and so is compared exactly.
+
+    Args:
+        *kinds: what is replaced; left out, :data:`DEFAULT_KINDS`.
+        max_length: characters of one text that are normalised.
+
+    Raises:
+        ConfigurationError: an unknown kind, or a ``max_length`` below 1.
+
+    >>> normalise = Normalise()
+    >>> normalise("2026-11-21 23:25:02,113 INFO 3 passed in 0.35s (/tmp/tmpk3x_9a/log)")
+    '<time> INFO 3 passed in <duration> (<tmp>/<name>/log)'
+    >>> Normalise("numbers")("page 3 of 12, 23:25:02")
+    'page <number> of <number>, <number>:<number>:<number>'
+    """
+
+    def __init__(self, *kinds: Kind, max_length: int = 65_536) -> None:
+        chosen = kinds or DEFAULT_KINDS
+        unknown = set(chosen) - set(get_args(Kind))
+        if unknown:
+            known = ", ".join(get_args(Kind))
+            raise ConfigurationError(f"unknown kind {sorted(unknown)[0]!r}; known: {known}")
+        if max_length < 1:
+            raise ConfigurationError("max_length is to be at least 1")
+        self.kinds: Final[tuple[Kind, ...]] = tuple(k for k in get_args(Kind) if k in chosen)
+        self.max_length: Final = max_length
+        self._rules = [rule for kind in self.kinds for rule in _rules(kind)]
+
+    def __call__(self, text: str) -> str:
+        """The text with its placeholders."""
+        if len(text) <= self.max_length:
+            return self._replace(text)
+        head = (self.max_length + 1) // 2
+        tail = len(text) - self.max_length // 2
+        middle = text[head:tail].encode("utf-8", "surrogatepass")
+        digest = xxhash.xxh3_128_hexdigest(middle)
+        between = f"<{tail - head} characters {digest}>"
+        return self._replace(text[:head]) + between + self._replace(text[tail:])
+
+    def __repr__(self) -> str:
+        kinds = "".join(f"{kind!r}, " for kind in self.kinds)
+        return f"Normalise({kinds}max_length={self.max_length})"
+
+    def _replace(self, text: str) -> str:
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+_Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
+
+
+def _first(characters: str, *, not_after: str = r"\w.") -> str:
+    r"""The first character of a match, where it begins a word.
+
+    It is consumed before one looks at what precedes it: the engine skips quickly to the first
+    character of a pattern, but not past a look-behind. Texts are often JSON, where a letter may
+    belong to the escape before it: ``\n12 ms``.
+    """
+    return rf"{characters}(?:(?<![{not_after}]{characters})|(?<=\\[bfnrt]{characters}))"
+
+
+_DIGIT: Final = _first(r"\d")
+_HEX: Final = "[0-9a-fA-F]"
+_MONTH: Final = "(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)"
+_WEEKDAY: Final = "(?:Mon|Tue(?:s)?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+_CLOCK: Final = r"\d?\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp][Mm]\b)?"
+_ZONE: Final = r"(?: ?(?:Z|UTC|GMT|CES?T|[ECMP][SD]T|[+-]\d\d:?\d\d)\b)?"
+_QUOTES: Final = r"""[\\"']{0,4}"""
+_SMALL_UNIT: Final = "(?:[nmuµμ]s|[nmu]secs?|(?:nano|micro|milli)seconds?)"
+_UNIT: Final = f"(?:{_SMALL_UNIT}|s|secs?|seconds?|mins?|minutes?|hours?)"
+_NAME: Final = r"""([^/\\\s"'`<>|:*?,;()\[\]{}]{1,255})"""
+_SEPARATOR: Final = r"[\\/]{1,2}"
+
+_PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
+    "uuids": (rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}(?!{_HEX})",),
+    "request_ids": (
+        r"()\b(?:req|chatcmpl|call|toolu|msg|resp|run|gen)[_-](?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{8,80}",
+        rf"((?i:request|req|trace|span|correlation)[-_ ]?(?i:id){_QUOTES} ?[:=] ?{_QUOTES})"
+        r"[\w./+=-]{4,128}",
+    ),
+    "addresses": (
+        rf"(?<= at )0x{_HEX}{{4,16}}(?!{_HEX})",
+        rf"0x{_HEX}{{9,16}}(?!{_HEX})",
+    ),
+    "temporary_paths": (
+        _first("/", not_after=r"\w.~-")
+        + r"(?:(?:private/)?(?:var/)?tmp/|(?:private/)?var/folders/[^/\s]{1,8}/[^/\s]{1,64}/\w/)"
+        + rf"(?:pytest-of-[^/\s]{{1,64}}/pytest-\d{{1,9}}/)?{_NAME}",
+        rf"[A-Za-z]:(?:{_SEPARATOR}[^\\/:*?\"<>|\r\n]{{1,64}}){{0,6}}"
+        rf"{_SEPARATOR}(?:Temp|TEMP|temp|tmp){_SEPARATOR}{_NAME}",
+    ),
+    "durations": (
+        rf"(\b(?:in|took|after|within|elapsed|duration|runtime|latency)(?:_[a-z]{{1,8}})?{_QUOTES}"
+        r" ?[:= ] ?)(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
+        r"|\d{1,9} ?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b)",
+        rf"(){_DIGIT}\d{{0,3}}(?:h ?\d\d?m(?: ?\d\d?(?:\.\d{{1,9}})?s)?|m ?\d\d?(?:\.\d{{1,9}})?s)\b",
+        rf"(){_DIGIT}\d{{0,11}}(?:\.\d{{1,9}} ?{_UNIT}| ?{_SMALL_UNIT})\b",
+    ),
+    "timestamps": (
+        rf"{_WEEKDAY},? (?:\d\d?[ -]{_MONTH}[ -]\d{{2,4}}|{_MONTH} {{1,2}}\d\d?),? {_CLOCK}"
+        rf"{_ZONE}(?: \d{{4}}\b)?",
+        rf"{_MONTH} {{1,2}}\d\d?(?:,? \d{{4}})?,? {_CLOCK}{_ZONE}(?: \d{{4}}\b)?",
+        rf"{_DIGIT}\d?[ /-]{_MONTH}[ /-]\d{{2,4}}[ :,] ?{_CLOCK}{_ZONE}",
+        rf"{_DIGIT}\d{{3}}([/-])\d\d\1\d\d[T_ ]"
+        rf"(?:\d\d:\d\d(?::\d\d(?:[.,]\d{{1,9}})?)?|\d\d([-.])\d\d\2\d\d)(?!\d){_ZONE}",
+        rf"{_DIGIT}\d{{7}}T\d{{4}}(?:\d\d(?:[.,]\d{{1,9}})?)?(?!\d){_ZONE}",
+        rf"{_DIGIT}\d?/\d\d?/\d{{4}},? {_CLOCK}{_ZONE}",
+        rf"{_first('[0-2]')}(?<!{_HEX}{{2}}:.)\d:[0-5]\d:[0-5]\d(?:[.,]\d{{1,9}})?(?![\d:]){_ZONE}",
+        rf"{_first('1')}(?:[6-9]\d{{8}})(?:\d{{3}}){{0,3}}(?:\.\d{{1,9}})?(?!\w)",
+    ),
+    "hex_ids": (
+        rf"{_first(_HEX, not_after='0-9A-Za-z_')}"
+        r"(?:(?<=\d)(?=\d*+[a-fA-F])|(?<=[a-fA-F])(?=[a-fA-F]*+\d))"
+        rf"{_HEX}{{15,}}+(?![0-9A-Za-z_])",
+    ),
+    "numbers": (rf"{_DIGIT}\d*+(?:[.,]\d++)*(?:[eE][+-]?\d++)?(?!\w)",),
+}
+
+_PLACEHOLDERS: Final[dict[Kind, str]] = {
+    "uuids": "<uuid>",
+    "request_ids": r"\1<id>",
+    "addresses": "<address>",
+    "durations": r"\1<duration>",
+    "timestamps": "<time>",
+    "hex_ids": "<id>",
+    "numbers": "<number>",
+}
+
+
+@functools.cache
+def _rules(kind: Kind) -> list[tuple[re.Pattern[str], _Replacement]]:
+    """Patterns of a kind and what stands for them; compiled when a normaliser is made."""
+    replacement = _PLACEHOLDERS.get(kind, _temporary)
+    return [(re.compile(pattern), replacement) for pattern in _PATTERNS[kind]]
+
+
+def _temporary(match: re.Match[str]) -> str:
+    name = match[1]
+    return "<tmp>/" + ("<name>" if _looks_drawn(name) else name)
+
+
+def _looks_drawn(name: str) -> bool:
+    """Whether a name in a temporary folder looks drawn by chance, as ``tmpk3x_9a`` does."""
+    if name.lower().startswith(("tmp", "temp", ".tmp")):
+        return True
+    if sum(character.isdigit() for character in name) >= 3:
+        return True
+    ending = re.split(r"[-_.]", name)[-1]
+    return len(ending) >= 6 and not ending.islower() and not ending.isupper()

@@ -1,0 +1,158 @@
+"""A LORE task: pages that lead to other pages, and one answer that follows from them.
+
+Source: The Agent's Marathon: Probing the Limits of Endurance in Long-Horizon Tasks, sections 3
+and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from tidegauge.events import Task
+from tidegauge.worlds.steps import Start, Steps
+from tidegauge.worlds.task_graph import Requires
+
+__all__ = ["DESK", "GOAL", "Kind", "LoreTask", "Page", "Reading"]
+
+Kind: TypeAlias = Literal["documents", "code"]
+
+DESK: Final = "desk"
+"""The place where an attempt starts and where the answer is handed in."""
+
+GOAL: Final = "answer"
+"""The task to hand in the answer: ready once all pages that it follows from are read."""
+
+
+class Page(NamedTuple):
+    """Something to be read.
+
+    Attributes:
+        id: what it is asked for by.
+        text: what it says.
+        known_by: sets of pages; whoever has read all of one set knows the id. No set: it is known
+            from the start.
+    """
+
+    id: str
+    text: str
+    known_by: Requires = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoreTask:
+    """Pages, a question, and its answer.
+
+    Attributes:
+        kind: ``documents`` or ``code``.
+        question: what the agent is asked.
+        pages: the pages, by id.
+        needed: ids of the pages that the answer follows from.
+        answer: the right answer.
+        operations: operations the task was grown by.
+        height: pages on the longest chain of dependent pages, the first one not counted.
+    """
+
+    kind: Kind
+    question: str
+    pages: Mapping[str, Page]
+    needed: frozenset[str]
+    answer: str
+    operations: int
+    height: int
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Ids of the pages known from the start."""
+        return tuple([page.id for page in self.pages.values() if not page.known_by])
+
+    def start(self) -> Start:
+        """What an attempt is told at its start: keywords of :func:`tidegauge.run`."""
+        return {
+            "task": self.question,
+            "task_group": f"lore-{self.kind}",
+            "operations": self.operations,
+            "height": self.height,
+            "place": DESK,
+            "exits": self.first,
+            "tasks": (Task(GOAL, (tuple(sorted(self.needed)),)),),
+            "goal": GOAL,
+            "reach": "anywhere",
+        }
+
+    def reading(self, steps: Steps) -> Reading:
+        """A new attempt, whose steps are told to ``steps``."""
+        return Reading(self, steps)
+
+
+class Reading:
+    """One attempt: hands out pages, and judges the answer.
+
+    A round of reading tells one place, the last page of the round. What is measured of places is
+    exact for whoever reads one page a round; of the pages read together, all but the last one
+    still count as leads.
+
+    Attributes:
+        task: the task it is an attempt at. What it tells is more than the agent has read.
+        read: ids of the pages read so far, in order.
+        solved: whether the right answer was handed in.
+
+    >>> from tidegauge.worlds.lore_code import code_task
+    >>> from tidegauge.worlds.recording import Recording
+    >>> task = code_task(seed=1, operations=1)
+    >>> reading = task.reading(Recording(**task.start()))
+    >>> print(reading.look_up(["main.py"])["main.py"])
+    """
+
+    def __init__(self, task: LoreTask, steps: Steps) -> None:
+        self.task = task
+        self.read: dict[str, None] = {}
+        self.solved = False
+        self._steps = steps
+
+    def look_up(self, ids: Iterable[str]) -> dict[str, str]:
+        """Read pages in one round, which fails when none of them exists; returns their texts."""
+        asked = list(ids)
+        self._steps.act("read_document", {"ids": asked})
+        pages = self.task.pages
+        texts = {page: pages[page].text for page in asked if page in pages}
+        self.read.update(dict.fromkeys(texts))
+        self._steps.observe(
+            "\n\n".join([f"{page}:\n{texts.get(page, 'there is none')}" for page in asked]),
+            error=not texts,
+            place=next(reversed(texts), None),
+            exits=self._exits(texts) if texts else None,
+            achieved=tuple(texts),
+            progress=self._progress,
+        )
+        return texts
+
+    def hand_in(self, answer: str) -> bool:
+        """Give an answer; returns whether it is right. A wrong one is no way back to the desk."""
+        self._steps.act("answer", {"value": answer})
+        right = answer.strip() == self.task.answer
+        self.solved = self.solved or right
+        self._steps.observe(
+            "right" if right else "wrong",
+            place=DESK if right else None,
+            achieved=(GOAL,) if right else (),
+            progress=self._progress,
+        )
+        return right
+
+    @property
+    def _progress(self) -> float:
+        needed = self.task.needed
+        return 1.0 if self.solved else len(needed & self.read.keys()) / (len(needed) + 1)
+
+    def _exits(self, texts: Mapping[str, str]) -> tuple[str, ...]:
+        """Ids that follow from these pages, together with those read before."""
+        read, just_read = self.read.keys(), texts.keys()
+        return tuple(
+            [
+                page.id
+                for page in self.task.pages.values()
+                if any(read >= {*option} and just_read & {*option} for option in page.known_by)
+            ]
+        )

@@ -1,0 +1,559 @@
+"""The engine: who is held, who is dropped, and that sums are exact whatever happens at once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from itertools import pairwise
+
+import pytest
+
+from tidegauge._guard import internal_errors
+from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+)
+from tidegauge.streaming_metrics.engine import Engine
+from tidegauge.streaming_metrics.run_state import GroupKey, RunState
+from tidegauge.testing import SteppedClock
+
+
+def start(engine, run="r1", **told):
+    engine.run_started(RunStarted(run=run, **told))
+
+
+def issue(engine, run="r1", action="look", arguments=None, **told):
+    return engine.step_issued(Step(run=run, calls=(Call(action, arguments),), **told))
+
+
+def observe(engine, run="r1", outcome="nothing", error=False, **told):
+    results = (CallResult(outcome, error),)
+    return engine.step_observed(Outcome(run=run, results=results, **told))
+
+
+def end(engine, run="r1", **told):
+    return engine.run_ended(RunEnded(run=run, **told))
+
+
+def group_of(snapshot, agent="", task_group="", memory=""):
+    return next(
+        group for group in snapshot.groups if group.key == GroupKey(agent, task_group, memory)
+    )
+
+
+def active(engine):
+    return [report.run for report in engine.snapshot().active]
+
+
+class TestBounds:
+    def test_the_run_idle_for_longest_makes_room(self):
+        clock = SteppedClock()
+        engine = Engine(max_runs=2, clock=clock)
+        for run in ("a", "b"):
+            start(engine, run)
+            clock.advance(1)
+        issue(engine, "a")
+        start(engine, "c")
+        assert active(engine) == ["a", "c"]
+        snapshot = engine.snapshot()
+        assert (snapshot.evicted_runs, snapshot.dropped_events) == (1, 0)
+        assert group_of(snapshot).finished.finished == {"unknown": 1}
+
+    def test_without_a_clock_it_is_the_one_not_heard_of_for_longest(self):
+        engine = Engine(max_runs=2, clock=None)
+        start(engine, "a")
+        start(engine, "b")
+        issue(engine, "a")
+        start(engine, "c")
+        assert active(engine) == ["a", "c"]
+
+    def test_an_idle_run_is_ended_and_one_with_events_is_not(self):
+        clock = SteppedClock()
+        engine = Engine(idle_seconds=10, clock=clock)
+        start(engine, "idle")
+        start(engine, "busy")
+        clock.advance(8)
+        issue(engine, "busy")
+        clock.advance(2.5)
+        assert active(engine) == ["busy"]
+        assert engine.snapshot().evicted_runs == 1
+        assert issue(engine, "idle") is None
+
+    def test_a_stopped_run_that_goes_idle_was_stopped(self):
+        clock = SteppedClock()
+        engine = Engine(idle_seconds=10, clock=clock)
+        start(engine)
+        issue(engine)
+        engine.intervened("r1", "stop", "loop_repeats", 0)
+        clock.advance(11)
+        assert group_of(engine.snapshot()).finished.finished == {"stopped": 1}
+
+    def test_events_of_unknown_runs_are_dropped_and_counted(self):
+        engine = Engine()
+        assert issue(engine) is None
+        assert observe(engine) is None
+        assert end(engine) is None
+        engine.intervened("r1", "stop", "loop_repeats", 0)
+        snapshot = engine.snapshot()
+        assert (snapshot.dropped_events, snapshot.active, snapshot.groups) == (3, [], [])
+
+    def test_a_step_may_open_its_run(self):
+        engine = Engine(open_unknown_runs=True)
+        assert issue(engine).step == 0
+        assert engine.snapshot().dropped_events == 0
+
+    def test_labels_are_bounded(self):
+        engine = Engine(max_groups=2, max_actions=2)
+        for n in range(4):
+            start(engine, f"r{n}", agent=f"agent-{n}", memory=f"window-{n}")
+            for _ in range(2):
+                issue(engine, f"r{n}", f"tool-{n}", state="same")
+            end(engine, f"r{n}")
+        groups = {group.key: group for group in engine.snapshot().groups}
+        assert [(key.agent, key.task_group) for key in groups] == [
+            ("agent-0", ""),
+            ("agent-1", ""),
+            ("other", "other"),
+            ("other", "other"),
+        ]
+        names = [name for group in groups.values() for name in group.totals.loop_steps]
+        assert names == ["tool-0", "tool-1", "other", "other"]
+
+    def test_memory_arms_are_bounded(self):
+        engine = Engine()
+        for n in range(30):
+            start(engine, f"r{n}", memory=f"window-{n}")
+            end(engine, f"r{n}")
+        arms = {group.key.memory for group in engine.snapshot().groups}
+        assert len(arms) == 11
+        assert "other" in arms
+
+    def test_steps_that_nobody_observes_are_forgotten(self):
+        engine = Engine()
+        start(engine)
+        for n in range(1_500):
+            issue(engine, arguments=n)
+        assert observe(engine, step=0) is None
+        assert observe(engine, step=499) is None
+        assert observe(engine, step=500) is not None
+        assert engine.snapshot().dropped_events == 2
+
+    def test_after_its_end_nothing_of_a_run_is_held_but_sums(self):
+        engine = Engine()
+        for n in range(50):
+            start(engine, f"r{n}", task=f"task {n}")
+            for _ in range(4):
+                issue(engine, f"r{n}", state="same")
+                observe(engine, f"r{n}")
+            end(engine, f"r{n}", success=True)
+        assert engine.snapshot().active == []
+        gc.collect()
+        held = reachable(engine)
+        assert not [thing for thing in held if isinstance(thing, RunState)]
+        texts = [thing for thing in held if isinstance(thing, str)]
+        assert not [text for text in texts if text.startswith(("task ", "r1", "r2"))]
+
+
+def reachable(root):
+    """Everything that the garbage collector gets to from an object, but for code."""
+    seen, found, todo = set(), [], [root]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, type) or callable(thing):
+            continue
+        seen.add(id(thing))
+        found.append(thing)
+        todo += gc.get_referents(thing)
+    return found
+
+
+class TestOrder:
+    def test_a_run_started_twice_ends_as_unknown_and_begins_anew(self):
+        engine = Engine()
+        start(engine, agent="first")
+        issue(engine)
+        start(engine, agent="second")
+        assert issue(engine).step == 0
+        snapshot = engine.snapshot()
+        assert group_of(snapshot, "first").finished.finished == {"unknown": 1}
+        assert [report.agent for report in snapshot.active] == ["second"]
+        assert (snapshot.evicted_runs, snapshot.dropped_events) == (0, 0)
+
+    def test_events_after_the_end_are_dropped(self):
+        engine = Engine()
+        start(engine)
+        issue(engine)
+        end(engine, success=True)
+        assert observe(engine) is None
+        assert issue(engine) is None
+        assert end(engine) is None
+        snapshot = engine.snapshot()
+        assert snapshot.dropped_events == 3
+        assert group_of(snapshot).totals.steps == 1
+
+    def test_an_event_that_waits_while_its_run_ends_is_late(self):
+        """The run is ended by another thread between finding it and taking the step."""
+        engine = Engine()
+        start(engine)
+        run = engine.get("r1")
+        issue(engine)
+        with run.lock:
+            late = [
+                threading.Thread(target=issue, args=(engine,)),
+                threading.Thread(target=observe, args=(engine,)),
+                threading.Thread(
+                    target=engine.intervened, args=("r1", "would_stop", "loop_repeats", 0)
+                ),
+            ]
+            for thread in late:
+                thread.start()
+            run.finished = True
+        for thread in late:
+            thread.join()
+        assert engine.snapshot().dropped_events == 2
+        assert (run.totals.steps, run.totals.interventions) == (1, {})
+
+    def test_an_outcome_goes_to_its_step_in_any_order(self):
+        engine = Engine(clock=None)
+        start(engine)
+        for n in range(3):
+            issue(engine, action=f"tool-{n}", state="same", tokens=10 * n)
+        observe(engine, outcome="two", step=2)
+        assert issue(engine).state_digest == observed_state("two")
+        signals = observe(engine, outcome="two", step=0)
+        assert signals.result_streak == 2
+        assert signals.recurrence == 0  # another action brought it
+        observe(engine, outcome="other", step=1)
+        assert observe(engine, step=1) is None  # a second outcome of one step
+        assert observe(engine).steps == 4
+        assert engine.snapshot().dropped_events == 1
+
+    def test_an_outcome_without_a_step_is_that_of_the_last(self):
+        engine = Engine()
+        start(engine)
+        issue(engine)
+        assert observe(engine) is not None
+        assert observe(engine) is None
+
+
+def observed_state(outcome):
+    """Digest of the state after one step that brought this outcome."""
+    engine = Engine()
+    start(engine)
+    issue(engine)
+    observe(engine, outcome=outcome)
+    return issue(engine).state_digest
+
+
+class TestState:
+    def test_an_absent_state_is_the_outcome_before(self):
+        engine = Engine()
+        start(engine)
+        issue(engine)
+        observe(engine, outcome="page 2")
+        assert issue(engine).state_digest == observed_state("page 2")
+
+    def test_the_first_state_is_the_task(self):
+        engine = Engine()
+        for run, task in (("a", "find it"), ("b", "find it"), ("c", "lose it")):
+            start(engine, run, task=task)
+        states = [issue(engine, run).state_digest for run in "abc"]
+        assert states[0] == states[1] != states[2]
+
+    def test_states_that_nobody_knows_equal_no_other(self):
+        engine = Engine()
+        start(engine)
+        states = [issue(engine).state_digest for _ in range(5)]
+        assert len(set(states)) == 5
+        assert {len(state) for state in states} == {16}
+        assert engine.snapshot().active[0].loop_steps == 0
+
+    def test_an_explicit_state_counts_whatever_came_back(self):
+        engine = Engine()
+        start(engine)
+        for n in range(3):
+            issue(engine, state={"url": "/cart", "time": None})
+            observe(engine, outcome=n)
+        assert engine.snapshot().active[0].loops == [(1, 1, 2)]
+
+    def test_none_is_a_state(self):
+        engine = Engine()
+        start(engine)
+        states = [issue(engine, state=state).state_digest for state in (None, None, ABSENT)]
+        assert states[0] == states[1] != states[2]
+
+    def test_the_normaliser_is_used_on_all_of_them(self):
+        engine = Engine(normaliser=lambda text: "".join(c for c in text if not c.isdigit()))
+        start(engine, task="at 12:00")
+        for n in range(4):
+            issue(engine, arguments={"id": n})
+            observe(engine, outcome=f"took {n} ms")
+        report = engine.snapshot().active[0]
+        assert report.loops == [(2, 1, 2)]
+        assert report.result_streak == 4
+
+
+class TestAmounts:
+    def test_tokens_of_the_choice_and_of_the_step(self):
+        engine = Engine()
+        start(engine)
+        issue(engine, tokens=10)
+        observe(engine, tokens=5)
+        issue(engine)
+        observe(engine)
+        issue(engine, tokens=0.5)
+        assert engine.snapshot().active[0].tokens == 15.5
+
+    def test_seconds_are_told_or_measured(self):
+        clock = SteppedClock(100.0)
+        engine = Engine(clock=clock)
+        start(engine)
+        for told in (None, 0.25):
+            issue(engine)
+            clock.advance(2)
+            observe(engine, seconds=told)
+        assert group_of(engine.snapshot()).totals.step_seconds.total == 2.25
+
+    @pytest.mark.parametrize(
+        ("issued", "observed", "seconds"),
+        [
+            (1_000.0, 1_001.5, 1.5),  # both told: a recorded run
+            (None, 1_001.5, 2.0),  # one told, of another clock: only ours counts
+            (1_000.0, None, 2.0),
+            (1_001.0, 1_000.0, 0.0),  # backwards: not known
+        ],
+    )
+    def test_times_of_two_clocks_are_never_compared(self, issued, observed, seconds):
+        clock = SteppedClock(5.0)
+        engine = Engine(clock=clock)
+        start(engine)
+        issue(engine, time=issued)
+        clock.advance(2)
+        observe(engine, time=observed)
+        assert group_of(engine.snapshot()).totals.step_seconds.total == seconds
+
+    def test_without_any_time_there_are_no_seconds(self):
+        engine = Engine(clock=None)
+        start(engine)
+        issue(engine)
+        observe(engine)
+        assert sum(group_of(engine.snapshot()).totals.step_seconds.counts) == 0
+
+    def test_what_a_loop_costs_since_its_onset(self):
+        engine = Engine(clock=SteppedClock())
+        start(engine)
+        costs = []
+        for n in range(7):
+            signals = issue(engine, state="AB"[n % 2] if n < 6 else "C", tokens=n)
+            costs.append((signals.loop_cost_steps, signals.loop_cost_tokens))
+            signals = observe(engine)
+            costs.append((signals.loop_cost_steps, signals.loop_cost_tokens))
+        # A B A B: onset when the fourth action is issued, before its tokens are counted
+        assert costs[6:] == [
+            (1, None),
+            (1, 3),
+            (2, 3),
+            (2, 7),
+            (3, 7),
+            (3, 12),
+            (0, None),
+            (0, None),
+        ]
+        assert group_of(engine.snapshot()).totals.loop_tokens == 2 + 3 + 4 + 5
+
+    def test_a_second_loop_does_not_inherit_the_cost_of_the_first(self):
+        engine = Engine()
+        start(engine)
+        for state in "AAA" + "BB":
+            signals = issue(engine, state=state, tokens=1)
+            if state == "A":
+                observe(engine)
+        assert (signals.loop_first_step, signals.loop_cost_steps) == (4, 1)
+        assert signals.loop_cost_tokens is None
+
+    @pytest.mark.parametrize(
+        ("errors", "failed"),
+        [
+            ([True, True], 1),
+            ([True, False], 0),
+            ([True, None], None),
+            ([None, False], 0),
+            ([True], None),  # of the second call nothing is known
+        ],
+    )
+    def test_a_round_fails_when_all_of_its_calls_do(self, errors, failed):
+        engine = Engine()
+        start(engine)
+        engine.step_issued(Step(run="r1", calls=(Call("a"), Call("b"))))
+        results = tuple(CallResult("x", error) for error in errors)
+        assert engine.step_observed(Outcome(run="r1", results=results)).failed_rounds == failed
+
+
+class TestEnd:
+    @pytest.mark.parametrize(
+        ("told", "outcome", "success"),
+        [
+            ({}, "unknown", None),
+            ({"success": True}, "success", True),
+            ({"success": False}, "failure", False),
+            ({"outcome": "error"}, "error", False),
+            ({"outcome": "stopped"}, "stopped", False),
+            ({"outcome": "error", "success": True}, "error", True),
+        ],
+    )
+    def test_how_a_run_ended(self, told, outcome, success):
+        engine = Engine()
+        start(engine)
+        report = end(engine, **told)
+        assert (report.outcome, report.success, report.finished) == (outcome, success, True)
+
+    def test_t_max_is_the_run_s_or_its_group_s_or_the_default(self):
+        engine = Engine(t_max=10, t_max_by_group={"shop": 20})
+        start(engine, "a", t_max=30, task_group="shop")
+        start(engine, "b", task_group="shop")
+        start(engine, "c")
+        assert [report.t_max for report in engine.snapshot().active] == [30, 20, 10]
+
+    def test_an_intervention_counts_once_a_run(self):
+        engine = Engine()
+        for run in ("a", "b"):
+            start(engine, run)
+            for step in (3, 4):
+                engine.intervened(run, "would_stop", "loop_repeats", step)
+            engine.intervened(run, "stop", "steps", 9)
+        report = end(engine, "a")
+        assert (report.intervention, report.intervention_step) == ("stop", 9)
+        assert group_of(engine.snapshot()).totals.interventions == {
+            ("would_stop", "loop_repeats"): 2,
+            ("stop", "steps"): 2,
+        }
+
+    def test_the_listener_is_told_of_every_run_that_ended(self):
+        told = []
+        engine = Engine(max_runs=1, on_finished=lambda report: told.append(report.run))
+        start(engine, "a")
+        start(engine, "b")
+        end(engine, "b")
+        assert told == ["a", "b"]
+
+    @pytest.mark.usefixtures("faults_are_swallowed")
+    def test_a_fault_of_the_listener_is_not_the_next_run_s(self):
+        def listener(report):
+            raise RuntimeError("full disk")
+
+        engine = Engine(max_runs=1, on_finished=listener)
+        start(engine, "a")
+        start(engine, "b")
+        assert issue(engine, "b") is not None
+        assert end(engine, "b").finished
+        assert internal_errors.counts() == {"engine.on_finished": 2}
+
+
+class TestThreads:
+    THREADS, RUNS, STEPS = 8, 40, 6
+
+    def test_sums_are_exact_and_never_fall_while_runs_go_on(self):
+        engine = Engine()
+        stop = threading.Event()
+        snapshots = []
+        faults = []
+
+        def work(thread):
+            try:
+                for n in range(self.RUNS):
+                    run = f"{thread}-{n}"
+                    start(engine, run, agent=f"agent-{n % 2}", t_max=10)
+                    for t in range(self.STEPS):
+                        issue(engine, run, state=t % 2, tokens=1)
+                        observe(engine, run, outcome=t, seconds=0.1)
+                    if thread % 2 and n % 5 == 0:
+                        engine.intervened(run, "would_stop", "loop_repeats", 4)
+                    end(engine, run, success=n % 4 == 0)
+            except BaseException as error:
+                faults.append(error)
+
+        def look():
+            while not stop.is_set():
+                snapshots.append(counters(engine.snapshot()))
+
+        workers = [threading.Thread(target=work, args=(n,)) for n in range(self.THREADS)]
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        stop.set()
+        watcher.join()
+
+        runs = self.THREADS * self.RUNS
+        last = counters(engine.snapshot())
+        assert faults == []
+        assert last["started"] == last["finished"] == runs
+        assert last["steps"] == runs * self.STEPS
+        assert last["loop_steps"] == runs * (self.STEPS - 2)
+        assert last["solved"] == runs / 4
+        assert last["interventions"] == runs / 10
+        assert last["loop_tokens"] == runs * (self.STEPS - 2)
+        assert last["dropped"] == 0
+        assert len(snapshots) > 10
+        for before, after in pairwise([*snapshots, last]):
+            fell = {name for name in before if after[name] < before[name]}
+            assert not fell, (before, after)
+
+    def test_one_run_fed_and_ended_by_many_threads(self):
+        engine = Engine(open_unknown_runs=True)
+        taken = []
+
+        def work():
+            for _ in range(200):
+                if issue(engine) is not None:
+                    taken.append(1)
+                end(engine)
+
+        workers = [threading.Thread(target=work) for _ in range(self.THREADS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        snapshot = engine.snapshot()
+        assert group_of(snapshot).totals.steps == len(taken)
+
+    def test_the_cap_holds_when_many_threads_open_runs(self):
+        engine = Engine(max_runs=5)
+
+        def work(thread):
+            for n in range(100):
+                start(engine, f"{thread}-{n}")
+
+        workers = [threading.Thread(target=work, args=(n,)) for n in range(self.THREADS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        snapshot = engine.snapshot()
+        assert len(snapshot.active) == 5
+        assert snapshot.evicted_runs == self.THREADS * 100 - 5
+        assert snapshot.dropped_events == 0
+
+
+def counters(snapshot):
+    groups = snapshot.groups
+    return {
+        "started": sum(group.runs_started for group in groups),
+        "finished": sum(group.finished.runs for group in groups),
+        "solved": sum(group.finished.success_rate.solved for group in groups),
+        "steps": sum(group.totals.steps for group in groups),
+        "loop_steps": sum(sum(group.totals.loop_steps.values()) for group in groups),
+        "loop_tokens": sum(group.totals.loop_tokens for group in groups),
+        "seconds": sum(group.totals.step_seconds.total for group in groups),
+        "observed": sum(sum(group.totals.step_seconds.counts) for group in groups),
+        "interventions": sum(sum(group.totals.interventions.values()) for group in groups),
+        "evicted": snapshot.evicted_runs,
+        "dropped": snapshot.dropped_events,
+    }
