@@ -251,6 +251,7 @@ class Pipeline:
         self.recorder = Recorder(EngineSink(self.engine, settings.policy()), spans)
         self.metrics_server: MetricsServer | None = None
         self._collector: TidegaugeCollector | None = None
+        self._closed = False
         if settings.registry is not None:
             from tidegauge.exporters.prometheus import TidegaugeCollector
 
@@ -279,9 +280,18 @@ class Pipeline:
                 self.settings.registry.unregister(collector)
 
     def shutdown(self) -> None:
-        """Stop serving, send what waits and close what was opened for it."""
-        self.stop_serving()
-        self._telemetry.shutdown()
+        """Stop serving, send what waits and close what was opened for it.
+
+        The next run takes the defaults, if this was what runs took.
+        """
+        with _lock:
+            if self in _configured:
+                _configured.remove(self)
+                set_recorder(None)
+            closed, self._closed = self._closed, True
+        if not closed:
+            self.stop_serving()
+            self._telemetry.shutdown()
 
     def _serve_metrics(self) -> None:
         from tidegauge.exporters.prometheus import MetricsServer

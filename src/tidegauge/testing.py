@@ -101,6 +101,8 @@ class Capture:
 def capture(**settings: Any) -> Iterator[Capture]:
     """Configure tidegauge for a test: spans and events in memory, nothing served.
 
+    Afterwards nothing is configured: the next run takes the defaults.
+
     Args:
         **settings: as for :func:`tidegauge.configure`.
 

@@ -66,7 +66,10 @@ def looping_steps(draw):
 
 def steps_of(**fields):
     """Runs of steps, some repeated, of every combination of the fields' values."""
-    steps = [ObservedStep(0, **dict(zip(fields, values))) for values in product(*fields.values())]
+    steps = [
+        ObservedStep(0, **dict(zip(fields, values, strict=True)))
+        for values in product(*fields.values())
+    ]
     stretch = st.tuples(st.sampled_from(steps), st.sampled_from([1, 1, 2, 4]))
     return st.lists(stretch, max_size=20).map(
         lambda stretches: [

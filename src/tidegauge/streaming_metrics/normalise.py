@@ -52,7 +52,7 @@ class Normalise:
     ``durations``        ``<duration>`` ``in 0.35s``, ``12 ms``, ``1m 23s``, ``took 00:00:03``
     ``timestamps``       ``<time>``     a date with a time of day (ISO 8601, e-mail and HTTP dates,
                                         the usual logs), a time with seconds, seconds and
-                                        milliseconds since 1970 (of the years 2020 to 2033);
+                                        milliseconds since 1970 (of the years 2021 to 2032);
                                         dates alone stay: they mostly mean something
     ``hex_ids``          ``<id>``       16 hexadecimal digits or more, such as trace ids; also
                                         checksums and commits: leave the kind out if they matter
@@ -122,6 +122,7 @@ def _first(characters: str, *, not_after: str = r"\w.") -> str:
     return rf"{characters}(?:(?<![{not_after}]{characters})|(?<=\\[bfnrt]{characters}))"
 
 
+_WORD: Final = r"(?:(?<!\w)|(?<=\\[bfnrt]))"
 _DIGIT: Final = _first(r"\d")
 _HEX: Final = "[0-9a-fA-F]"
 _MONTH: Final = "(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)"
@@ -129,16 +130,29 @@ _WEEKDAY: Final = "(?:Mon|Tue(?:s)?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?
 _CLOCK: Final = r"\d?\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp][Mm]\b)?"
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|CES?T|[ECMP][SD]T|[+-]\d\d:?\d\d)\b)?"
 _QUOTES: Final = r"""[\\"']{0,4}"""
-_SMALL_UNIT: Final = "(?:[nmuµμ]s|[nmu]secs?|(?:nano|micro|milli)seconds?)"
+_SMALL_UNIT: Final = r"(?:[nmu\u00b5\u03bc]s|[nmu]secs?|(?:nano|micro|milli)seconds?)"
 _UNIT: Final = f"(?:{_SMALL_UNIT}|s|secs?|seconds?|mins?|minutes?|hours?)"
+_SECONDS: Final = r"\d\d?(?:\.\d{1,9})?s"
 _NAME: Final = r"""([^/\\\s"'`<>|:*?,;()\[\]{}]{1,255})"""
 _SEPARATOR: Final = r"[\\/]{1,2}"
+
+_DATE_TIMES: Final = (  # without their first digit
+    rf"\d{{3}}([/-])\d\d\1\d\d[T_ ](?:\d\d:\d\d(?::\d\d(?:[.,]\d{{1,9}})?)?|\d\d([-.])\d\d\2\d\d)"
+    rf"(?!\d){_ZONE}",
+    rf"\d{{7}}T\d{{4}}(?:\d\d(?:[.,]\d{{1,9}})?)?(?!\d){_ZONE}",
+    rf"\d?[ /-]{_MONTH}[ /-]\d{{2,4}}[ :,] ?{_CLOCK}{_ZONE}",
+    rf"\d?/\d\d?/\d{{4}},? {_CLOCK}{_ZONE}",
+    # no part of six pairs, which are an address of a network card
+    rf"(?<=[0-2])(?<!{_HEX}{{2}}:\d)\d:[0-5]\d:[0-5]\d(?:[.,]\d{{1,9}})?(?![\d:]){_ZONE}",
+    r"(?<=1)[6-9]\d{8}(?:\d{3}){0,3}(?:\.\d{1,9})?(?!\w)",
+)
 
 _PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
     "uuids": (rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}(?!{_HEX})",),
     "request_ids": (
-        r"()\b(?:req|chatcmpl|call|toolu|msg|resp|run|gen)[_-](?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{8,80}",
-        rf"((?i:request|req|trace|span|correlation)[-_ ]?(?i:id){_QUOTES} ?[:=] ?{_QUOTES})"
+        rf"(){_WORD}(?:req[_-](?=[A-Za-z]{{0,64}}\d)\w{{8,64}}"
+        r"|(?:chatcmpl|call|toolu|msg|resp|run)[_-](?=[A-Za-z]{0,64}\d)\w{16,64})",
+        rf"([RTCrtc](?:equest|race|orrelation)[-_ ]?[Ii][Dd]{_QUOTES} ?[:=] ?{_QUOTES})"
         r"[\w./+=-]{4,128}",
     ),
     "addresses": (
@@ -149,34 +163,31 @@ _PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
         _first("/", not_after=r"\w.~-")
         + r"(?:(?:private/)?(?:var/)?tmp/|(?:private/)?var/folders/[^/\s]{1,8}/[^/\s]{1,64}/\w/)"
         + rf"(?:pytest-of-[^/\s]{{1,64}}/pytest-\d{{1,9}}/)?{_NAME}",
-        rf"[A-Za-z]:(?:{_SEPARATOR}[^\\/:*?\"<>|\r\n]{{1,64}}){{0,6}}"
-        rf"{_SEPARATOR}(?:Temp|TEMP|temp|tmp){_SEPARATOR}{_NAME}",
+        _first("[A-Za-z]:")
+        + rf"(?:{_SEPARATOR}[^\\/:*?\"<>|\r\n]{{1,64}}){{0,6}}"
+        + rf"{_SEPARATOR}(?:Temp|TEMP|temp|tmp){_SEPARATOR}{_NAME}",
     ),
     "durations": (
-        rf"(\b(?:in|took|after|within|elapsed|duration|runtime|latency)(?:_[a-z]{{1,8}})?{_QUOTES}"
-        r" ?[:= ] ?)(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
+        rf"((?:in|took|after|elapsed|duration|runtime|latency){_QUOTES} ?[:= ] ?)"
+        r"(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
         r"|\d{1,9} ?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b)",
-        rf"(){_DIGIT}\d{{0,3}}(?:h ?\d\d?m(?: ?\d\d?(?:\.\d{{1,9}})?s)?|m ?\d\d?(?:\.\d{{1,9}})?s)\b",
-        rf"(){_DIGIT}\d{{0,11}}(?:\.\d{{1,9}} ?{_UNIT}| ?{_SMALL_UNIT})\b",
+        rf"((?:elapsed|duration|latency|runtime|took|time)_(?:[mnu]?s|secs?|seconds?){_QUOTES}"
+        r" ?[:=] ?)\d{1,15}(?:\.\d{1,12})?",
+        rf"(){_DIGIT}(?:\d{{0,3}}(?:h ?\d\d?m(?: ?{_SECONDS})?|m ?{_SECONDS})"
+        rf"|\d{{0,11}}(?:\.\d{{1,9}} ?{_UNIT}| ?{_SMALL_UNIT}))\b",
     ),
     "timestamps": (
         rf"{_WEEKDAY},? (?:\d\d?[ -]{_MONTH}[ -]\d{{2,4}}|{_MONTH} {{1,2}}\d\d?),? {_CLOCK}"
         rf"{_ZONE}(?: \d{{4}}\b)?",
         rf"{_MONTH} {{1,2}}\d\d?(?:,? \d{{4}})?,? {_CLOCK}{_ZONE}(?: \d{{4}}\b)?",
-        rf"{_DIGIT}\d?[ /-]{_MONTH}[ /-]\d{{2,4}}[ :,] ?{_CLOCK}{_ZONE}",
-        rf"{_DIGIT}\d{{3}}([/-])\d\d\1\d\d[T_ ]"
-        rf"(?:\d\d:\d\d(?::\d\d(?:[.,]\d{{1,9}})?)?|\d\d([-.])\d\d\2\d\d)(?!\d){_ZONE}",
-        rf"{_DIGIT}\d{{7}}T\d{{4}}(?:\d\d(?:[.,]\d{{1,9}})?)?(?!\d){_ZONE}",
-        rf"{_DIGIT}\d?/\d\d?/\d{{4}},? {_CLOCK}{_ZONE}",
-        rf"{_first('[0-2]')}(?<!{_HEX}{{2}}:.)\d:[0-5]\d:[0-5]\d(?:[.,]\d{{1,9}})?(?![\d:]){_ZONE}",
-        rf"{_first('1')}(?:[6-9]\d{{8}})(?:\d{{3}}){{0,3}}(?:\.\d{{1,9}})?(?!\w)",
+        f"{_DIGIT}(?:{'|'.join(_DATE_TIMES)})",
     ),
     "hex_ids": (
         rf"{_first(_HEX, not_after='0-9A-Za-z_')}"
         r"(?:(?<=\d)(?=\d*+[a-fA-F])|(?<=[a-fA-F])(?=[a-fA-F]*+\d))"
         rf"{_HEX}{{15,}}+(?![0-9A-Za-z_])",
     ),
-    "numbers": (rf"{_DIGIT}\d*+(?:[.,]\d++)*(?:[eE][+-]?\d++)?(?!\w)",),
+    "numbers": (rf"{_DIGIT}\d*+(?:[.,]\d++)*+(?:[eE][+-]?\d++)?(?!\w)",),
 }
 
 _PLACEHOLDERS: Final[dict[Kind, str]] = {
@@ -204,9 +215,8 @@ def _temporary(match: re.Match[str]) -> str:
 
 def _looks_drawn(name: str) -> bool:
     """Whether a name in a temporary folder looks drawn by chance, as ``tmpk3x_9a`` does."""
-    if name.lower().startswith(("tmp", "temp", ".tmp")):
+    if name.startswith(("tmp", ".tmp")) or sum(map(str.isdigit, name)) >= 3:
         return True
-    if sum(character.isdigit() for character in name) >= 3:
-        return True
-    ending = re.split(r"[-_.]", name)[-1]
-    return len(ending) >= 6 and not ending.islower() and not ending.isupper()
+    ending = re.split("[-_.]", name)[-1]
+    mixed = not (ending.islower() or ending.isupper() or ending.istitle())
+    return 6 <= len(ending) < len(name) and mixed

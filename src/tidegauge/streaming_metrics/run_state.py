@@ -237,7 +237,7 @@ class RunState:
             digest,
             len(issued.calls),
             _all_failed(outcome.results, len(issued.calls)),
-            _amount(_sum(issued.tokens, outcome.tokens)),
+            _sum(_amount(issued.tokens), _amount(outcome.tokens)),
             _seconds(outcome, issued, now),
             outcome.progress,
             issued.entropy,

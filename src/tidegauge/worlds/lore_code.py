@@ -7,7 +7,6 @@ and appendix B.3, the top-down mode.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidegauge.worlds.lore_growth import grow
@@ -61,16 +60,16 @@ def code_task(
         consolidate=program.consolidate,
     )
     for leaf in leaves:
-        leaf.added = program.draw.randint(1, 99)
+        leaf.number = program.draw.randint(1, 99)
+    answer, needed = program.run()
     height = max(module.depth for module in program.modules)
-    values, needed = program.run()
     program.distract(distractors)
     return LoreTask(
         kind="code",
         question="What does main() in main.py return? Read the files it depends on.",
         pages={page.id: page for page in program.pages()},
         needed=frozenset([module.file for module in needed]),
-        answer=str(values[program.modules[0]]),
+        answer=str(answer),
         operations=operations,
         height=height,
     )
@@ -78,20 +77,109 @@ def code_task(
 
 @dataclass(slots=True, eq=False)
 class _Module:
-    """Returns ``added`` and the terms; with a condition, the first term if it holds, else the second."""
+    """Returns a number and the sum of some calls, or one of two calls."""
 
     name: str
     depth: int
-    added: int = 0
-    terms: list[tuple[int, _Module]] = field(default_factory=list)  # sign and module
-    condition: tuple[_Module, int] | None = None  # module and what it is to be more than
-    unused: list[_Module] = field(default_factory=list)  # imported all the same
+    number: int = 0
+    calls: list[_Module] = field(default_factory=list)
+    signs: list[int] = field(default_factory=list)  # of the calls; the first is 1
+    limit: int | None = None  # given, the first call decides between the other two
+    unused: list[_Module] = field(default_factory=list)  # imported and not called
 
     @property
     def file(self) -> str:
         return f"{self.name}.py"
 
-    @property
-    def imports(self) -> list[_Module]:
-        tested = [] if self.condition is None else [self.condition[0]]
-        return [*tested, *[module for _, module in self.terms], *self.unused]
+    def text(self) -> str:
+        imports = [f"import {module.name}\n" for module in (*self.calls, *self.unused)]
+        body = "".join([f"    {line}\n" for line in self._body()])
+        guard = f'\n\nif __name__ == "__main__":\n    print(main())\n' if self.name == _MAIN else ""
+        return "".join(imports) + ("\n\n" if imports else "") + f"def main():\n{body}{guard}"
+
+    def _body(self) -> list[str]:
+        calls = [f"{module.name}.main()" for module in self.calls]
+        if self.limit is not None:
+            tested, yes, no = calls
+            return [f"if {tested} > {self.limit}:", f"    return {yes}", f"return {no}"]
+        terms = list(zip(self.signs, calls, strict=True))
+        if self.number or not terms:
+            terms.append((1, str(self.number)))
+        (_, total), *rest = terms
+        for sign, term in rest:
+            total += f" + {term}" if sign > 0 else f" - {term}"
+        return [f"return {total}"]
+
+
+class _Program:
+    """The modules so far, each before those that it calls, and how more of them are made."""
+
+    def __init__(self, draw: random.Random, conditionals: float) -> None:
+        self.draw = draw
+        self.modules: list[_Module] = []
+        self._conditionals = conditionals
+
+    def add(self, depth: int) -> _Module:
+        number = len(self.modules)
+        self.modules.append(_Module(f"m{number}" if number else _MAIN, depth))
+        return self.modules[-1]
+
+    def expand(self, module: _Module) -> list[_Module]:
+        """It returns what new modules return."""
+        draw = self.draw
+        conditional = draw.random() < self._conditionals
+        amount = 3 if conditional else draw.randint(2, 4)
+        module.calls = [self.add(module.depth + 1) for _ in range(amount)]
+        module.signs = [1, *draw.choices((1, -1), k=amount - 1)]
+        if conditional:
+            module.limit = draw.randint(0, 99)
+        return list(module.calls)
+
+    def consolidate(self, several: list[_Module]) -> _Module:
+        """They all return what one new module returns, and a number."""
+        called = self.add(max(module.depth for module in several) + 1)
+        for module in several:
+            module.calls, module.signs = [called], [1]
+            module.number = self.draw.randint(1, 99)
+        return called
+
+    def distract(self, amount: int) -> None:
+        """Add modules that are imported somewhere and not called."""
+        importers = list(self.modules)
+        for _ in range(amount):
+            module = self.add(depth=0)
+            module.number = self.draw.randint(1, 99)
+            self.draw.choice(importers).unused.append(module)
+
+    def run(self) -> tuple[int, list[_Module]]:
+        """What the program returns, and the modules that were called."""
+        values: dict[_Module, int] = {}
+        for module in reversed(self.modules):
+            results = [values[called] for called in module.calls]
+            if module.limit is not None:
+                tested, yes, no = results
+                values[module] = yes if tested > module.limit else no
+            else:
+                values[module] = module.number + sum(map(int.__mul__, module.signs, results))
+        root = self.modules[0]
+        needed = {root: None}
+        for module in self.modules:
+            if module not in needed:
+                continue
+            called = module.calls
+            if module.limit is not None:
+                tested, yes, no = called
+                called = [tested, yes if values[tested] > module.limit else no]
+            needed.update(dict.fromkeys(called))
+        return values[root], list(needed)
+
+    def pages(self) -> list[Page]:
+        """All modules in any order, known to whoever has read one that imports them."""
+        importers: dict[_Module, list[str]] = {module: [] for module in self.modules}
+        for module in self.modules:
+            for imported in (*module.calls, *module.unused):
+                importers[imported].append(module.file)
+        return [
+            Page(module.file, module.text(), tuple([(file,) for file in importers[module]]))
+            for module in self.draw.sample(self.modules, len(self.modules))
+        ]

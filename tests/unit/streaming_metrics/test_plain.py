@@ -47,9 +47,9 @@ def test_what_goes_to_json_comes_back(value):
     assert shape(from_plain(json.loads(json.dumps(to_plain(value))))) == shape(value)
 
 
-@given(st.lists(st.text(max_size=3), unique=True, max_size=6))
+@given(st.lists(st.integers(0, 9).map(lambda n: 64 * n), unique=True, max_size=6))
 def test_equal_sets_have_one_form(items):
-    assert to_plain(set(items)) == to_plain(set(reversed(items)))
+    assert to_plain(set(items)) == to_plain(set(items[::-1]))
 
 
 @pytest.mark.parametrize("value", [object(), 1j, [lambda: 1]])
@@ -76,7 +76,7 @@ def test_other_kinds_have_no_form(value):
     ],
 )
 def test_data_of_another_form_is_refused(data):
-    with pytest.raises(ValueError, match="state|fromhex|unpack"):
+    with pytest.raises(ValueError, match=r"state|fromhex|unpack"):
         from_plain(data)
 
 

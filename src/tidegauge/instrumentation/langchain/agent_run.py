@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -40,7 +41,7 @@ class AgentRun:
     """One run.
 
     Attributes:
-        root: callback id of its root chain.
+        root: callback id of its root chain, as an integer like the other ones here.
         recorded: takes its steps and spans.
         traced: whether its spans are recorded; without, none are made for its calls.
         rounds: its rounds.
@@ -75,12 +76,12 @@ class AgentRun:
 
     def __init__(
         self,
-        root: int,
+        root: UUID,
         recorded: RecordedRun,
         metadata: Mapping[str, Any],
         success: Success | None = None,
     ) -> None:
-        self.root = root
+        self.root = root.int
         self.recorded = recorded
         self.traced = recorded.span.is_recording()
         self.rounds = Rounds(recorded)
@@ -158,7 +159,7 @@ class Scope(NamedTuple):
 
 
 def open_root_run(
-    root: int,
+    root: UUID,
     inputs: object,
     metadata: Mapping[str, Any],
     *,
@@ -195,7 +196,7 @@ def open_root_run(
 
 
 def open_child_run(
-    root: int, inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
+    root: UUID, inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
 ) -> AgentRun:
     """Open the run of an agent that is invoked inside a tool.
 

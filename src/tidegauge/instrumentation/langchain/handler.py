@@ -21,7 +21,7 @@ What a step is, and when a run is stopped:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -65,8 +65,8 @@ def _watch_only(
 
 def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
     """Let no fault of ours leave a callback; after one, its run is only watched."""
-    where = f"langchain.{method.__name__}"
-    return guarded(where, default=None, on_fault=_watch_only)(method)  # type: ignore[arg-type]
+    on_fault = cast("Callable[P, None]", _watch_only)
+    return guarded(f"langchain.{method.__name__}", default=None, on_fault=on_fault)(method)
 
 
 class TidegaugeCallbackHandler(BaseCallbackHandler):
@@ -165,7 +165,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run."""
         scope = self._runs.leave(run_id)
-        if scope is not None and scope.run.root == run_id:
+        if scope is not None and scope.run.root == run_id.int:
             self._end(scope.run, success=scope.run.succeeded(outputs))
 
     @_hook
@@ -176,7 +176,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             return
         if control_flow.is_interrupt(error):
             scope.run.interrupted = True
-        if scope.run.root == run_id:
+        if scope.run.root == run_id.int:
             self._end(scope.run, **control_flow.ending(error))
 
     @_hook
@@ -189,7 +189,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """The model is about to choose: the last round is settled, and a stop is raised."""
-        self._start_model(messages[0] if messages else [], run_id, **kwargs)
+        self._start_model(messages[0] if messages else [], run_id, kwargs)
 
     @_hook
     def on_llm_start(
@@ -201,7 +201,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """As :meth:`on_chat_model_start`, for models that complete text."""
-        self._start_model([], run_id, **kwargs)
+        self._start_model([], run_id, kwargs)
 
     @_hook
     def on_llm_end(
@@ -209,7 +209,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
         scope = self._runs.find(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id, None)
+        call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is None or call is None:
             return
         run = scope.run
@@ -237,7 +237,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """The model call failed, or was stopped."""
         scope = self._runs.find(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id, None)
+        call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is not None and call is not None:
             failure = error if control_flow.is_failure(error) else None
             scope.run.recorded.end_chat(call.span, error=failure)
@@ -271,14 +271,14 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             call.span = run.recorded.start_tool(
                 name, call_id=call_id, signals=call.round.signals, arguments=call.arguments
             )
-        run.tools[run_id] = call
+        run.tools[run_id.int] = call
         self._runs.enter(run_id, Scope(run, call))
 
     @_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool has ended; the last one of its round makes the outcome known."""
         scope = self._runs.leave(run_id)
-        call = None if scope is None else scope.run.tools.pop(run_id, None)
+        call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
         run, result = scope.run, parsing.tool_result(output)
@@ -291,7 +291,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool raised: a failed outcome, unless it was control flow."""
         scope = self._runs.leave(run_id)
-        call = None if scope is None else scope.run.tools.pop(run_id, None)
+        call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
         run = scope.run
@@ -305,29 +305,22 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             run.rounds.end(call, CallResult())
 
     def _start_model(
-        self,
-        messages: list[BaseMessage],
-        run_id: UUID,
-        *,
-        parent_run_id: UUID | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        invocation_params: Mapping[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], run_id: UUID, told: Mapping[str, Any]
     ) -> None:
-        scope = self._runs.find(parent_run_id)
-        if scope is None or run_id in scope.run.models:
+        scope = self._runs.find(told.get("parent_run_id"))
+        if scope is None or run_id.int in scope.run.models:
             return
-        run = scope.run
+        run, metadata = scope.run, told.get("metadata") or {}
         self._runs.seen(run)
         if scope.tool is None:
-            run.take_turn(messages, metadata or {})
+            run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            model, provider = parsing.model_and_provider(metadata or {}, invocation_params or {})
+            parameters = told.get("invocation_params") or {}
+            model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
-        chooses = scope.tool is None and not parsing.structured_output(options)
-        run.models[run_id] = ModelCall(span, chooses)
+        chooses = scope.tool is None and not parsing.structured_output(told.get("options"))
+        run.models[run_id.int] = ModelCall(span, chooses)
 
     def _end(self, run: AgentRun, **told: Any) -> None:
         self._runs.close(run)

@@ -1,6 +1,6 @@
 """Which run a callback belongs to: from the ids of LangChain's callbacks to our runs.
 
-Ids are taken as the integers that they are: a ``UUID`` is hashed in Python, at every look-up.
+Inside, ids are the integers that they stand for: a ``UUID`` is hashed in Python at every look-up.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 
@@ -48,9 +49,9 @@ class RunMap:
         """How many runs, chains and tools are open."""
         return len(self._scopes)
 
-    def find(self, run_id: int | None) -> Scope | None:
+    def find(self, run_id: UUID | None) -> Scope | None:
         """The scope of an open chain or tool."""
-        return None if run_id is None else self._scopes.get(run_id)
+        return None if run_id is None else self._scopes.get(run_id.int)
 
     def open(self, run: AgentRun) -> None:
         """Take a run in, and end those that it displaces."""
@@ -75,25 +76,26 @@ class RunMap:
                 run.last_seen = self._clock()
                 self._runs.move_to_end(run.root)
 
-    def enter(self, run_id: int, scope: Scope) -> None:
+    def enter(self, run_id: UUID, scope: Scope) -> None:
         """A chain or a tool began in ``scope``; nothing when its run has ended."""
-        run = scope.run
+        run, key = scope.run, run_id.int
         with self._lock:
             if not run.held:
                 return
-            self._scopes[run_id] = scope
-            run.open_ids[run_id] = None
+            self._scopes[key] = scope
+            run.open_ids[key] = None
             if len(run.open_ids) > _MAX_OPEN_IDS:
                 oldest = next(iter(run.open_ids))
                 del run.open_ids[oldest]
                 self._scopes.pop(oldest, None)
 
-    def leave(self, run_id: int) -> Scope | None:
+    def leave(self, run_id: UUID) -> Scope | None:
         """A chain or a tool has ended: its scope, if it was open."""
+        key = run_id.int
         with self._lock:
-            scope = self._scopes.pop(run_id, None)
+            scope = self._scopes.pop(key, None)
             if scope is not None:
-                scope.run.open_ids.pop(run_id, None)
+                scope.run.open_ids.pop(key, None)
             return scope
 
     def close(self, run: AgentRun) -> None:
@@ -115,6 +117,6 @@ class RunMap:
         run.held = False
         self._runs.pop(run.root, None)
         self._scopes.pop(run.root, None)
-        for run_id in run.open_ids:
-            self._scopes.pop(run_id, None)
+        for key in run.open_ids:
+            self._scopes.pop(key, None)
         run.open_ids.clear()

@@ -20,8 +20,8 @@ def seen() -> Iterator[testing.Capture]:
         yield seen
 
 
-def opened(seen: testing.Capture, runs: RunMap) -> AgentRun:
-    root = uuid4()
+def opened(seen: testing.Capture, runs: RunMap, root: UUID | None = None) -> AgentRun:
+    root = root or uuid4()
     recorded = seen.pipeline.recorder.start_run(RunStarted(run=root.hex))
     run = AgentRun(root, recorded, {})
     runs.open(run)
@@ -36,17 +36,19 @@ def entered(runs: RunMap, run: AgentRun) -> UUID:
 
 def test_what_is_open_is_found_and_what_has_ended_is_not(seen: testing.Capture) -> None:
     runs = RunMap()
-    run = opened(seen, runs)
+    root = uuid4()
+    run = opened(seen, runs, root)
     inside = entered(runs, run)
-    assert runs.find(run.root) == runs.find(inside) == Scope(run)
+    assert runs.find(root) == runs.find(inside) == Scope(run)
     assert runs.find(None) is None
     assert runs.leave(inside) == Scope(run)
     assert runs.leave(inside) is None
     entered(runs, run)
     runs.close(run)
     assert len(runs) == 0
-    assert entered(runs, run) not in run.open_ids, "a run that has ended takes nothing in"
-    assert len(runs) == 0
+    entered(runs, run)
+    assert len(runs) == 0, "a run that has ended takes nothing in"
+    assert not run.open_ids
 
 
 def test_one_run_too_many_ends_the_one_idle_for_longest(seen: testing.Capture) -> None:
