@@ -172,4 +172,15 @@ def hostile(takes, count, repeats=1):
                 achieved=(f"done-{n}",),
             )
         else:
-            yield FinishedRun(True, n + 1, task=f"task-{n}", t_max=n + 2, operations=n, height=n)
+            yield FinishedRun(
+                n % 2 == 0,
+                n + 1,
+                task=f"task-{n}",
+                t_max=n + 2,
+                operations=n,
+                height=n,
+                memory=f"arm-{n}",
+                frontier=n,
+                pending=n,
+                loop_actions=((f"tool-{n}", n),),
+            )

@@ -19,21 +19,28 @@ from hypothesis import strategies as st
 
 from tidegauge import streaming_metrics
 from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.horizon import SuccessByHorizon
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
+from tidegauge.streaming_metrics.loop_split import LoopActionShare, LoopSplit
 from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
 from tidegauge.streaming_metrics.navigation import Navigation, zone_of
 from tidegauge.streaming_metrics.novelty import Novelty
+from tidegauge.streaming_metrics.pass_at_k import PassAtK
+from tidegauge.streaming_metrics.premature_halt import PrematureHalts
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
+from tidegauge.streaming_metrics.recall_lag import GroupRecallLag, RecallLag
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 
-from . import batch, streams
+from . import batch, batch_comparisons, streams, streams_comparisons
 
 CAP = 8
 
@@ -102,6 +109,59 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     SuccessCurve: Counterpart(streams.finished_runs(), batch.success_curve, seen={"curve": curve}),
     AUV: Counterpart(streams.finished_runs(), batch.auv),
     LoopRatio: Counterpart(streams.finished_runs(), batch.loop_ratio),
+    MemoryIndex: Counterpart(
+        streams_comparisons.runs_of_arms(),
+        batch_comparisons.memory_index,
+        seen={"arms": lambda m: sorted([arm, a.runs, a.value] for arm, a in m.arms.items())},
+    ),
+    LoopSplit: Counterpart(
+        streams_comparisons.looping_runs(),
+        batch_comparisons.loop_split,
+        seen={"looping": lambda m: m.looping.value, "straight": lambda m: m.straight.value},
+    ),
+    LoopActionShare: Counterpart(
+        streams_comparisons.looping_runs(),
+        batch_comparisons.loop_action_share,
+        seen={"shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None},
+    ),
+    PassAtK: Counterpart(
+        streams_comparisons.attempts(),
+        batch_comparisons.pass_at_k,
+        {"k": 2},
+        seen={"tasks": lambda m: m.tasks(2)},
+    ),
+    SuccessByHorizon: Counterpart(
+        streams_comparisons.runs_of_horizons(),
+        batch_comparisons.horizon,
+        seen={
+            "by_operations": lambda m: [[b, r.value] for b, r in m.by_operations.items()],
+            "by_height": lambda m: [[b, r.value] for b, r in m.by_height.items()],
+        },
+    ),
+    PrematureHalts: Counterpart(
+        streams_comparisons.exploring_runs(), batch_comparisons.premature_halts
+    ),
+    EntropySplit: Counterpart(
+        streams_comparisons.looping_steps_with_entropy(),
+        batch_comparisons.entropy_split,
+        seen={"steps": lambda m: [m.sums.loop_steps, m.sums.other_steps]},
+    ),
+    GroupEntropySplit: Counterpart(
+        streams_comparisons.runs_with_entropy(),
+        batch_comparisons.group_entropy_split,
+        seen={"steps": lambda m: [m.loop_steps, m.other_steps]},
+    ),
+    RecallLag: Counterpart(streams_comparisons.recalling_steps(), batch_comparisons.recall_lag),
+    GroupRecallLag: Counterpart(
+        streams_comparisons.recalling_runs(),
+        batch_comparisons.group_recall_lag,
+        seen={
+            "means": lambda m: [m.mean(success=known) for known in (True, False, None)],
+            "counts": lambda m: [
+                list(m.recall(success=known).counts) for known in (True, False, None)
+            ],
+        },
+    ),
 }
 
 

@@ -84,7 +84,7 @@ class Loops(Metric[IssuedStep]):
         # from state to action holds them all.
         self._stretch: dict[bytes, bytes] = {}
         self._names: deque[str] = deque()
-        self._listed: list[list[int]] = []
+        self._listed: list[tuple[int, int, int]] = []
 
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step; steps are counted from 0 in the order they come."""
@@ -125,7 +125,7 @@ class Loops(Metric[IssuedStep]):
     @property
     def loops(self) -> list[tuple[int, int, int]]:
         """(first repeated step, period, repeats) of each loop so far, in order."""
-        return [(first, period, repeats) for first, period, repeats in self._listed]
+        return self._listed.copy()
 
     @property
     def pending(self) -> int:
@@ -165,13 +165,13 @@ class Loops(Metric[IssuedStep]):
         self.repeats += 1
         if self.repeats > 1:
             if self._listed and self._listed[-1][0] == self.first_step:
-                self._listed[-1][2] = self.repeats
+                self._listed[-1] = (self.first_step, length, self.repeats)
             return
         self.onsets += 1
         self.period = length
         self.first_step = self.steps - length
         if len(self._listed) < self.max_loops:
-            self._listed.append([self.first_step, length, 1])
+            self._listed.append((self.first_step, length, 1))
         else:
             self.dropped_loops += 1
 

@@ -48,8 +48,13 @@ class GridWorld:
 
     >>> world = GridWorld(seed=3)
     >>> print(world.render())
-    ...
+    ####T
+    ##S..
+    #T...
+    G.TTT
+    #####
     >>> len(world.cells), world.budget
+    (13, 39)
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class GridWorld:
         if aspect_ratio <= 0 or alpha <= 0:
             raise ConfigurationError("aspect ratio and alpha are to be more than 0")
         self.graph = graph or TaskGraph.sample(seed)
-        draw = random.Random(seed)  # noqa: S311 -- to be reproducible, not to keep a secret
+        draw = random.Random(f"map {seed}")  # noqa: S311 -- reproducible; other draws than graph's
         tasks = self.graph.tasks
         self.columns, self.rows = _shape(math.ceil(len(tasks) / density), aspect_ratio)
         everywhere = [(x, y) for y in range(self.rows) for x in range(self.columns)]
@@ -150,6 +155,7 @@ class Walk:
     >>> world = GridWorld(seed=3)
     >>> walk = world.walk(Recording(**world.start()))
     >>> walk.move("right")
+    'You are at (3, 1). You can go right, down, left.'
     """
 
     def __init__(self, world: GridWorld, steps: Steps) -> None:
@@ -220,9 +226,7 @@ class Walk:
                 if cell not in self._entered:
                     self.unseen[cell] = None
         ways = [
-            name
-            for name, (dx, dy) in DIRECTIONS.items()
-            if (here[0] + dx, here[1] + dy) in exits
+            name for name, (dx, dy) in DIRECTIONS.items() if (here[0] + dx, here[1] + dy) in exits
         ]
         seen = f"You are at {here}. You can go {', '.join(ways)}."
         task = self.world.tasks.get(here)

@@ -17,8 +17,8 @@ from tidegauge.worlds.grid_route import distances, next_step, shortest_route
 __all__ = [
     "GRID_AGENTS",
     "GridAgent",
-    "explorer",
     "exploiter",
+    "explorer",
     "optimal",
     "oscillator",
     "wanderer",
@@ -44,9 +44,7 @@ def optimal(walk: Walk, draw: random.Random) -> None:
             if world.graph.goal in walk.pending:
                 known = distances(walk.known.__getitem__, stop)
                 nearer = [
-                    cell
-                    for cell in nearer
-                    if cell in walk.unseen or known[cell] < known[walk.here]
+                    cell for cell in nearer if cell in walk.unseen or known[cell] < known[walk.here]
                 ] or [cell for cell in walk.known[walk.here] if known[cell] < known[walk.here]]
             _go(walk, nearer[0])
 

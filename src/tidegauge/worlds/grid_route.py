@@ -69,11 +69,13 @@ def shortest_route(world: GridWorld) -> Route:
     width of the graph at worst: as many states as there are sets of tasks that can be achieved.
 
     >>> shortest_route(GridWorld(seed=3))
+    Route(moves=18, stops=((3, 3), (2, 3), (1, 2), (4, 0), (4, 3), (0, 3)))
     """
     away = {site: distances(world.exits, site) for site in world.tasks}
     away[world.origin] = distances(world.exits, world.origin)
     nothing: frozenset[Identity] = frozenset()
     number = 0  # of each entry: decides between equal ones, so that sets need not be compared
+    queue: list[tuple[int, int, Cell, frozenset[Identity], tuple[Cell, ...]]]
     queue = [(0, number, world.origin, nothing, ())]
     settled: set[tuple[Cell, frozenset[Identity]]] = set()
     while queue:
@@ -86,6 +88,6 @@ def shortest_route(world: GridWorld) -> Route:
         for site, task in world.tasks.items():
             if task.id not in achieved and is_met(task.requires, achieved):
                 number += 1
-                further = (moves + away[here][site], number, site, achieved | {task.id})
-                heapq.heappush(queue, (*further, (*stops, site)))
+                there = moves + away[here][site]
+                heapq.heappush(queue, (there, number, site, achieved | {task.id}, (*stops, site)))
     raise LookupError("the goal cannot be achieved")

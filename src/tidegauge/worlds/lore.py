@@ -51,6 +51,12 @@ def document_task(
     >>> task = document_task(seed=3, operations=1, distractors=0)
     >>> for page in task.pages.values():
     ...     print(page.id, "|", page.text)
+    d0:ookwqw | Register x1 holds gojpqbav.
+    d1:r | The next document is d0:T, where T is x2, x3 written one after the other.
+    d2:e | Recorded as x2: ookw.
+    d3:h | Register x3 holds qw.
+    >>> task.question
+    'What is the value of x1? Begin with the documents d1:r, d2:e, d3:h.'
     """
     archive = _Archive(random.Random(seed))  # noqa: S311 -- to be reproducible, not a secret
     answer = archive.letters(8)

@@ -37,8 +37,9 @@ def solver(reading: Reading, draw: random.Random, *, at_once: int = 1) -> None:
 def halter(reading: Reading, draw: random.Random, *, after: int = 3) -> None:
     """Gives up with leads left.
 
-    It reads as :func:`solver` does, and goes away at a moment when all its leads are of one batch,
-    so that none of them is displaced: it has not lost sight of them, it just doesn't go on.
+    It reads as :func:`solver` does, and goes away as soon as all its leads are of one batch, so
+    that none is displaced: it has not lost sight of them, it just doesn't go on. If the answer
+    follows before that, it goes away without having said so.
 
     Args:
         reading: the reading.
@@ -46,7 +47,9 @@ def halter(reading: Reading, draw: random.Random, *, after: int = 3) -> None:
         after: how many pages it reads at least.
     """
     reader = _Reader(reading)
-    while reader.batches and not (len(reading.read) >= after and len(reader.batches) == 1):
+    while reader.notes.answer is None and reader.batches:
+        if len(reading.read) >= after and len(reader.batches) == 1:
+            break
         reader.look_up()
 
 

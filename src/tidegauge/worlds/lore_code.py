@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidegauge.worlds.lore_growth import grow
 from tidegauge.worlds.lore_task import LoreTask, Page
 
 __all__ = ["code_task"]
 
-_MAIN = "main"
+_MAIN: Final = "main"
+_GUARD: Final = '\n\nif __name__ == "__main__":\n    print(main())\n'
 
 
 def code_task(
@@ -46,8 +48,15 @@ def code_task(
         ConfigurationError: numbers that no task can have.
 
     >>> task = code_task(seed=1, operations=1, distractors=0)
-    >>> print(task.pages["main.py"].text)
-    >>> task.answer
+    >>> print(task.pages["main.py"].text.partition("if")[0].strip())
+    import m1
+    import m2
+    <BLANKLINE>
+    <BLANKLINE>
+    def main():
+        return m1.main() + m2.main()
+    >>> sorted(task.needed), task.answer
+    (['m1.py', 'm2.py', 'main.py'], '162')
     """
     program = _Program(random.Random(seed), conditionals)  # noqa: S311 -- reproducible, no secret
     leaves = grow(
@@ -94,8 +103,10 @@ class _Module:
     def text(self) -> str:
         imports = [f"import {module.name}\n" for module in (*self.calls, *self.unused)]
         body = "".join([f"    {line}\n" for line in self._body()])
-        guard = f'\n\nif __name__ == "__main__":\n    print(main())\n' if self.name == _MAIN else ""
-        return "".join(imports) + ("\n\n" if imports else "") + f"def main():\n{body}{guard}"
+        gap = "\n\n" if imports else ""
+        return (
+            "".join(imports) + f"{gap}def main():\n{body}" + (_GUARD if self.name == _MAIN else "")
+        )
 
     def _body(self) -> list[str]:
         calls = [f"{module.name}.main()" for module in self.calls]
@@ -168,8 +179,8 @@ class _Program:
                 continue
             called = module.calls
             if module.limit is not None:
-                tested, yes, no = called
-                called = [tested, yes if values[tested] > module.limit else no]
+                taken = called[1] if values[called[0]] > module.limit else called[2]
+                called = [called[0], taken]
             needed.update(dict.fromkeys(called))
         return values[root], list(needed)
 

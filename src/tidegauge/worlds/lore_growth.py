@@ -53,7 +53,7 @@ def grow(
     ...     expand=lambda leaf: [leaf + "l", leaf + "r"],
     ...     consolidate="".join,
     ... )
-    ['al', 'arl', 'arr']
+    ['ar', 'all', 'alr']
     """
     if operations < 0 or max_leaves < 2 or not 0 <= consolidation <= 1:
         raise ConfigurationError(

@@ -18,13 +18,11 @@ _TERM: Final = re.compile(r"([-+]?) ?(x\d+)")
 
 
 class Notes(Protocol):
-    """Notes of one reader on one task.
+    """Notes of one reader on one task."""
 
-    Attributes:
-        answer: the answer; ``None`` while it does not follow from what was read.
-    """
-
-    answer: str | None
+    @property
+    def answer(self) -> str | None:
+        """The answer; ``None`` while it does not follow from what was read."""
 
     def take(self, page: str, text: str) -> list[str]:
         """Read a page; returns the ids that it tells, together with what was read before."""

@@ -102,7 +102,10 @@ class Reading:
     >>> from tidegauge.worlds.recording import Recording
     >>> task = code_task(seed=1, operations=1)
     >>> reading = task.reading(Recording(**task.start()))
-    >>> print(reading.look_up(["main.py"])["main.py"])
+    >>> list(reading.look_up(["main.py", "m99.py"]))
+    ['main.py']
+    >>> reading.hand_in("7")
+    False
     """
 
     def __init__(self, task: LoreTask, steps: Steps) -> None:

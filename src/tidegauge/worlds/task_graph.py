@@ -44,9 +44,10 @@ class TaskGraph:
     >>> graph = TaskGraph.sample(seed=4, nodes=5, naming="semantic")
     >>> for layer in graph.layers:
     ...     print(layer)
-    (Task(id='iron rod', requires=()), Task(id='pitch', requires=()))
-    (Task(id='mast', requires=(('iron rod', 'pitch'),)), Task(id='keel', requires=(('pitch',),)))
-    (Task(id='ship', requires=(('keel', 'mast'),)),)
+    (Task(id='canvas', requires=()),)
+    (Task(id='keel', requires=(('canvas',),)), Task(id='sail', requires=(('canvas',),)))
+    (Task(id='mast', requires=(('keel',),)),)
+    (Task(id='ship', requires=(('keel', 'mast', 'sail'),)),)
     """
 
     layers: tuple[tuple[Task, ...], ...]
@@ -96,11 +97,12 @@ class TaskGraph:
         if nodes < 2 or max_layer < 1:
             raise ConfigurationError("a task graph takes at least 2 nodes and 1 node a layer")
         for counts in (option_counts, dependency_counts, goal_dependency_counts):
-            if not counts or min(counts) < 1 or min(counts.values()) < 0 or not any(counts.values()):
+            likely = counts.values()
+            if not any(likely) or min(likely) < 0 or min(counts) < 1:
                 raise ConfigurationError(f"{dict(counts)} is no distribution of a count from 1 on")
         draw = random.Random(seed)  # noqa: S311 -- to be reproducible, not to keep a secret
         sizes = [*_layer_sizes(draw, nodes - 1, max_layer), 1]
-        names = _names(random.Random(f"names {seed}"), sizes, naming)  # noqa: S311 -- as above
+        names = _names(random.Random(f"names {seed}"), sizes, naming)  # noqa: S311 -- likewise
         layers: list[tuple[Task, ...]] = [tuple([Task(name) for name in names[0]])]
         for depth, layer in enumerate(names[1:], start=1):
             goal = depth == len(names) - 1
@@ -161,8 +163,9 @@ def _several(
 def _repaired(layers: Sequence[Sequence[Task]]) -> Task:
     """The goal, needing also what no other task needs."""
     goal = layers[-1][0]
-    needed = {name for layer in layers for task in layer for option in task.requires for name in option}
-    loose = [task.id for layer in layers[:-1] for task in layer if task.id not in needed]
+    tasks = [task for layer in layers for task in layer]
+    needed = {name for task in tasks for option in task.requires for name in option}
+    loose = [task.id for task in tasks if task.id not in needed and task is not goal]
     return Task(goal.id, tuple([(*option, *loose) for option in goal.requires]))
 
 

@@ -1,0 +1,237 @@
+"""The recorder: spans and sink joined, with a sink that answers as it is told to."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.span_story import events, story
+from tidegauge import RunStopped
+from tidegauge._guard import internal_errors
+from tidegauge.events import (
+    GO_ON,
+    Call,
+    CallResult,
+    Decision,
+    Outcome,
+    RunStarted,
+    RunSummary,
+    Signals,
+    Step,
+)
+from tidegauge.instrumentation.recorder import Recorder, new_run_id
+from tidegauge.testing import capture
+
+
+class ScriptedSink:
+    """Answers with the decisions it was given, in order, then with the last of them."""
+
+    def __init__(self, *decisions, summary=None):
+        self.decisions = list(decisions) or [GO_ON]
+        self.summary = summary
+        self.taken = []
+
+    def run_started(self, event):
+        self.taken.append(event)
+
+    def step_issued(self, event):
+        self.taken.append(event)
+        return self.decisions.pop(0) if len(self.decisions) > 1 else self.decisions[0]
+
+    step_observed = step_issued
+
+    def run_ended(self, event):
+        self.taken.append(event)
+        return self.summary
+
+
+@pytest.fixture
+def seen():
+    with capture(digest_key=b"key") as seen:
+        yield seen
+
+
+@pytest.fixture
+def started(seen):
+    """Starts a run with a scripted sink."""
+
+    def start(*decisions, summary=None, **told):
+        sink = ScriptedSink(*decisions, summary=summary)
+        recorder = Recorder(sink, seen.pipeline.recorder.spans)
+        return recorder.start_run(RunStarted(run="r1", **told)), sink
+
+    return start
+
+
+LOOK = Step(run="r1", calls=(Call("look"),))
+
+
+def signals(step=0, **told):
+    return Signals("r1", step, step + 1, b"action", b"state", **told)
+
+
+def stop(step, reason="steps"):
+    return Decision("stop", reason, f"too many at {step}", signals(step))
+
+
+def test_ids_are_32_digits_and_new():
+    ids = {new_run_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert {len(run) for run in ids} == {32}
+
+
+def test_the_sink_takes_what_happens_in_order(started):
+    run, sink = started()
+    outcome = Outcome(run="r1", results=(CallResult("x"),))
+    run.issue(LOOK)
+    run.observe(outcome)
+    run.end(success=True, reason="done")
+    assert sink.taken[1:3] == [LOOK, outcome]
+    begin, end = sink.taken[0], sink.taken[3]
+    assert (begin.run, end.run, end.success, end.outcome, end.reason) == (
+        "r1",
+        "r1",
+        True,
+        None,
+        "done",
+    )
+
+
+def test_the_sink_is_told_the_trace(seen, started):
+    run, sink = started()
+    assert sink.taken[0].trace_id == run.event.trace_id
+    assert run.event.trace_id == f"{run.span.get_span_context().trace_id:032x}"
+    run.end()
+
+
+def test_the_summary_goes_to_the_span(seen, started):
+    run, _ = started(summary=RunSummary(7, "failure", loop_ratio=0.5, stale_score_max=3))
+    run.end()
+    assert story(seen)[0][3] == {
+        "tidegauge.run.id": "r1",
+        "tidegauge.steps": 7,
+        "tidegauge.outcome": "failure",
+        "tidegauge.loop.ratio": 0.5,
+        "tidegauge.stale_score.max": 3,
+    }
+
+
+def test_what_was_not_measured_is_absent(seen, started):
+    run, _ = started(summary=RunSummary(0, "unknown"))
+    run.end()
+    assert "tidegauge.loop.ratio" not in story(seen)[0][3]
+
+
+def test_a_run_ends_once(seen, started):
+    run, sink = started()
+    run.end(success=True)
+    run.end(success=False, error=ValueError())
+    assert run.ended
+    assert len(sink.taken) == 2
+    assert len(seen.spans) == 1
+    assert story(seen)[0][2] == ""
+
+
+class TestDecisions:
+    def test_going_on_is_no_decision_to_keep(self, started):
+        run, _ = started(GO_ON, Decision(signals=signals()))
+        run.issue(LOOK)
+        run.issue(LOOK)
+        assert run.decision is GO_ON
+        assert run.stop_error() is None
+        run.enforce()
+
+    def test_the_first_stop_stays(self, seen, started):
+        run, _ = started(stop(3), stop(4), GO_ON, Decision("nudge", "stale", "?", signals(6)))
+        for _ in range(4):
+            run.issue(LOOK)
+            with pytest.raises(RunStopped) as caught:
+                run.enforce()
+            assert caught.value.step == 3
+            assert caught.value.message == "too many at 3"
+        run.end()
+        assert story(seen)[0][3]["tidegauge.stopped.reason"] == "steps"
+        assert [told["tidegauge.step.index"] for _, told in events(seen)] == [3]
+
+    def test_each_rung_of_a_ladder_is_an_event_and_its_repetition_is_none(self, seen, started):
+        nudge = Decision("nudge", "loop_repeats", "again", signals(1))
+        block = Decision("block", "loop_repeats", "again", signals(3))
+        run, _ = started(nudge, nudge, block, block, stop(5, "loop_repeats"))
+        for _ in range(6):
+            run.issue(LOOK)
+        assert [told["tidegauge.intervention.action"] for _, told in events(seen)] == [
+            "nudge",
+            "block",
+            "stop",
+        ]
+
+    def test_the_stop_carries_what_was_measured_and_no_digest(self, started):
+        measured = signals(4, loop_repeats=2, loop_period=3, novelty=0.5)
+        run, _ = started(Decision("stop", "loop_repeats", "again", measured))
+        run.issue(LOOK)
+        metrics = run.stop_error().metrics
+        assert (metrics["loop_repeats"], metrics["novelty"], metrics["steps"]) == (2, 0.5, 5)
+        assert not [value for value in metrics.values() if isinstance(value, bytes)]
+
+    def test_a_stop_of_another_kind(self, started):
+        class Kind(RunStopped):
+            pass
+
+        run, _ = started(stop(1))
+        run.issue(LOOK)
+        with pytest.raises(Kind):
+            run.enforce(Kind)
+
+    def test_a_stop_without_signals(self, started):
+        run, _ = started(Decision("stop"))
+        run.issue(LOOK)
+        error = run.stop_error()
+        assert (error.step, error.reason, error.message, error.metrics) == (0, "", "", {})
+
+
+def test_an_onset_is_told_once_however_often_it_is_heard_of(seen, started):
+    looping = Decision(signals=signals(5, loop_repeats=1, loop_period=2, loop_first_step=4))
+    later = Decision(signals=signals(9, loop_repeats=1, loop_period=1, loop_first_step=9))
+    run, _ = started(looping, looping, GO_ON, looping, later)
+    for _ in range(5):
+        run.issue(LOOK)
+    assert [(told["tidegauge.step.index"]) for _, told in events(seen)] == [5, 9]
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+class TestFaults:
+    def test_the_sink_hears_of_a_run_whose_span_could_not_be_opened(self, monkeypatch, seen):
+        monkeypatch.setattr(seen.pipeline.recorder.spans, "start_run", broken)
+        sink = ScriptedSink()
+        run = Recorder(sink, seen.pipeline.recorder.spans).start_run(RunStarted(run="r1"))
+        assert run.context is None
+        for span in (run.span, run.start_tool("look"), run.start_chat()):
+            assert not span.get_span_context().is_valid
+        run.end_tool(run.span)
+        run.end_chat(run.span)
+        run.end()
+        assert len(sink.taken) == 2
+        assert internal_errors.counts() == {"recorder.start_span": 1}
+
+    def test_the_span_ends_when_the_sink_cannot_end_the_run(self, monkeypatch, seen, started):
+        run, sink = started()
+        monkeypatch.setattr(sink, "run_ended", broken)
+        run.end()
+        assert seen.tree() == ["invoke_agent"]
+
+    def test_a_stop_is_kept_when_it_cannot_be_told(self, monkeypatch, seen, started):
+        run, _ = started(stop(3))
+        monkeypatch.setattr(type(run._spans), "intervention", broken)
+        assert run.issue(LOOK).stop
+        with pytest.raises(RunStopped):
+            run.enforce()
+        assert internal_errors.counts() == {"recorder.event": 1}
+
+    def test_a_step_that_the_sink_did_not_take_is_not_counted(self, monkeypatch, started):
+        run, sink = started()
+        monkeypatch.setattr(sink, "step_issued", broken)
+        assert run.issue(LOOK) is GO_ON
+        assert run.steps == 0
+
+
+def broken(*args, **kwargs):
+    raise ZeroDivisionError("a fault of ours")

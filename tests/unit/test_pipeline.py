@@ -1,0 +1,244 @@
+"""The pipeline: settings that cannot work are told, what is configured is what runs take."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+import tidegauge
+from tidegauge import ConfigurationError, RunStopped
+from tidegauge._guard import internal_errors
+from tidegauge.instrumentation.current import get_recorder, set_recorder
+from tidegauge.pipeline import Pipeline, Settings
+from tidegauge.policies import DEFAULT_RULES, Rule
+from tidegauge.testing import capture
+
+
+@pytest.fixture
+def configure():
+    """``tidegauge.configure`` that serves nothing and leaves nothing behind."""
+    made = []
+
+    def configure(**settings):
+        made.append(tidegauge.configure(**{"serve_metrics": False, **settings}))
+        return made[-1]
+
+    yield configure
+    for pipeline in made:
+        pipeline.shutdown()
+
+
+def loop(times=9):
+    with tidegauge.run() as run:
+        for _ in range(times):
+            run.act("look", state="same")
+            run.observe("nothing")
+    return run
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"stop_on_lop": 3}, "unknown setting 'stop_on_lop'; did you mean stop_on_loop"),
+            ({"zzz": 3}, "unknown setting 'zzz'; known: stop_on_loop"),
+            ({"max_runs": 0}, "max_runs is to be at least 1"),
+            ({"max_groups": 0}, "max_groups"),
+            ({"max_actions": -1}, "max_actions"),
+            ({"max_period": 0}, "max_period"),
+            ({"max_distinct": 0}, "max_distinct"),
+            ({"idle_seconds": 0}, "idle_seconds is to be more than 0"),
+            ({"t_max": 0}, "t_max"),
+            ({"metrics_port": 70_000}, "metrics_port is to be from 0 to 65535"),
+            ({"digest_key": b""}, "digest_key is to have from 1 to 64 bytes"),
+            ({"digest_key": b"x" * 65}, "digest_key"),
+            ({"stop_on_loop": 0}, "loop_repeats is to be at least 1"),
+            ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "either rules or the stop_on_"),
+            ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "one rule"),
+        ],
+    )
+    def test_what_cannot_work_is_told_where_it_is_set(self, settings, message):
+        before = get_recorder()
+        with pytest.raises(ConfigurationError, match=message):
+            tidegauge.configure(**settings)
+        assert get_recorder() is before
+
+    def test_a_port_in_the_environment_that_is_none(self, monkeypatch):
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "many")
+        with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT='many'"):
+            Pipeline(Settings())
+
+    def test_nothing_is_stopped_unless_asked_for(self):
+        assert Settings().policy().rules == DEFAULT_RULES
+        assert all(rule.rung == "observe" for rule in DEFAULT_RULES)
+
+    def test_a_stop_takes_the_place_of_the_observed_rule(self):
+        rules = Settings(stop_on_loop=2, stop_on_steps=30).policy().rules
+        assert [(rule.signal, rule.threshold, rule.rung) for rule in rules] == [
+            ("loop_repeats", 2, "stop"),
+            ("steps", 30, "stop"),
+            ("result_streak", 5, "observe"),
+            ("failed_rounds", 3, "observe"),
+        ]
+
+    def test_rules_from_a_generator_are_all_taken(self, configure):
+        configure(rules=(rule for rule in [Rule("steps", 2, "stop")]))
+        with pytest.raises(RunStopped, match="more than 2 steps"):
+            loop()
+
+    def test_every_setting_reaches_its_part(self, configure):
+        pipeline = configure(
+            max_runs=1,
+            t_max=7,
+            t_max_by_group={"shop": 9},
+            normaliser=str.casefold,
+            max_actions=1,
+            max_groups=1,
+        )
+        with tidegauge.run(agent="a") as first:
+            for text in ("Nothing", "NOTHING"):
+                first.act("look", state=text)
+            with tidegauge.run(agent="b", task_group="shop") as second:
+                for _ in range(2):
+                    second.act("other look", state="x")
+                snapshot = pipeline.engine.snapshot()
+        assert snapshot.evicted_runs == 1
+        assert [(group.key.agent, group.totals.loop_steps) for group in snapshot.groups] == [
+            ("a", {"look": 1}),
+            ("other", {"other": 1}),
+        ]
+        assert [report.t_max for report in snapshot.active] == [9]
+
+
+class TestConfigure:
+    def test_without_it_runs_are_measured_and_served_nowhere(self):
+        set_recorder(None)
+        loop()
+        assert get_recorder().sink.engine.snapshot().groups
+
+    def test_runs_take_what_was_configured_last(self, configure):
+        first, second = configure(), configure(stop_on_loop=2)
+        with pytest.raises(RunStopped):
+            loop()
+        assert first.engine.snapshot().groups == []
+        assert second.engine.snapshot().groups[0].totals.steps == 3
+
+    def test_a_run_that_is_open_ends_where_it_began(self, configure):
+        first = configure()
+        with tidegauge.run() as run:
+            run.act("look")
+            second = configure()
+            run.observe("nothing")
+            run.act("look")
+        assert first.engine.snapshot().groups[0].totals.steps == 2
+        assert first.engine.snapshot().active == []
+        assert second.engine.snapshot().groups == []
+
+    def test_after_a_shutdown_runs_take_the_defaults(self, configure):
+        pipeline = configure(stop_on_loop=2)
+        pipeline.shutdown()
+        pipeline.shutdown()
+        loop()
+        assert get_recorder() is not pipeline.recorder
+
+    def test_the_shutdown_of_one_that_was_replaced_changes_nothing(self, configure):
+        first = configure()
+        second = configure()
+        first.shutdown()
+        assert get_recorder() is second.recorder
+
+    def test_many_threads_that_begin_at_once_share_the_defaults(self):
+        tidegauge.configure(serve_metrics=False).shutdown()
+        barrier = threading.Barrier(8)
+        recorders = []
+
+        def work():
+            barrier.wait()
+            recorders.append(get_recorder())
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(map(id, recorders))) == 1
+
+
+class TestMetrics:
+    def test_they_are_served_on_a_free_port(self, configure):
+        pipeline = configure(serve_metrics=True, metrics_port=0)
+        loop()
+        with urllib.request.urlopen(pipeline.metrics_url) as answer:
+            assert b'tidegauge_steps_total{agent="",task_group=""} 9.0' in answer.read()
+        assert pipeline.metrics_url.startswith("http://127.0.0.1:")
+        pipeline.shutdown()
+        assert pipeline.metrics_url is None
+
+    def test_the_next_pipeline_gets_the_port(self, configure):
+        port = int(
+            configure(serve_metrics=True, metrics_port=0).metrics_url.split(":")[2].split("/")[0]
+        )
+        again = configure(serve_metrics=True, metrics_port=port)
+        assert f":{port}/" in again.metrics_url
+        assert internal_errors.counts() == {}
+
+    def test_a_port_that_is_taken_costs_the_metrics_only(self, configure):
+        taken = configure(serve_metrics=True, metrics_port=0)
+        port = taken.metrics_server.port
+        other = Pipeline(Settings(metrics_port=port))
+        try:
+            assert other.metrics_url is None
+            assert internal_errors.counts() == {"metrics_server": 1}
+        finally:
+            other.shutdown()
+
+    def test_host_and_port_are_the_environment_s_unless_set(self, monkeypatch):
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "localhost")
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "0")
+        pipeline = Pipeline(Settings())
+        try:
+            assert pipeline.metrics_url.startswith("http://localhost:")
+        finally:
+            pipeline.shutdown()
+
+    def test_a_registry_holds_them_until_the_shutdown(self, configure):
+        registry = CollectorRegistry()
+        first = configure(registry=registry)
+        loop()
+        assert b"tidegauge_steps_total" in generate_latest(registry)
+        assert first.metrics_url is None
+        second = configure(registry=registry)
+        loop(2)
+        text = generate_latest(registry).decode()
+        assert 'tidegauge_steps_total{agent="",task_group=""} 2.0' in text
+        assert text.count("# TYPE tidegauge_steps_total") == 1
+        second.shutdown()
+        assert b"tidegauge" not in generate_latest(registry)
+
+
+class TestDecisions:
+    def test_a_stop_is_sticky_in_the_sink(self):
+        with capture(stop_on_loop=1) as seen:
+            sink = seen.pipeline.recorder.sink
+            with pytest.raises(RunStopped), tidegauge.run(run_id="r1") as run:
+                run.act("look", state="same")
+                try:
+                    run.act("look", state="same")
+                except RunStopped:
+                    assert sink.engine.get("r1").stopped == (1, "loop_repeats")
+                    decision = sink._ask(sink.engine.get("r1").signals)
+                    assert decision.stop
+                    raise
+
+    def test_what_would_be_stopped_is_counted_once_a_run(self):
+        with capture() as seen:
+            for _ in range(2):
+                loop(12)
+        totals = seen.pipeline.engine.snapshot().groups[0].totals
+        assert totals.interventions == {
+            ("would_stop", "loop_repeats"): 2,
+            ("would_stop", "result_streak"): 2,
+        }

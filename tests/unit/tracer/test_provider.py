@@ -1,0 +1,101 @@
+"""Where spans go: the application's providers, else the standard variables, else nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.tracer import open_telemetry
+
+OPENS = """
+import json, sys
+from tidegauge.tracer import open_telemetry
+telemetry = open_telemetry()
+spans = telemetry.tracer.start_span("s")
+kinds = [
+    processor._batch_processor._exporter.__class__.__module__
+    for provider in telemetry.owned
+    for multi in [getattr(provider, "_active_span_processor", None)
+                  or provider._multi_log_record_processor]
+    for processor in getattr(multi, "_span_processors", None) or multi._log_record_processors
+]
+print(json.dumps({"recording": spans.is_recording(), "owned": kinds}))
+telemetry.shutdown()
+"""
+HAS_ITS_OWN = """
+import json
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+provider = TracerProvider(shutdown_on_exit=False)
+trace.set_tracer_provider(provider)
+from tidegauge.tracer import open_telemetry
+telemetry = open_telemetry()
+span = telemetry.tracer.start_span("s")
+telemetry.shutdown()
+print(json.dumps({"recording": span.is_recording(), "owned": len(telemetry.owned)}))
+"""
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+HTTP = ["opentelemetry.exporter.otlp.proto.http.trace_exporter"]
+HTTP_LOGS = ["opentelemetry.exporter.otlp.proto.http._log_exporter"]
+GRPC = ["opentelemetry.exporter.otlp.proto.grpc.trace_exporter"]
+GRPC_LOGS = ["opentelemetry.exporter.otlp.proto.grpc._log_exporter"]
+
+
+def opened(environ, code=OPENS):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("environ", "owned"),
+    [
+        ({}, []),
+        (ENDPOINT, HTTP + HTTP_LOGS),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, GRPC + GRPC_LOGS),
+        (
+            {
+                **ENDPOINT,
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+                "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/protobuf",
+            },
+            GRPC + HTTP_LOGS,
+        ),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, HTTP),
+        ({**ENDPOINT, "OTEL_LOGS_EXPORTER": "none"}, HTTP),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, []),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "console, otlp"}, HTTP + HTTP_LOGS),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, []),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "TRUE "}, []),
+        ({**ENDPOINT, "OTEL_TRACES_SAMPLER": "always_off"}, HTTP + HTTP_LOGS),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "  "}, []),
+    ],
+)
+def test_the_standard_variables(environ, owned):
+    told = opened(environ)
+    assert told["owned"] == owned
+    sampled = "OTEL_TRACES_SAMPLER" not in environ
+    assert told["recording"] is (bool(owned) and sampled)
+
+
+def test_the_application_s_own_provider_wins_and_is_left_open():
+    assert opened(ENDPOINT, HAS_ITS_OWN) == {"recording": True, "owned": 0}
+
+
+def test_an_unknown_protocol_is_told(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke signals")
+    with pytest.raises(ConfigurationError, match="'smoke signals': choose grpc or http/protobuf"):
+        open_telemetry()
