@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,6 +12,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 import tidegauge
 from tidegauge import ConfigurationError, RunStopped
 from tidegauge._guard import internal_errors
+from tidegauge.events import (
+    GO_ON,
+    Call,
+    CallResult,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+)
 from tidegauge.instrumentation.current import get_recorder, set_recorder
 from tidegauge.pipeline import Pipeline, Settings
 from tidegauge.policies import DEFAULT_RULES, Rule
@@ -37,6 +47,10 @@ def loop(times=9):
             run.act("look", state="same")
             run.observe("nothing")
     return run
+
+
+def port_of(pipeline):
+    return urlsplit(pipeline.metrics_url).port
 
 
 class TestSettings:
@@ -178,16 +192,13 @@ class TestMetrics:
         assert pipeline.metrics_url is None
 
     def test_the_next_pipeline_gets_the_port(self, configure):
-        port = int(
-            configure(serve_metrics=True, metrics_port=0).metrics_url.split(":")[2].split("/")[0]
-        )
+        port = port_of(configure(serve_metrics=True, metrics_port=0))
         again = configure(serve_metrics=True, metrics_port=port)
-        assert f":{port}/" in again.metrics_url
+        assert port_of(again) == port
         assert internal_errors.counts() == {}
 
     def test_a_port_that_is_taken_costs_the_metrics_only(self, configure):
-        taken = configure(serve_metrics=True, metrics_port=0)
-        port = taken.metrics_server.port
+        port = port_of(configure(serve_metrics=True, metrics_port=0))
         other = Pipeline(Settings(metrics_port=port))
         try:
             assert other.metrics_url is None
@@ -220,18 +231,18 @@ class TestMetrics:
 
 
 class TestDecisions:
-    def test_a_stop_is_sticky_in_the_sink(self):
+    def test_the_sink_says_stop_until_the_run_ends(self):
+        step = Step(run="r1", calls=(Call("look"),), state="same")
         with capture(stop_on_loop=1) as seen:
             sink = seen.pipeline.recorder.sink
-            with pytest.raises(RunStopped), tidegauge.run(run_id="r1") as run:
-                run.act("look", state="same")
-                try:
-                    run.act("look", state="same")
-                except RunStopped:
-                    assert sink.engine.get("r1").stopped == (1, "loop_repeats")
-                    decision = sink._ask(sink.engine.get("r1").signals)
-                    assert decision.stop
-                    raise
+            sink.run_started(RunStarted(run="r1"))
+            decisions = [sink.step_issued(step) for _ in range(2)]
+            decisions.append(sink.step_issued(step._replace(state="new")))
+            decisions.append(sink.step_observed(Outcome(run="r1", results=(CallResult("x"),))))
+            assert sink.run_ended(RunEnded(run="r1")).outcome == "stopped"
+            assert sink.step_issued(step) is GO_ON
+        assert [decision.stop for decision in decisions] == [False, True, True, True]
+        assert {decision.reason for decision in decisions[1:]} == {"loop_repeats"}
 
     def test_what_would_be_stopped_is_counted_once_a_run(self):
         with capture() as seen:

@@ -24,7 +24,8 @@ from tidegauge.events import (
     StepSink,
 )
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.run_state import RunReport, RunState
+from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.run_state import RunState
 
 __all__ = ["Watch", "WatchedRun"]
 

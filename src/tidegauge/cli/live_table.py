@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.demo_watch import WatchedRun
-from tidegauge.streaming_metrics.run_state import RunReport
+from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot
 
 __all__ = ["agents_table", "runs_table"]

@@ -21,7 +21,7 @@ from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.run_state import GroupKey, RunReport
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 

@@ -14,7 +14,8 @@ from tidegauge.events import Outcome, RunEnded, RunStarted, Signals, Step
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
-from tidegauge.streaming_metrics.run_state import GroupKey, RunReport, RunState
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
+from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 
 __all__ = ["Engine"]

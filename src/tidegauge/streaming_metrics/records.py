@@ -54,6 +54,7 @@ class ObservedStep(NamedTuple):
         exits: places that can be reached from there; ``None``, not told.
         tasks: tasks found there.
         achieved: tasks the step achieved, where places don't say it.
+        state: digest of what the agent saw before it acted; ``None``, not known.
     """
 
     t: int
@@ -72,6 +73,7 @@ class ObservedStep(NamedTuple):
     exits: tuple[Identity, ...] | None = None
     tasks: tuple[Task, ...] = ()
     achieved: tuple[Identity, ...] = ()
+    state: bytes | None = None
 
 
 class EntropySums(NamedTuple):

@@ -17,6 +17,8 @@ from tidegauge.events import (
     Signals,
     Step,
 )
+from tidegauge.streaming_metrics.entropy_split import EntropySplit
+from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
@@ -29,25 +31,22 @@ from tidegauge.streaming_metrics.fingerprint import (
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.navigation import Navigation
 from tidegauge.streaming_metrics.novelty import Novelty
+from tidegauge.streaming_metrics.premature_halt import premature_halt
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
+from tidegauge.streaming_metrics.recall_lag import RecallLag
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
+from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import Totals, addable
 
-__all__ = ["GroupKey", "RunReport", "RunState"]
+__all__ = ["RunState"]
 
 _MAX_UNOBSERVED: Final = 1_000
 _MAX_AMOUNT: Final = 2.0**53
-
-
-class GroupKey(NamedTuple):
-    """What runs are grouped by. ``memory`` is empty where no arm was told."""
-
-    agent: str
-    task_group: str
-    memory: str
 
 
 class _Issued(NamedTuple):
@@ -55,6 +54,7 @@ class _Issued(NamedTuple):
 
     calls: list[bytes]
     action: bytes
+    state: bytes | None
     tokens: float | None
     entropy: float | None
     time: float | None
@@ -62,46 +62,6 @@ class _Issued(NamedTuple):
     loop_matched: int
     loop_settled: int
     loop_first_step: int
-
-
-class RunReport(NamedTuple):
-    """What was measured of one run, up to now or in all. ``None``: not measured."""
-
-    run: str
-    group: GroupKey
-    agent: str
-    task_group: str
-    memory: str | None
-    model: str | None
-    trace_id: str | None
-    steps: int
-    t_max: int | None
-    finished: bool
-    success: bool | None
-    outcome: RunOutcome
-    loop_steps: int
-    loop_ratio: float | None
-    cycles: int
-    cycle_steps: int
-    loops: list[tuple[int, int, int]]
-    loop_period: int
-    loop_repeats: int
-    loop_cost_steps: int
-    loop_cost_tokens: float | None
-    loop_cost_seconds: float | None
-    result_streak: int | None
-    result_streak_max: int | None
-    failed_rounds: int | None
-    failed_rounds_max: int | None
-    recurrence: int | None
-    recurrence_max: int | None
-    novelty: float | None
-    progress: float | None
-    progress_auv: float | None
-    tokens: float | None
-    intervention: str | None
-    intervention_step: int | None
-    intervention_reason: str | None
 
 
 class RunState:
@@ -114,8 +74,11 @@ class RunState:
         "_normaliser",
         "_onset_at",
         "_outcome",
+        "_premature_halt",
         "_previous",
         "_success",
+        "entropy_split",
+        "exploration",
         "failed_rounds",
         "finished",
         "group",
@@ -123,11 +86,14 @@ class RunState:
         "lock",
         "loop_cost",
         "loops",
+        "navigation",
         "novelty",
         "progress_auv",
+        "recall_lag",
         "recurrence",
         "result_streak",
         "signals",
+        "stale_score",
         "started",
         "steps",
         "stopped",
@@ -164,6 +130,14 @@ class RunState:
         self.recurrence = Recurrence(max_pairs=max_distinct)
         self.novelty = Novelty(max_outcomes=max_distinct)
         self.progress_auv = ProgressAUV(t_max=t_max)
+        self.recall_lag = RecallLag()
+        self.entropy_split = EntropySplit()
+        self.stale_score = StaleScore(place=started.place)
+        # Only for a run that tells where it is or what it has to do: most don't.
+        self.exploration: Exploration | None = None
+        self.navigation: Navigation | None = None
+        if started.place is not None or started.tasks or started.exits:
+            self._explore()
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
         self.watch_only = False  # after a fault of ours, nothing is decided any more
@@ -178,20 +152,25 @@ class RunState:
         self.finished = False
         self._success: bool | None = None
         self._outcome: RunOutcome = "unknown"
+        self._premature_halt: bool | None = None
 
     def issue(self, step: Step, now: float | None) -> Signals:
         """Take an issued action: loops are known from here on, before it is run."""
         t = self.steps
         if step.state is not ABSENT:
-            state = content_digest(step.state, self._normaliser)
+            seen: bytes | None = content_digest(step.state, self._normaliser)
         else:
-            # What was not observed cannot be returned to: 16 bytes that equal no other state.
-            state = self._previous or b"unknown %08d" % t
+            seen = self._previous
+        # What was not observed cannot be returned to: 16 bytes that equal no other state.
+        state = seen or b"unknown %08d" % t
         calls = [call_digest(call, self._normaliser) for call in step.calls]
         action = round_digest(calls)
         loops = self.loops
         cycle_steps, onsets = loops.cycle_steps, loops.onsets
-        loops.update(IssuedStep(t, state, action, round_name(step.calls), step.uses, step.mentions))
+        issued = IssuedStep(t, state, action, round_name(step.calls), step.uses, step.mentions)
+        loops.update(issued)
+        if step.uses or step.mentions:
+            self.recall_lag.update(issued)
         totals = self.totals
         totals.steps += 1
         totals.cycle_steps += loops.cycle_steps - cycle_steps
@@ -204,6 +183,7 @@ class RunState:
         self._issued[t] = _Issued(
             calls,
             action,
+            seen,
             step.tokens,
             step.entropy,
             step.time,
@@ -248,6 +228,7 @@ class RunState:
             outcome.exits,
             outcome.tasks,
             outcome.achieved,
+            issued.state,
         )
         self.tokens = _sum(self.tokens, _amount(outcome.tokens))
         self._update(observed)
@@ -276,10 +257,16 @@ class RunState:
         if outcome is None:
             outcome = "unknown" if success is None else "success" if success else "failure"
         self._success, self._outcome = success, outcome
+        finished = self._so_far()
+        self._premature_halt = premature_halt(finished)
+        return finished
+
+    def _so_far(self) -> FinishedRun:
+        exploration = self.exploration
         return FinishedRun(
-            success=success,
+            success=self._success,
             steps=self.steps,
-            outcome=outcome,
+            outcome=self._outcome,
             task=self.started.task,
             t_max=self.t_max,
             loop_steps=self.loops.loop_steps,
@@ -287,12 +274,21 @@ class RunState:
             progress_auv=self.progress_auv.value,
             operations=self.started.operations,
             height=self.started.height,
+            memory=self.started.memory,
+            frontier=exploration.frontier if exploration else None,
+            pending=exploration.pending if exploration else None,
+            displaced_leads=_displaced_leads(exploration),
+            loop_actions=tuple(self.totals.loop_steps.items()),
+            entropy=self.entropy_split.sums,
+            recall=self.recall_lag.recall,
         )
 
     def report(self) -> RunReport:
         """Everything that is known now."""
         started, loops, cost = self.started, self.loops, self.loop_cost
         told = cost.first_step == loops.first_step
+        exploration, navigation = self.exploration, self.navigation
+        placed = exploration if exploration is not None and exploration.placed else None
         intervention = None
         if self.stopped:
             intervention, at = "stop", self.stopped
@@ -331,6 +327,29 @@ class RunState:
             progress=self.progress_auv.best,
             progress_auv=self.progress_auv.value,
             tokens=self.tokens,
+            stale_score=self.stale_score.current,
+            stale_score_max=self.stale_score.maximum,
+            place=placed.here if placed else None,
+            frontier=exploration.frontier if exploration else None,
+            pending=exploration.pending if exploration else None,
+            tasks_never_closed=exploration.tasks_never_closed if exploration else False,
+            exploration_required=placed.exploration_required if placed else None,
+            exploration_errors=placed.exploration_errors if placed else None,
+            exploration_error=placed.exploration_error_rate if placed else None,
+            exploitation_required=placed.exploitation_required if placed else None,
+            exploitation_errors=placed.exploitation_errors if placed else None,
+            exploitation_error=placed.exploitation_error_rate if placed else None,
+            oldest_lead_age=placed.oldest_lead_age if placed else None,
+            displaced_leads=_displaced_leads(exploration),
+            goal_pending_age=exploration.goal_pending_age if exploration else None,
+            premature_halt=self._premature_halt,
+            distinct_places=navigation.distinct if navigation else None,
+            backtracks=navigation.backtracks if navigation and placed else None,
+            zone_changes=navigation.zone_changes if navigation and placed else None,
+            actions_per_stay=navigation.actions_per_stay if navigation else None,
+            recall_lag=self.recall_lag.value,
+            loop_entropy=self.entropy_split.loop,
+            other_entropy=self.entropy_split.other,
             intervention=intervention,
             intervention_step=at[0] if intervention else None,
             intervention_reason=at[1] if intervention else None,
@@ -349,10 +368,42 @@ class RunState:
         self.recurrence.update(step)
         self.novelty.update(step)
         self.progress_auv.update(step)
+        if step.entropy is not None or step.loop_settled or step.loop_matched:
+            self.entropy_split.update(step)
+        self._follow(step)
         if self.result_streak.current == self._onset_at:
             totals.onsets["result_streak"] = totals.onsets.get("result_streak", 0) + 1
         if step.failed and self.failed_rounds.current == self._onset_at:
             totals.onsets["failed_rounds"] = totals.onsets.get("failed_rounds", 0) + 1
+
+    def _follow(self, step: ObservedStep) -> None:
+        """Where the run stands: places and tasks where they are told, else states."""
+        if self.exploration is None and (step.place is not None or step.tasks or step.achieved):
+            self._explore()
+        exploration, navigation = self.exploration, self.navigation
+        if exploration is None or navigation is None:
+            self.stale_score.update(step)
+            return
+        exploration.update(step)
+        navigation.update(step)
+        totals = self.totals
+        totals.exploration_required = exploration.exploration_required
+        totals.exploration_errors = exploration.exploration_errors
+        totals.exploitation_required = exploration.exploitation_required
+        totals.exploitation_errors = exploration.exploitation_errors
+        totals.backtracks = navigation.backtracks
+
+    def _explore(self) -> None:
+        started = self.started
+        self.exploration = Exploration(
+            place=started.place,
+            exits=started.exits,
+            tasks=started.tasks,
+            goal=started.goal,
+            reach=started.reach,
+        )
+        self.exploration.stale_score = self.stale_score  # goes on from the states so far
+        self.navigation = Navigation(place=started.place)
 
     def _steps_since_onset(self) -> int:
         loops = self.loops
@@ -379,6 +430,10 @@ class RunState:
             self.novelty.value,
             self.started.agent,
         )
+
+
+def _displaced_leads(exploration: Exploration | None) -> int | None:
+    return exploration.leads.displaced if exploration is not None and exploration.placed else None
 
 
 def _all_failed(results: Sequence[CallResult], calls: int) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidegauge.streaming_metrics.group import Group
-from tidegauge.streaming_metrics.run_state import GroupKey, RunReport
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["GroupSnapshot", "Snapshot"]

@@ -17,6 +17,9 @@ __all__ = ["StaleScore"]
 _FREE: Final = 2
 """Going somewhere and coming back is nobody's fault."""
 
+_DROPPED: Final = -1
+"""Number of a place past the cap; also where the path's first place came from."""
+
 
 class StaleScore(Metric[ObservedStep]):
     """S = c + e + n over the path since the last progress.
@@ -27,8 +30,8 @@ class StaleScore(Metric[ObservedStep]):
     Staying where one is counts as a visit and uses no edge.
 
     Progress is told by whoever knows it, through :meth:`move`. Used alone, :meth:`update` takes
-    a step that achieved a task for progress. While no place is told, the places are states: the
-    digests of what came back, each being the state before the next step.
+    a step that achieved a task for progress. While no place is told, the places are states: what
+    the agent saw before each step, as digests.
 
     O(1) a step. Memory grows with the distinct places and edges of the path, up to the caps;
     past them new places and edges don't count, and S is a lower bound.
@@ -36,7 +39,8 @@ class StaleScore(Metric[ObservedStep]):
     Args:
         place: where the path begins; ``None``, not told.
         max_places: distinct places remembered since the last progress.
-        max_edges: distinct edges remembered since the last progress.
+        max_edges: distinct edges remembered since then, beside the one that first led to each
+            place.
 
     >>> stale = StaleScore(place="hall")
     >>> for t, place in enumerate(["cellar", "hall", "attic", "hall", "cellar", "hall"]):
@@ -50,7 +54,9 @@ class StaleScore(Metric[ObservedStep]):
         "_edges",
         "_index",
         "_number",
-        "_visits",
+        "_origins",
+        "_reuses",
+        "_revisits",
         "current",
         "dropped_edges",
         "dropped_places",
@@ -81,15 +87,20 @@ class StaleScore(Metric[ObservedStep]):
         self.maximum: int | None = None
         self.rose = False  # whether the last step raised it
         self._index: dict[Identity | None, int] = {}  # number of each place of the path
-        self._visits: list[int] = []  # by number of the place
-        self._edges: dict[tuple[int, int], int] = {}  # uses; the lower number comes first
-        self._number = -1  # of the place where the path ends; -1, it was dropped
+        # By number of the place: where the edge came from that first led there. Most edges of a
+        # path that gets somewhere are of that kind, and most are used once, as most places are
+        # visited once: only what is more than that is counted.
+        self._origins: list[int] = []
+        self._revisits: dict[int, int] = {}  # visits of the places with more than one
+        self._reuses: dict[int, int] = {}  # uses of those edges with more than one, by place
+        self._edges: dict[tuple[int, int], int] = {}  # uses of the other edges; lower number first
+        self._number = _DROPPED  # of the place where the path ends
         if place is not None:
             self.placed = True
             self._restart(place)
 
     def update(self, step: ObservedStep) -> None:
-        """Take the next observed step; one that tells neither place nor outcome is no move."""
+        """Take the next observed step; one that tells neither place nor state is no move."""
         if step.place is not None:
             if not self.placed:
                 self.placed = True
@@ -97,10 +108,10 @@ class StaleScore(Metric[ObservedStep]):
                 self._restart(step.place)
             else:
                 self.move(step.place, progress=bool(step.achieved))
-        elif self.placed or step.outcome is None:
+        elif self.placed or step.state is None:
             self.stay(progress=bool(step.achieved))
         else:
-            self.move(step.outcome, progress=bool(step.achieved))
+            self.move(step.state, progress=bool(step.achieved))
 
     def move(self, place: Identity, *, progress: bool = False) -> None:
         """The step led to ``place``, which may be where the path was already."""
@@ -110,20 +121,21 @@ class StaleScore(Metric[ObservedStep]):
         previous, score = self._number, self.current
         number = self._index.get(place)
         if number is not None:
-            self._visits[number] += 1
-            score += self._visits[number] > _FREE
-        elif len(self._visits) < self.max_places and len(self._edges) < self.max_edges:
-            # without the edge that leads there, a place would count against the cycles
-            number = self._index[place] = len(self._visits)
-            self._visits.append(1)
-            score -= 1
+            visits = self._revisits[number] = self._revisits.get(number, 1) + 1
+            score += visits > _FREE
+            if previous not in (_DROPPED, number):
+                score += self._use(previous, number)
+        elif len(self._origins) < self.max_places:
+            # One place more and the edge that led there: no cycle more. Without that edge, one
+            # cycle less.
+            number = self._index[place] = len(self._origins)
+            self._origins.append(previous)
+            score -= previous == _DROPPED
         else:
-            number = -1
+            number = _DROPPED
             self.dropped_places += 1
         self._number = number
         self.here = place
-        if -1 not in (previous, number) and previous != number:
-            score += self._use(previous, number)
         self.rose = score > self.current
         self._keep(score)
 
@@ -140,6 +152,11 @@ class StaleScore(Metric[ObservedStep]):
 
     def _use(self, start: int, end: int) -> int:
         """What going along an edge adds: one for a new edge, one for a use after the second."""
+        origins = self._origins
+        if origins[end] == start or origins[start] == end:
+            newer = end if origins[end] == start else start
+            uses = self._reuses[newer] = self._reuses.get(newer, 1) + 1
+            return int(uses > _FREE)
         edge = (start, end) if start < end else (end, start)
         uses = self._edges.get(edge, 0)
         if not uses and len(self._edges) >= self.max_edges:
@@ -151,7 +168,9 @@ class StaleScore(Metric[ObservedStep]):
     def _restart(self, place: Identity | None) -> None:
         self.here = place
         self._index = {place: 0}
-        self._visits = [1]
+        self._origins = [_DROPPED]
+        self._revisits = {}
+        self._reuses = {}
         self._edges = {}
         self._number = 0
         self.rose = False

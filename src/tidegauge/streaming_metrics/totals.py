@@ -70,7 +70,12 @@ class Totals:
     """Sums over steps. Kept by every run, and by every group for the runs that ended."""
 
     __slots__ = (
+        "backtracks",
         "cycle_steps",
+        "exploitation_errors",
+        "exploitation_required",
+        "exploration_errors",
+        "exploration_required",
         "interventions",
         "loop_seconds",
         "loop_steps",
@@ -89,6 +94,11 @@ class Totals:
         self.loop_seconds = 0.0
         self.interventions: dict[tuple[str, str], int] = {}  # by (action, reason)
         self.step_seconds = Buckets(STEP_SECOND_BOUNDS)
+        self.exploration_required = 0
+        self.exploration_errors = 0
+        self.exploitation_required = 0
+        self.exploitation_errors = 0
+        self.backtracks = 0
 
     def add(self, other: Totals) -> None:
         """Add what ``other`` has counted."""
@@ -97,6 +107,11 @@ class Totals:
         self.loop_tokens += other.loop_tokens
         self.loop_seconds += other.loop_seconds
         self.step_seconds.add(other.step_seconds)
+        self.exploration_required += other.exploration_required
+        self.exploration_errors += other.exploration_errors
+        self.exploitation_required += other.exploitation_required
+        self.exploitation_errors += other.exploitation_errors
+        self.backtracks += other.backtracks
         _add_counts(self.loop_steps, other.loop_steps)
         _add_counts(self.onsets, other.onsets)
         _add_counts(self.interventions, other.interventions)

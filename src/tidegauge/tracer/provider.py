@@ -9,9 +9,11 @@ nowhere. The global providers are never set: that is the application's to do.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import _logs, trace
 from opentelemetry._logs import Logger, LoggerProvider
@@ -24,23 +26,61 @@ from tidegauge.tracer.conventions import SCHEMA_URL
 __all__ = ["Telemetry", "open_telemetry"]
 
 
+_CLOSING_SECONDS: Final = 5.0
+
+
+class OwnProvider:
+    """A provider of ours with its exporter, and the thread that will close it.
+
+    Closing sends what waits, and a collector that is not there would hold up the process for as
+    long as the exporter tries. So a thread does it, on which nobody has to wait; it is started
+    now, since none can be when the interpreter exits.
+    """
+
+    def __init__(self, provider: Any, exporter: Any) -> None:
+        self.provider = provider
+        self.exporter = exporter
+        self._close = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidegauge-close", daemon=True)
+        self._thread.start()
+
+    def begin_shutdown(self) -> None:
+        """Start sending what waits."""
+        self._close.set()
+        if not self._thread.is_alive():  # it ended, or is that of the process before a fork
+            self.provider.shutdown()
+
+    def end_shutdown(self, deadline: float) -> None:
+        """Wait for the end of it, up to a moment of the monotonic clock; then give up."""
+        self._thread.join(max(deadline - time.monotonic(), 0.0))
+        if self._thread.is_alive():
+            self.exporter.shutdown()
+
+    def _run(self) -> None:
+        self._close.wait()
+        self.provider.shutdown()
+
+
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """A tracer and an event logger, and how to flush and close what was made for them."""
 
     tracer: Tracer
     logger: Logger
-    owned: tuple[Any, ...] = ()
+    owned: tuple[OwnProvider, ...] = ()
 
     def force_flush(self, timeout_millis: int = 5_000) -> None:
         """Send what waits in our own batch processors."""
-        for provider in self.owned:
-            provider.force_flush(timeout_millis)
+        for own in self.owned:
+            own.provider.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
-        """Close our own providers; those of the application are left alone."""
-        for provider in self.owned:
-            provider.shutdown()
+        """Close our own providers, within seconds; those of the application are left alone."""
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        for own in self.owned:
+            own.begin_shutdown()
+        for own in self.owned:
+            own.end_shutdown(deadline)
 
 
 def open_telemetry(
@@ -56,7 +96,7 @@ def open_telemetry(
     Raises:
         ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
     """
-    owned: list[Any] = []
+    owned: list[OwnProvider] = []
     if tracer_provider is None:
         tracer_provider = _own_or_global_tracer_provider(owned)
     if logger_provider is None:
@@ -70,26 +110,28 @@ def open_telemetry(
     )
 
 
-def _own_or_global_tracer_provider(owned: list[Any]) -> TracerProvider:
+def _own_or_global_tracer_provider(owned: list[OwnProvider]) -> TracerProvider:
     current = trace.get_tracer_provider()
     if not isinstance(current, trace.ProxyTracerProvider) or not _otlp_asked_for("traces"):
         return current
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    provider = SdkTracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(_exporter("traces")))
-    owned.append(provider)
+    exporter = _exporter("traces")
+    provider = SdkTracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    owned.append(OwnProvider(provider, exporter))
     return provider
 
 
-def _own_logger_provider(owned: list[Any]) -> LoggerProvider:
+def _own_logger_provider(owned: list[OwnProvider]) -> LoggerProvider:
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    provider = SdkLoggerProvider()
-    provider.add_log_record_processor(BatchLogRecordProcessor(_exporter("logs")))
-    owned.append(provider)
+    exporter = _exporter("logs")
+    provider = SdkLoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    owned.append(OwnProvider(provider, exporter))
     return provider
 
 

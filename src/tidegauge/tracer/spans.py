@@ -163,12 +163,14 @@ class RunSpans:
     ) -> None:
         """Close the span of a model call."""
         if span.is_recording():
+            attributes: dict[str, AttributeValue] = {}
             if input_tokens is not None:
-                span.set_attribute(names.USAGE_INPUT_TOKENS, input_tokens)
+                attributes[names.USAGE_INPUT_TOKENS] = input_tokens
             if output_tokens is not None:
-                span.set_attribute(names.USAGE_OUTPUT_TOKENS, output_tokens)
+                attributes[names.USAGE_OUTPUT_TOKENS] = output_tokens
             if finish_reasons:
-                span.set_attribute(names.RESPONSE_FINISH_REASONS, finish_reasons)
+                attributes[names.RESPONSE_FINISH_REASONS] = finish_reasons
+            span.set_attributes(attributes)
         self._end(span, error)
 
     def start_tool(

@@ -19,7 +19,8 @@ from tidegauge.events import (
     Step,
 )
 from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.run_state import GroupKey, RunState
+from tidegauge.streaming_metrics.run_report import GroupKey
+from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.testing import SteppedClock
 
 

@@ -42,6 +42,11 @@ def test_a_repetition_that_breaks_off_is_none():
     assert (split.loop, split.other) == (None, 2)
 
 
+def test_a_shorter_cycle_that_closes_within_leaves_the_longer_one():
+    split = split_of("ABAA", [3, 3, 2, 1])  # AB, then A once more, of which the last A is a loop
+    assert (split.loop, split.other) == (1, 8 / 3)
+
+
 def test_steps_without_entropy_count_nowhere():
     split = split_of("AAAA", [2, None, 1, None])
     assert split.sums == EntropySums(1.0, 1, 2.0, 1)

@@ -182,7 +182,7 @@ def last_step(opening, steps, earlier) -> dict[str, object]:
     progress = entered or after.achieved != before.achieved
     path_before = earlier[-1]["path"] if earlier else [p for p in [before.here] if p is not None]
     if not placed and step.place is None:
-        here = [] if step.outcome is None else [step.outcome]
+        here = [] if step.state is None else [step.state]
     elif step.place is None:
         here = []
     else:
@@ -275,7 +275,7 @@ FREE_STEPS = st.lists(
     st.builds(
         ObservedStep,
         t=st.just(0),
-        outcome=st.sampled_from([None, b"x", b"y"]),
+        state=st.sampled_from([None, b"x", b"y"]),
         place=st.one_of(PLACES, PLACES, PLACES, st.none()),
         exits=st.one_of(EXITS, st.just(())),
         tasks=st.one_of(st.just(()), st.just(()), TASKS),
@@ -367,7 +367,7 @@ def fed(steps, **opening) -> Exploration:
 
 
 def test_nothing_supplied_measures_the_stale_score_only():
-    run = fed([{"outcome": state} for state in [b"a", b"b", b"a", b"b", b"a"]])
+    run = fed([{"state": state} for state in [b"a", b"b", b"a", b"b", b"a"]])
     assert (run.stale, run.stale_max) == (3, 3)
     absent = (run.value, run.exploitation_error_rate, run.case, run.gain, run.error, run.frontier)
     assert absent == (None,) * 6
@@ -382,7 +382,7 @@ def test_rates_are_absent_while_nothing_was_required():
 
 
 def test_a_step_that_tells_no_place_is_not_judged():
-    run = fed([{}, {"outcome": b"x"}], place="A", exits=("B",))
+    run = fed([{}, {"state": b"x"}], place="A", exits=("B",))
     assert (run.case, run.gain, run.error, run.exploration_required) == (1, None, False, 0)
     assert (run.stale, run.unknown_gain, run.oldest_lead_age) == (0, 0, 2)
     run.update(ObservedStep(2, achieved=("t",)))

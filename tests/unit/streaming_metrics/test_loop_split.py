@@ -50,3 +50,9 @@ def test_names_are_bounded_and_no_step_is_lost():
     more.update(FinishedRun(False, 9, loop_actions=(("another", 1),)))
     more.merge(shares)
     assert more.counts == {"another": 1, "tool-0": 1, "tool-1": 2, "other": 52}
+
+
+def test_an_action_that_is_called_other_takes_no_place():
+    shares = LoopActionShare(max_names=1)
+    shares.update(FinishedRun(False, 9, loop_actions=(("other", 1), ("click", 1), ("go", 1))))
+    assert shares.counts == {"other": 2, "click": 1}

@@ -32,7 +32,7 @@ def test_golden(case, as_states):
     path = [tuple(place) for place in case["path"]]
     if as_states:  # nothing supplied: what came back stands for the place
         stale = StaleScore()
-        steps = [ObservedStep(t, outcome=repr(place).encode()) for t, place in enumerate(path)]
+        steps = [ObservedStep(t, state=repr(place).encode()) for t, place in enumerate(path)]
     else:
         stale = StaleScore(place=path[0])
         steps = [ObservedStep(t, place=place) for t, place in enumerate(path[1:])]
@@ -87,12 +87,12 @@ def test_nowhere_is_not_zero():
 
 def test_the_first_place_ends_the_use_of_states():
     stale = StaleScore()
-    for t, outcome in enumerate([b"x"] * 5):
-        stale.update(ObservedStep(t, outcome=outcome))
+    for t, state in enumerate([b"x"] * 5):
+        stale.update(ObservedStep(t, state=state))
     assert (stale.value, stale.maximum) == (3, 3)
     for t, place in enumerate("ABAB"):
-        stale.update(ObservedStep(t, place=place, outcome=b"x"))
-        stale.update(ObservedStep(t, outcome=b"x"))
+        stale.update(ObservedStep(t, place=place, state=b"x"))
+        stale.update(ObservedStep(t, state=b"x"))
     assert (stale.value, stale.maximum) == (1, 1)
 
 
@@ -111,10 +111,10 @@ def test_caps_bound_the_path_and_leave_a_lower_bound():
     stale = fed(path, max_places=50, max_edges=60)
     assert 0 <= stale.value <= stale_of(path)
     assert stale.dropped_places > 0
-    assert len(stale.state()["fields"]["_visits"]) <= 50
-    narrow = fed([0, 1, 2, 3, 0, 2, 1, 3] * 5, max_edges=3)
+    assert len(stale.state()["fields"]["_origins"]) <= 50
+    narrow = fed([0, 1, 2, 3, 0, 2, 1, 3] * 5, max_edges=1)
     assert narrow.dropped_edges > 0
-    assert len(narrow.state()["fields"]["_edges"]["~dict"]) <= 3
+    assert len(narrow.state()["fields"]["_edges"]["~dict"]) <= 1
     assert 0 <= narrow.value <= stale_of([0, 1, 2, 3, 0, 2, 1, 3] * 5)
 
 

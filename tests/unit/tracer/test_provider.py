@@ -17,13 +17,7 @@ import json, sys
 from tidegauge.tracer import open_telemetry
 telemetry = open_telemetry()
 spans = telemetry.tracer.start_span("s")
-kinds = [
-    processor._batch_processor._exporter.__class__.__module__
-    for provider in telemetry.owned
-    for multi in [getattr(provider, "_active_span_processor", None)
-                  or provider._multi_log_record_processor]
-    for processor in getattr(multi, "_span_processors", None) or multi._log_record_processors
-]
+kinds = [type(own.exporter).__module__ for own in telemetry.owned]
 print(json.dumps({"recording": spans.is_recording(), "owned": kinds}))
 telemetry.shutdown()
 """

@@ -19,7 +19,7 @@ from tidegauge.exporters.prometheus.labels import label_value
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.limits import OTHER
-from tidegauge.streaming_metrics.run_state import RunReport
+from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.totals import Buckets
 

@@ -141,8 +141,8 @@ class Rounds:
         Calls that never became a tool's run (unknown tools, calls refused by middleware) are
         taken from their answers at the end of ``messages``.
         """
-        if not self._waiting:
-            return  # what waits for its retry is among them
+        if not self._waiting and not self._raised:
+            return
         with self._lock:
             self._settle()
             for message in tool_answers(messages):
