@@ -14,8 +14,8 @@ from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.current import current_run
 
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
-hypothesis.settings.register_profile("default", max_examples=100, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("default", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shared" / "data"))

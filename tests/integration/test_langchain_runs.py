@@ -519,9 +519,10 @@ def test_a_handler_given_twice_counts_once() -> None:
         reports = Reports(seen.pipeline.engine)
         agent = create_agent(searching(), [look]).with_config(callbacks=[handler])
         agent.invoke(TASK, config={"callbacks": [handler]})
+        agent.invoke(TASK, config={"callbacks": [handler, handler]})
         assert nothing_is_left(handler, seen)
-    assert [(report.steps, report.tokens) for report in reports] == [(2, 24.0)]
-    assert len(seen.spans) == 7
+    assert [(report.steps, report.tokens) for report in reports] == [(2, 24.0)] * 2
+    assert len(seen.spans) == 14
 
 
 def test_a_run_inside_a_run_by_hand_is_its_child() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge import streaming_metrics
@@ -209,6 +209,7 @@ def test_streaming_equals_batch_at_every_prefix(kind, data):
         assert told == [], f"after record {count} of {records}"
 
 
+@settings(max_examples=200)
 @given(streams.issued_steps())
 def test_each_step_is_a_loop_step_or_not(steps):
     loops = Loops()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tidegauge.cli.recorded import RecordedRuns
-from tidegauge.streaming_metrics import AUV, GroupSnapshot, RunReport
+from tidegauge.streaming_metrics import GroupSnapshot, MemoryIndex, RunReport
 
 __all__ = ["document", "group_entry", "run_entry"]
 
@@ -48,18 +47,24 @@ def run_entry(report: RunReport) -> dict[str, Any]:
             }
             for first_step, period, repeats in report.loops
         ],
-        "stale_score": None,
-        "stale_score_max": None,
-        "frontier": None,
-        "pending": None,
-        "required": {"exploration": None, "exploitation": None},
-        "errors": {"exploration": None, "exploitation": None},
-        "exploration_error": None,
-        "exploitation_error": None,
+        "stale_score": report.stale_score,
+        "stale_score_max": report.stale_score_max,
+        "frontier": report.frontier,
+        "pending": report.pending,
+        "required": {
+            "exploration": report.exploration_required,
+            "exploitation": report.exploitation_required,
+        },
+        "errors": {
+            "exploration": report.exploration_errors,
+            "exploitation": report.exploitation_errors,
+        },
+        "exploration_error": report.exploration_error,
+        "exploitation_error": report.exploitation_error,
         "failed_rounds_max": report.failed_rounds_max,
-        "premature_halt": None,
+        "premature_halt": report.premature_halt,
         "progress_auv": report.progress_auv,
-        "recall_lag": None,
+        "recall_lag": report.recall_lag,
         "novelty": report.novelty,
         "result_streak_max": report.result_streak_max,
         "stopped": stopped,
@@ -68,7 +73,8 @@ def run_entry(report: RunReport) -> dict[str, Any]:
 
 def group_entry(group: GroupSnapshot) -> dict[str, Any]:
     """One group of runs."""
-    finished = group.finished
+    finished, totals = group.finished, group.totals
+    judged = bool(totals.exploration_required or totals.exploitation_required)
     return {
         "agent": group.key.agent,
         "task_group": group.key.task_group,
@@ -78,8 +84,10 @@ def group_entry(group: GroupSnapshot) -> dict[str, Any]:
         "auv": finished.auv.value,
         "auv_stderr": finished.auv.standard_error,
         "loop_ratio": loop_ratio(group),
-        "exploration_error": None,
-        "exploitation_error": None,
+        "exploration_error": _rate(totals.exploration_errors, totals.exploration_required, judged),
+        "exploitation_error": _rate(
+            totals.exploitation_errors, totals.exploitation_required, judged
+        ),
     }
 
 
@@ -90,31 +98,26 @@ def loop_ratio(group: GroupSnapshot) -> float | None:
 
 
 def _memory_index(groups: list[GroupSnapshot]) -> list[dict[str, Any]]:
-    """AUV with memory less AUV without, by task group: all of its agents together."""
-    arms: dict[str, dict[str, AUV]] = {}
+    """What memory is worth in each task group that has runs of both arms, all agents together."""
+    indexes: dict[str, MemoryIndex] = {}
     for group in groups:
-        by_arm = arms.setdefault(group.key.task_group, {})
-        by_arm.setdefault(group.key.memory, AUV()).merge(group.finished.auv)
-    entries = []
-    for task_group, by_arm in arms.items():
-        if "on" not in by_arm or "off" not in by_arm:
-            continue
-        on, off = by_arm["on"], by_arm["off"]
-        entries.append(
-            {
-                "task_group": task_group,
-                "on": on.value,
-                "off": off.value,
-                "value": _difference(on.value, off.value),
-                "stderr": _combined(on.standard_error, off.standard_error),
-            }
-        )
-    return entries
+        index = indexes.setdefault(group.key.task_group, MemoryIndex())
+        index.add(group.key.memory, group.finished.auv)
+    return [
+        {
+            "task_group": task_group,
+            "on": index.arms["on"].value,
+            "off": index.arms["off"].value,
+            "value": index.value,
+            "stderr": index.standard_error,
+        }
+        for task_group, index in indexes.items()
+        if {"on", "off"} <= index.arms.keys()
+    ]
 
 
-def _difference(left: float | None, right: float | None) -> float | None:
-    return None if left is None or right is None else left - right
-
-
-def _combined(left: float | None, right: float | None) -> float | None:
-    return None if left is None or right is None else math.hypot(left, right)
+def _rate(errors: int, required: int, judged: bool) -> float | None:
+    """As for a run: 0 when only the other kind was required, nothing when neither was."""
+    if not judged:
+        return None
+    return errors / required if required else 0.0

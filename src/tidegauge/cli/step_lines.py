@@ -10,6 +10,7 @@ import orjson
 
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.run_state import RunState
 
 __all__ = ["StepLines"]
 
@@ -55,6 +56,9 @@ class StepLines:
         decision = self._sink.step_observed(event)
         run = self._engine.get(event.run)
         if run is not None:
+            waiting = self._waiting.get(event.run)
+            if waiting:
+                waiting[-1].update(_where(run))
             self._write(event.run, but=run.loops.pending)
         return decision
 
@@ -77,6 +81,7 @@ class StepLines:
 
 
 def _line(run: str, step: int) -> dict[str, Any]:
+    """A step of which nothing is known yet but that it was issued."""
     return {
         "run": run,
         "t": step,
@@ -90,4 +95,22 @@ def _line(run: str, step: int) -> dict[str, Any]:
         "stale": None,
         "frontier": None,
         "pending": None,
+    }
+
+
+def _where(run: RunState) -> dict[str, Any]:
+    """Where the step has led. What its run doesn't tell is ``None``."""
+    exploration = run.exploration
+    if exploration is None:
+        return {"stale": run.stale_score.current}
+    return {
+        "case": exploration.case,
+        "gain": exploration.gain,
+        "progress": exploration.progress if exploration.case is not None else None,
+        "error": exploration.error,
+        "exploration_error": exploration.exploration_error,
+        "exploitation_error": exploration.exploitation_error,
+        "stale": exploration.stale,
+        "frontier": exploration.frontier,
+        "pending": exploration.pending,
     }

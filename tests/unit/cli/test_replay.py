@@ -89,6 +89,9 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "result_streak_max": 3,
                 "stopped": None,
                 **NOT_MEASURED,
+                # over its states: none is visited more than twice
+                "stale_score": 0,
+                "stale_score_max": 0,
             },
             {
                 "run": "r2",
@@ -282,7 +285,7 @@ def test_step_lines(tidegauge, write, walk, tmp_path: Path) -> None:
         "error": None,
         "exploration_error": None,
         "exploitation_error": None,
-        "stale": None,
+        "stale": 0,
         "frontier": None,
         "pending": None,
     }

@@ -109,3 +109,47 @@ def test_auv_replayed(tidegauge, write) -> None:
         assert auvs[f"group {number}"] == pytest.approx(case["auv"], abs=1e-12)
         progress_auv = progress_auvs[f"{number}/progress"]
         assert progress_auv == expected_progress_auv(case)
+
+
+EXPLORE = golden("explore.jsonl")
+
+
+def seen_at(case: dict[str, Any], place: list[int]) -> dict[str, Any]:
+    """What an agent learns of a cell when it stands there."""
+    return {
+        "place": place,
+        "exits": case["exits"][",".join(map(str, place))],
+        "tasks": [
+            {"id": name, "requires": task["requires"]}
+            for name, task in case["tasks"].items()
+            if task["at"] == place
+        ],
+    }
+
+
+def test_exploration_replayed(tidegauge, write, tmp_path: Path) -> None:
+    assert len(EXPLORE) == 200
+    events: list[dict[str, Any]] = []
+    for number, case in enumerate(EXPLORE):
+        run = f"run {number}"
+        start = {"type": "start", "run": run, "goal": case["goal"]}
+        events.append(start | seen_at(case, case["start"]))
+        for step in case["steps"]:
+            move = {"type": "step", "run": run, "action": "move", "args": {"to": step["to"]}}
+            events.append(move | seen_at(case, step["to"]))
+    ran = tidegauge("replay", "--json", "--steps-out", "steps.jsonl", write(*events))
+    told: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in (tmp_path / "steps.jsonl").read_bytes().splitlines():
+        step = orjson.loads(line)
+        told[step.pop("run")].append(step)
+    for run, case, steps in zip(ran.document["runs"], EXPLORE, told.values(), strict=True):
+        for line, expected in zip(steps, case["steps"], strict=True):
+            assert {key: line[key] for key in expected if key != "to"} == {
+                key: value for key, value in expected.items() if key != "to"
+            }
+        for rate in ("exploration_error", "exploitation_error"):
+            assert run[rate] == pytest.approx(case[rate], abs=1e-12)
+        last = case["steps"][-1]
+        assert (run["frontier"], run["pending"]) == (last["frontier"], last["pending"])
+        assert run["stale_score_max"] == max(step["stale"] for step in case["steps"])
+        assert run["errors"]["exploration"] == sum(s["exploration_error"] for s in case["steps"])

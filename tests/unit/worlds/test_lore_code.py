@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import re
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def ran(task: LoreTask) -> tuple[int, set[str]]:
         return modules[name]
 
     def noted(name: str, main: Callable[[], int]) -> Callable[[], int]:
+        @functools.cache  # files that many others call would be run again and again
         def call() -> int:
             called.add(f"{name}.py")
             return main()

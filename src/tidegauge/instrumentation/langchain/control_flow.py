@@ -30,7 +30,7 @@ else:
         """The deliberate stop, in the form that LangGraph lets through."""
 
     STOP = GraphRunStopped
-    _interrupts = ()
+    _interrupts = (GraphInterrupt,)
     _control_flow = (RunStopped, GraphBubbleUp)
 
 _INTERRUPTS: Final = _interrupts

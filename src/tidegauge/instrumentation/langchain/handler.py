@@ -140,6 +140,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         runs = self._runs
         scope = runs.find(parent_run_id)
         if scope is None:
+            # A handler that was given twice is told of the root twice, of what is inside once.
             if parent_run_id is None and runs.find(run_id) is None:
                 runs.open(
                     open_root_run(
@@ -157,7 +158,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             runs.enter(run_id, scope)
         elif parsing.agent_identity(metadata or {}) == scope.run.identity:
             runs.enter(run_id, scope)
-        elif runs.find(run_id) is None:
+        else:
             name = kwargs.get("name")
             runs.open(open_child_run(run_id, inputs, metadata or {}, name=name, around=scope))
 
@@ -255,7 +256,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """A tool is about to run: a call of the round that was issued, or a step of its own."""
         scope = self._runs.find(parent_run_id)
-        if scope is None or self._runs.find(run_id) is not None:
+        if scope is None:
             return
         if scope.tool is not None:
             self._runs.enter(run_id, scope)
@@ -308,7 +309,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         self, messages: list[BaseMessage], run_id: UUID, told: Mapping[str, Any]
     ) -> None:
         scope = self._runs.find(told.get("parent_run_id"))
-        if scope is None or run_id.int in scope.run.models:
+        if scope is None:
             return
         run, metadata = scope.run, told.get("metadata") or {}
         self._runs.seen(run)
