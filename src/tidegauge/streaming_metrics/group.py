@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tidegauge.events import RunOutcome
 from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.entropy_split import GroupEntropySplit
+from tidegauge.streaming_metrics.horizon import SuccessByHorizon
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
+from tidegauge.streaming_metrics.loop_split import LoopActionShare, LoopSplit
+from tidegauge.streaming_metrics.metric import GroupMetric
+from tidegauge.streaming_metrics.pass_at_k import PassAtK
+from tidegauge.streaming_metrics.premature_halt import PrematureHalts
+from tidegauge.streaming_metrics.recall_lag import GroupRecallLag
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 from tidegauge.streaming_metrics.totals import (
@@ -23,9 +30,16 @@ class Group:
 
     __slots__ = (
         "auv",
+        "entropy_split",
         "finished",
+        "loop_action_share",
         "loop_ratio",
+        "loop_split",
+        "pass_at_k",
+        "premature_halts",
+        "recall_lag",
         "run_steps",
+        "success_by_horizon",
         "success_curve",
         "success_rate",
         "success_turn",
@@ -39,6 +53,13 @@ class Group:
         self.success_curve = SuccessCurve()
         self.auv = AUV()
         self.loop_ratio = LoopRatio()
+        self.loop_split = LoopSplit()
+        self.loop_action_share = LoopActionShare()
+        self.pass_at_k = PassAtK(max_tasks=1_000)  # copied at the end of every run
+        self.success_by_horizon = SuccessByHorizon()
+        self.premature_halts = PrematureHalts()
+        self.recall_lag = GroupRecallLag()
+        self.entropy_split = GroupEntropySplit()
         self.run_steps = Buckets(RUN_STEP_BOUNDS)
         self.success_turn = Buckets(SUCCESS_TURN_BOUNDS)
 
@@ -47,15 +68,29 @@ class Group:
         """How many runs ended."""
         return sum(self.finished.values())
 
+    def metrics(self) -> tuple[GroupMetric, ...]:
+        """Its metrics, always in the same order."""
+        return (
+            self.success_rate,
+            self.success_curve,
+            self.auv,
+            self.loop_ratio,
+            self.loop_split,
+            self.loop_action_share,
+            self.pass_at_k,
+            self.success_by_horizon,
+            self.premature_halts,
+            self.recall_lag,
+            self.entropy_split,
+        )
+
     def merge(self, other: Group) -> None:
         """Add the runs of ``other``."""
         self.totals.add(other.totals)
         for outcome, count in other.finished.items():
             self.finished[outcome] = self.finished.get(outcome, 0) + count
-        self.success_rate.merge(other.success_rate)
-        self.success_curve.merge(other.success_curve)
-        self.auv.merge(other.auv)
-        self.loop_ratio.merge(other.loop_ratio)
+        for mine, theirs in zip(self.metrics(), other.metrics(), strict=True):
+            mine.merge(theirs)
         self.run_steps.add(other.run_steps)
         self.success_turn.add(other.success_turn)
 
@@ -65,7 +100,7 @@ class Group:
         group.merge(self)
         group.totals.add(totals)
         group.finished[run.outcome] = group.finished.get(run.outcome, 0) + 1
-        for metric in (group.success_rate, group.success_curve, group.auv, group.loop_ratio):
+        for metric in group.metrics():
             metric.update(run)
         group.run_steps.observe(run.steps)
         if run.success:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tidegauge.events import Task
+from tidegauge.events import Identity, Task
 from tidegauge.worlds.steps import Start, Steps
 from tidegauge.worlds.task_graph import Requires
 
@@ -152,10 +152,9 @@ class Reading:
     def _exits(self, texts: Mapping[str, str]) -> tuple[str, ...]:
         """Ids that follow from these pages, together with those read before."""
         read, just_read = self.read.keys(), texts.keys()
-        return tuple(
-            [
-                page.id
-                for page in self.task.pages.values()
-                if any(read >= {*option} and just_read & {*option} for option in page.known_by)
-            ]
-        )
+
+        def follows(ids: Iterable[Identity]) -> bool:
+            return not just_read.isdisjoint(ids) and read >= {*ids}
+
+        pages = self.task.pages.values()
+        return tuple([page.id for page in pages if any(map(follows, page.known_by))])
