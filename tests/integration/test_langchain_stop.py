@@ -233,6 +233,31 @@ def test_tools_called_without_a_model_are_steps_too() -> None:
     assert seen.tree() == ["invoke_agent robot", *["  execute_tool push"] * 3]
 
 
+def test_without_a_graph_the_stop_comes_before_the_model_is_asked_again() -> None:
+    push, pushed = doors("sync")
+    asked = []
+
+    def differently(messages: Sequence[BaseMessage]) -> AIMessage:
+        asked.append("")
+        return failing_differently(messages)
+
+    model = ScriptedChatModel(script=differently)
+
+    def loop(text: str) -> None:
+        messages: list[BaseMessage] = [HumanMessage(text)]
+        while True:
+            said = model.invoke(messages)
+            messages.append(said)
+            messages += [push.invoke(call) for call in said.tool_calls]
+
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_result_streak=3) as seen:
+        with pytest.raises(tidegauge.RunStopped):
+            RunnableLambda(loop).invoke("open the door", config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert len(asked) == len(pushed) == 3
+
+
 def test_an_agent_that_swallows_the_stop_is_stopped_at_its_next_move() -> None:
     push, pushed = doors("sync")
     handler = TidegaugeCallbackHandler(agent="robot")

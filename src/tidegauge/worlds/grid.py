@@ -46,12 +46,12 @@ class GridWorld:
     Raises:
         ConfigurationError: an argument that no map can have.
 
-    >>> world = GridWorld(seed=3)
+    >>> world = GridWorld(seed=6)
     >>> print(world.render())
-    ####T
-    ##S..
-    #T...
-    G.TTT
+    #TG.T
+    #.#T#
+    #..ST
+    #T..#
     #####
     >>> len(world.cells), world.budget
     (13, 39)
@@ -152,10 +152,10 @@ class Walk:
         moves: moves so far, also those that led nowhere.
 
     >>> from tidegauge.worlds.recording import Recording
-    >>> world = GridWorld(seed=3)
+    >>> world = GridWorld(seed=6)
     >>> walk = world.walk(Recording(**world.start()))
     >>> walk.move("right")
-    'You are at (3, 1). You can go right, down, left.'
+    'You are at (4, 2). You can go left. Here is VQYX: achieved.'
     """
 
     def __init__(self, world: GridWorld, steps: Steps) -> None:

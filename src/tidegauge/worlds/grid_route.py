@@ -68,8 +68,8 @@ def shortest_route(world: GridWorld) -> Route:
     A shortest path over (cell, achieved tasks), from one task to the next. Exponential in the
     width of the graph at worst: as many states as there are sets of tasks that can be achieved.
 
-    >>> shortest_route(GridWorld(seed=3))
-    Route(moves=18, stops=((3, 3), (2, 3), (1, 2), (4, 0), (4, 3), (0, 3)))
+    >>> shortest_route(GridWorld(seed=6))
+    Route(moves=15, stops=((3, 1), (4, 2), (1, 3), (1, 0), (4, 0), (2, 0)))
     """
     away = {site: distances(world.exits, site) for site in world.tasks}
     away[world.origin] = distances(world.exits, world.origin)
