@@ -17,7 +17,8 @@ __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
     "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
-    "replay": "Measure recorded runs: loops, success over turns, streaks.",
+    "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
+    "worlds": "Run scripted agents in small worlds where the truth is known.",
 }
 """Each command, in the module of its name, and what it is for."""
 
