@@ -76,7 +76,9 @@ class _Floor(BaseCallbackHandler):
     def _end(self, run_id: UUID) -> None:
         self._spans.pop(run_id).end()
 
-    def on_chain_start(self, *args: Any, run_id: UUID, parent_run_id: Any, **kwargs: Any) -> None:
+    def on_chain_start(
+        self, *args: Any, run_id: UUID, parent_run_id: Any = None, **kwargs: Any
+    ) -> None:
         self._start("chain", run_id, parent_run_id)
 
     def on_chain_end(self, *args: Any, run_id: UUID, **kwargs: Any) -> None:

@@ -117,6 +117,37 @@ AUV_RUNS: Final = MetricDefinition(
     "Finished runs in tidegauge_auv_sum_total: those with a t_max whose success is known.",
     labels=(*GROUP_LABELS, "memory"),
 )
+BEHAVIOR_ERRORS: Final = MetricDefinition(
+    "tidegauge_behavior_errors_total",
+    "counter",
+    "steps",
+    "Steps that neither made progress nor came nearer to what was needed, or went round in "
+    "circles. Over tidegauge_behavior_required_steps_total of the same kind this is the "
+    "exploration or exploitation error.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("exploration", "exploitation"),
+)
+BEHAVIOR_REQUIRED_STEPS: Final = MetricDefinition(
+    "tidegauge_behavior_required_steps_total",
+    "counter",
+    "steps",
+    "Steps that required looking for something new (exploration) or doing what was ready "
+    "(exploitation); where either would do, a step counts as both.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("exploration", "exploitation"),
+)
+PREMATURE_HALTS: Final = MetricDefinition(
+    "tidegauge_premature_halts_total",
+    "counter",
+    "runs",
+    "Runs that ended without success while places were unvisited or tasks were ready.",
+)
+BACKTRACKS: Final = MetricDefinition(
+    "tidegauge_backtracks_total",
+    "counter",
+    "moves",
+    "Moves to a place that the run had visited before.",
+)
 INTERVENTIONS: Final = MetricDefinition(
     "tidegauge_interventions_total",
     "counter",
@@ -164,6 +195,26 @@ RUNS_LOOPING: Final = MetricDefinition(
     "runs",
     "Active runs that are in a loop now: the last cycle has been repeated at least once.",
 )
+FRONTIER_PLACES: Final = MetricDefinition(
+    "tidegauge_frontier_places",
+    "gauge",
+    "places",
+    "Places that active runs have seen and not visited, added up.",
+)
+PENDING_TASKS: Final = MetricDefinition(
+    "tidegauge_pending_tasks",
+    "gauge",
+    "tasks",
+    "Tasks of active runs that are ready and not achieved, added up.",
+)
+STALE_SCORE: Final = MetricDefinition(
+    "tidegauge_stale_score",
+    "gauge",
+    "score",
+    "How much active runs go over their own tracks since their last progress: mean and max.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
 AUV: Final = MetricDefinition(
     "tidegauge_auv",
     "gauge",
@@ -183,6 +234,12 @@ AUV_UPPER: Final = MetricDefinition(
     "gauge",
     "ratio",
     "AUV if every active run is solved at its next turn.",
+)
+MEMORY_INDEX: Final = MetricDefinition(
+    "tidegauge_memory_index",
+    "gauge",
+    "ratio",
+    "AUV of the arm on minus AUV of the arm off in this process, -1 to 1: what memory is worth.",
 )
 SUCCESS_RATE: Final = MetricDefinition(
     "tidegauge_success_rate",
@@ -213,6 +270,30 @@ RUN_PROGRESS: Final = MetricDefinition(
     "gauge",
     "ratio",
     "Best progress the run has reported, 0 to 1. Only the most troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+RUN_STALE_SCORE: Final = MetricDefinition(
+    "tidegauge_run_stale_score",
+    "gauge",
+    "score",
+    "How much the run goes over its own tracks since its last progress. Only the most troubled "
+    "active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_FRONTIER_PLACES: Final = MetricDefinition(
+    "tidegauge_run_frontier_places",
+    "gauge",
+    "places",
+    "Places the run has seen and not visited. Only the most troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_PENDING_TASKS: Final = MetricDefinition(
+    "tidegauge_run_pending_tasks",
+    "gauge",
+    "tasks",
+    "Tasks of the run that are ready and not achieved. Only the most troubled active runs are "
+    "told.",
     labels=(*GROUP_LABELS, "run"),
 )
 
@@ -249,16 +330,27 @@ METRICS: Final = (
     LOOP_SECONDS,
     AUV_SUM,
     AUV_RUNS,
+    BEHAVIOR_ERRORS,
+    BEHAVIOR_REQUIRED_STEPS,
+    PREMATURE_HALTS,
+    BACKTRACKS,
     INTERVENTIONS,
     RUNS_ACTIVE,
     RUNS_LOOPING,
+    FRONTIER_PLACES,
+    PENDING_TASKS,
+    STALE_SCORE,
     AUV,
     AUV_LOWER,
     AUV_UPPER,
+    MEMORY_INDEX,
     SUCCESS_RATE,
     RUN_LOOP_REPEATS,
     RUN_STEPS,
     RUN_PROGRESS,
+    RUN_STALE_SCORE,
+    RUN_FRONTIER_PLACES,
+    RUN_PENDING_TASKS,
     SUCCESS_TURN,
     FINISHED_RUN_STEPS,
     STEP_DURATION,

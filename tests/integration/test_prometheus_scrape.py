@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.prometheus import Prometheus, free_port, scraping
 
 import tidegauge
+from support.prometheus import Prometheus, free_port, scraping
 from tidegauge.catalog import METRICS
 from tidegauge.streaming_metrics import IssuedStep, Loops
 from tidegauge.testing import capture
@@ -46,7 +46,7 @@ def shop(run: tidegauge.Run) -> None:
     """A plain agent that looks around, then goes in circles."""
     for state, action in STEPS:
         run.act(action, {"on": state}, state=state, tokens=10)
-        run.observe(f"did {action} on {state}", progress=0.25)
+        run.observe(f"did {action} on {state}", progress=0.25, place=state, exits=["help"])
 
 
 def test_the_loop_ratio_of_a_live_run_is_that_of_the_metric(prometheus: Prometheus) -> None:

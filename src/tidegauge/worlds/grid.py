@@ -145,6 +145,7 @@ class Walk:
     Attributes:
         world: the world it is an attempt at. What it tells is more than the agent has been shown.
         here: where the agent is.
+        sight: what it was told last, in words.
         known: the cells known to lie beside each cell that was seen.
         unseen: cells seen from beside and not entered, oldest first.
         found: tasks that were found, and where.
@@ -168,7 +169,7 @@ class Walk:
         self.moves = 0
         self._steps = steps
         self._entered: set[Cell] = set()
-        self._enter()
+        self.sight = self._enter()
 
     @property
     def solved(self) -> bool:
@@ -190,7 +191,7 @@ class Walk:
         }
 
     def move(self, direction: str) -> str:
-        """Go one cell; returns what the agent sees there.
+        """Go one cell; returns what the agent is told there.
 
         Args:
             direction: one of :data:`DIRECTIONS`. Where there is no cell, it stays where it is.
@@ -200,20 +201,20 @@ class Walk:
         (x, y), (dx, dy) = self.here, DIRECTIONS.get(direction, (0, 0))
         blocked = (x + dx, y + dy) not in self.world.exits(self.here)
         if blocked:
-            seen = f"There is no way {direction} from {self.here}."
+            self.sight = f"There is no way {direction} from {self.here}."
         else:
             self.here = (x + dx, y + dy)
-            seen = self._enter()
+            self.sight = self._enter()
         task = self.world.tasks.get(self.here)
         self._steps.observe(
-            seen,
+            self.sight,
             error=blocked,
             place=self.here,
             exits=self.world.exits(self.here),
             tasks=() if task is None else (task,),
             progress=1.0 if self.solved else len(self.achieved) / len(self.world.tasks),
         )
-        return seen
+        return self.sight
 
     def _enter(self) -> str:
         here = self.here

@@ -37,9 +37,9 @@ def solver(reading: Reading, draw: random.Random, *, at_once: int = 1) -> None:
 def halter(reading: Reading, draw: random.Random, *, after: int = 3) -> None:
     """Gives up with leads left.
 
-    It reads as :func:`solver` does, and goes away as soon as all its leads are of one batch, so
-    that none is displaced: it has not lost sight of them, it just doesn't go on. If the answer
-    follows before that, it goes away without having said so.
+    It reads the oldest leads first and goes away as soon as all that are left are of one batch, so
+    that none is displaced: it has not lost sight of them, it just doesn't go on. What it has found
+    out by then it keeps to itself.
 
     Args:
         reading: the reading.
@@ -47,9 +47,7 @@ def halter(reading: Reading, draw: random.Random, *, after: int = 3) -> None:
         after: how many pages it reads at least.
     """
     reader = _Reader(reading)
-    while reader.notes.answer is None and reader.batches:
-        if len(reading.read) >= after and len(reader.batches) == 1:
-            break
+    while reader.batches and not (len(reading.read) >= after and len(reader.batches) == 1):
         reader.look_up()
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from statistics import fmean as mean
 from typing import NamedTuple
 
+from tidegauge.streaming_metrics.premature_halt import PrematureHalts
+from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.worlds.grid import GridWorld
 from tidegauge.worlds.grid_agents import GRID_AGENTS, GridAgent
 from tidegauge.worlds.lore import document_task
@@ -31,7 +33,7 @@ class SurveyRow(NamedTuple):
         exploitation_error: errors / steps that required exploiting, over all runs.
         stale_max: highest stale score of any run.
         premature_halt: share of the runs that ended without success and with places or tasks left.
-        displaced_leads: displaced leads left at the end, on average.
+        displaced_leads: displaced leads that such a run left; on average over all runs.
         failed_rounds_max: most rounds that failed in a row in any run.
         loop_ratio: loop steps / steps, over all runs.
     """
@@ -54,9 +56,15 @@ class _Attempt(NamedTuple):
     measured: Measured
 
     @property
-    def premature_halt(self) -> bool:
+    def finished(self) -> FinishedRun:
         exploration = self.measured.exploration
-        return not self.solved and bool(exploration.frontier or exploration.pending)
+        return FinishedRun(
+            self.solved,
+            self.measured.steps,
+            frontier=exploration.frontier,
+            pending=exploration.pending,
+            displaced_leads=exploration.leads.displaced,
+        )
 
 
 def survey(seeds: Iterable[int] = range(20)) -> list[SurveyRow]:
@@ -103,6 +111,9 @@ def _read(agent: LoreAgent, task: LoreTask, seed: int) -> _Attempt:
 def _row(world: str, agent: str, attempts: list[_Attempt]) -> SurveyRow:
     measured = [attempt.measured for attempt in attempts]
     explorations = [one.exploration for one in measured]
+    halts = PrematureHalts()
+    for attempt in attempts:
+        halts.update(attempt.finished)
     return SurveyRow(
         world,
         agent,
@@ -117,8 +128,8 @@ def _row(world: str, agent: str, attempts: list[_Attempt]) -> SurveyRow:
             [one.exploitation_required for one in explorations],
         ),
         stale_max=max([one.stale_max or 0 for one in explorations]),
-        premature_halt=mean([attempt.premature_halt for attempt in attempts]),
-        displaced_leads=mean([one.leads.displaced for one in explorations]),
+        premature_halt=halts.value or 0.0,
+        displaced_leads=halts.displaced_leads / len(attempts),
         failed_rounds_max=max([one.failed_rounds.maximum or 0 for one in measured]),
         loop_ratio=_ratio(
             [one.loops.loop_steps for one in measured], [one.steps for one in measured]

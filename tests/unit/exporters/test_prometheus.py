@@ -12,12 +12,12 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.support.prometheus import find_binary
 
 import tidegauge
+from support.prometheus import find_binary
 from tidegauge._guard import internal_errors
 from tidegauge.catalog import LOOPS, METRICS, RUNS_FINISHED
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.exporters.prometheus import TidegaugeCollector
 from tidegauge.exporters.prometheus.families import MAX_RUNS, read_families
 from tidegauge.exporters.prometheus.labels import MAX_LENGTH
@@ -82,9 +82,12 @@ def odd_engine() -> Engine:
                 RunStarted(run=run, agent=text, task_group=text[::-1], memory=text, t_max=9)
             )
             for t in range(4):
-                step(engine, run, action=text, progress=t / 7)
+                step(engine, run, action=text, progress=t / 7, place=text, exits=("elsewhere",))
             engine.intervened(run, "would_stop", "loop_repeats", 3)
         engine.run_ended(RunEnded(run=f"{text}{number}", success=number % 2 == 0))
+    for arm in ("on", "off"):
+        engine.run_started(RunStarted(run=arm, memory=arm, t_max=9))
+        engine.run_ended(RunEnded(run=arm, success=arm == "on"))
     return engine
 
 
@@ -94,19 +97,46 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.act("find")
             run.observe("found", progress=1.0)
             run.finish(success=True)
+        with tidegauge.run(agent="a", t_max=5, memory="off") as run:
+            run.finish(success=False)
         with contextlib.suppress(tidegauge.RunStopped), tidegauge.run(agent="a", t_max=5) as run:
             while True:
                 run.act("look", state="here", tokens=10)
                 run.observe("nothing", error=True)
-        with tidegauge.run(agent="a", t_max=5) as run:
+        with tidegauge.run(agent="a", t_max=5, place="hall", exits=["kitchen"]) as run:
             run.act("find")
-            run.observe("a part", progress=0.5)
+            run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
             families = list(TidegaugeCollector(seen.pipeline.engine).collect())
     assert [catalogue_name(family) for family in families] == [metric.name for metric in METRICS]
     for family, metric in zip(families, METRICS, strict=True):
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(metric.labels)
+
+
+def test_where_runs_go_is_told_once_they_say_it() -> None:
+    engine = Engine(clock=None)
+    start(engine, "nowhere")
+    step(engine, "nowhere")
+    assert value(engine, "behavior_errors_total", kind="exploration") is None
+    assert value(engine, "frontier_places") is None
+    start(engine, "lost", place="hall", exits=("kitchen", "attic"))
+    for place in ("kitchen", "hall", "hall"):  # to the frontier, back, and staying
+        step(engine, "lost", place=place)
+    assert value(engine, "behavior_required_steps_total", kind="exploration") == 3
+    assert value(engine, "behavior_errors_total", kind="exploration") == 1
+    assert value(engine, "behavior_required_steps_total", kind="exploitation") == 0
+    assert value(engine, "frontier_places") == 1
+    assert value(engine, "pending_tasks") == 0
+    assert value(engine, "backtracks_total") == 1
+    assert value(engine, "premature_halts_total") == 0
+    assert value(engine, "run_frontier_places", run="lost") == 1
+    assert value(engine, "run_stale_score", run="nowhere") == 0
+    assert value(engine, "stale_score", stat="max") == 0
+    engine.run_ended(RunEnded(run="lost", success=False))
+    assert value(engine, "premature_halts_total") == 1
+    assert value(engine, "frontier_places") is None
+    assert value(engine, "behavior_errors_total", kind="exploration") == 1
 
 
 def test_totals_are_what_was_fed() -> None:

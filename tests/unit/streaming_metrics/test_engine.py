@@ -229,9 +229,10 @@ class TestOrder:
         signals = observe(engine, outcome="two", step=0)
         assert signals.result_streak == 2
         assert signals.recurrence == 0  # another action brought it
-        observe(engine, outcome="other", step=1)
+        observe(engine, outcome="three", step=3)
+        observe(engine, outcome="late", step=1)
         assert observe(engine, step=1) is None  # a second outcome of one step
-        assert observe(engine).steps == 4
+        assert issue(engine).state_digest == observed_state("three")
         assert engine.snapshot().dropped_events == 1
 
     def test_an_outcome_without_a_step_is_that_of_the_last(self):
@@ -524,6 +525,23 @@ class TestThreads:
             worker.join()
         snapshot = engine.snapshot()
         assert group_of(snapshot).totals.steps == len(taken)
+
+    def test_a_run_that_two_threads_open_at_once_keeps_its_steps(self):
+        first_step = threading.Event()
+
+        def slow_in_the_other_thread(text):
+            if threading.current_thread() is other:
+                first_step.wait()
+            return text
+
+        engine = Engine(normaliser=slow_in_the_other_thread)
+        other = threading.Thread(target=start, args=(engine,), kwargs={"task": "t"})
+        other.start()
+        start(engine, task="t")
+        issue(engine)
+        first_step.set()
+        other.join()
+        assert issue(engine).step == 1
 
     def test_the_cap_holds_when_many_threads_open_runs(self):
         engine = Engine(max_runs=5)

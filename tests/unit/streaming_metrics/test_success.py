@@ -90,7 +90,7 @@ def test_the_curve_says_nothing_past_its_last_turn():
 
 def test_curves_of_different_lengths_add_up():
     short, long = SuccessCurve(max_turns=3), SuccessCurve(max_turns=10)
-    long.update(solved(2))
-    long.update(solved(9))
+    for turn in (2, 9, 12):
+        long.update(solved(turn))
     short.merge(long)
-    assert (short.runs, short.late_runs, short.solved_at) == (2, 1, {2: 1})
+    assert (short.runs, short.late_runs, short.solved_at) == (3, 2, {2: 1})

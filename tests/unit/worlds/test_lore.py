@@ -18,7 +18,7 @@ SETTINGS: list[dict[str, Any]] = [
     {},
     {"operations": 0},
     {"operations": 1, "distractors": 0},
-    {"operations": 40, "max_leaves": 3, "consolidation": 1.0, "distractors": 20},
+    {"operations": 25, "max_leaves": 3, "consolidation": 1.0, "distractors": 12},
 ]
 
 

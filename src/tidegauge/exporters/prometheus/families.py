@@ -19,6 +19,7 @@ from tidegauge.exporters.prometheus.labels import label_value
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.limits import OTHER
+from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.totals import Buckets
@@ -82,7 +83,11 @@ def _measured(snapshot: Snapshot) -> dict[MetricDefinition, Sequence[Row]]:
         (label_value(run.group.agent), label_value(run.group.task_group), label_value(run.run)): run
         for run in _most_troubled(snapshot.active)
     }
+    memory: dict[Labels, list[GroupSnapshot]] = {}
+    for labels, arm in arms.items():
+        memory.setdefault(labels[:2], []).append(arm)
     return {
+        catalog.MEMORY_INDEX: _rows(_memory_index, memory),
         **{metric: _rows(read, groups) for metric, read in _OF_GROUP.items()},
         **{metric: _rows(read, arms) for metric, read in _OF_ARM.items()},
         **{metric: _rows(read, runs) for metric, read in _OF_RUN.items()},
@@ -166,6 +171,41 @@ def _auv_bound(group: GroupSnapshot, which: int) -> float | None:
     return None if bounds is None else bounds[which]
 
 
+def _placed(group: GroupSnapshot) -> bool:
+    """Whether a run of the group has told where it is: told from its first place on."""
+    return bool(
+        group.totals.exploration_required
+        or group.totals.exploitation_required
+        or group.finished.premature_halts.runs
+        or any(run.place is not None for run in group.active)
+    )
+
+
+def _by_behavior(group: GroupSnapshot, exploration: int, exploitation: int) -> Reading:
+    if not _placed(group):
+        return None
+    return {("exploration",): exploration, ("exploitation",): exploitation}
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _stale_score(runs: Iterable[RunReport]) -> Reading:
+    scores = [run.stale_score for run in runs if run.stale_score is not None]
+    if not scores:
+        return None
+    return {("mean",): sum(scores) / len(scores), ("max",): max(scores)}
+
+
+def _memory_index(arms: Iterable[GroupSnapshot]) -> float | None:
+    index = MemoryIndex()
+    for arm in arms:
+        index.add(arm.key.memory, arm.finished.auv)
+    return index.value
+
+
 _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] = {
     catalog.RUNS_STARTED: lambda group: group.runs_started,
     catalog.RUNS_FINISHED: lambda group: _counts(
@@ -179,12 +219,25 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     catalog.LOOPS: lambda group: _counts(group.totals.onsets, known=catalog.LOOPS.values),
     catalog.LOOP_TOKENS: lambda group: group.totals.loop_tokens,
     catalog.LOOP_SECONDS: lambda group: group.totals.loop_seconds,
+    catalog.BEHAVIOR_ERRORS: lambda group: _by_behavior(
+        group, group.totals.exploration_errors, group.totals.exploitation_errors
+    ),
+    catalog.BEHAVIOR_REQUIRED_STEPS: lambda group: _by_behavior(
+        group, group.totals.exploration_required, group.totals.exploitation_required
+    ),
+    catalog.PREMATURE_HALTS: lambda group: (
+        group.finished.premature_halts.halts if _placed(group) else None
+    ),
+    catalog.BACKTRACKS: lambda group: group.totals.backtracks if _placed(group) else None,
     catalog.INTERVENTIONS: lambda group: {
         (label_value(action), label_value(reason)): count
         for (action, reason), count in group.totals.interventions.items()
     },
     catalog.RUNS_ACTIVE: lambda group: len(group.active),
     catalog.RUNS_LOOPING: lambda group: group.runs_looping,
+    catalog.FRONTIER_PLACES: lambda group: _sum([run.frontier for run in group.active]),
+    catalog.PENDING_TASKS: lambda group: _sum([run.pending for run in group.active]),
+    catalog.STALE_SCORE: lambda group: _stale_score(group.active),
     catalog.AUV_LOWER: lambda group: _auv_bound(group, 0),
     catalog.AUV_UPPER: lambda group: _auv_bound(group, 1),
     catalog.SUCCESS_RATE: lambda group: group.finished.success_rate.value,
@@ -203,4 +256,7 @@ _OF_RUN: Final[Mapping[MetricDefinition, Callable[[RunReport], Reading]]] = {
     catalog.RUN_LOOP_REPEATS: lambda run: run.loop_repeats,
     catalog.RUN_STEPS: lambda run: run.steps,
     catalog.RUN_PROGRESS: lambda run: run.progress,
+    catalog.RUN_STALE_SCORE: lambda run: run.stale_score,
+    catalog.RUN_FRONTIER_PLACES: lambda run: run.frontier,
+    catalog.RUN_PENDING_TASKS: lambda run: run.pending,
 }
