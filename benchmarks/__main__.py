@@ -16,7 +16,9 @@ SUBJECTS = {
     "step": "all default metrics for one step, and the loop detector alone",
     "decorator": "a decorated tool against a bare span",
     "langchain_handler": "the LangChain handler against the shortest one that makes four spans",
+    "exploration": "a step in a known graph of 10,000 places, with and without errors",
     "memory": "memory of runs that go on and that ended",
+    "hostile": "a run that is new in everything at every step, a million times",
     "scrape": "one scrape of many runs",
     "import_time": "import tidegauge beside import opentelemetry.sdk.trace",
 }

@@ -8,7 +8,6 @@ Adapters (decorators, callback handlers) translate their framework's events into
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -44,15 +43,11 @@ class Recorder:
     Args:
         sink: takes the steps and answers with decisions.
         spans: makes the spans.
-        clock: seconds since the epoch for records, ``None`` leaves time to the sink.
     """
 
-    def __init__(
-        self, sink: StepSink, spans: SpanFactory, *, clock: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, sink: StepSink, spans: SpanFactory) -> None:
         self.sink = sink
         self.spans = spans
-        self.clock = clock
 
     def start_run(self, event: RunStarted, context: Context | None = None) -> RecordedRun:
         """Open a run: its span, and its record in the sink.

@@ -29,7 +29,7 @@ _LETTERS: Final = "ACDEFGHJKLMNPQRTUVWXY34679"  # none that looks like another
 _MATERIALS: Final = ("oak plank", "hemp rope", "canvas", "pitch", "iron rod", "wool", "brass sheet")
 _WORKS: Final = ("keel", "mast", "rigging", "sail", "rudder", "hull", "anchor", "deck", "lantern")
 _GOAL: Final = "ship"
-_MAX_EXPONENT: Final = 700  # beyond it a weight would be 0, and nothing could be drawn
+_MAX_EXPONENT: Final = 600.0  # beyond it, weights would be 0 or infinite and none could be drawn
 _ONE: Final[Counts] = {1: 1.0}
 _ONE_OR_TWO: Final[Counts] = {1: 0.5, 2: 0.5}
 
@@ -108,7 +108,7 @@ class TaskGraph:
             goal = depth == len(names) - 1
             counts = goal_dependency_counts if goal else dependency_counts
             weights = {
-                parent.id: math.exp(max(-parent_depth_bias * (depth - 1 - index), -_MAX_EXPONENT))
+                parent.id: _weight(-parent_depth_bias * (depth - 1 - index))
                 for index, parents in enumerate(layers)
                 for parent in parents
             }
@@ -125,6 +125,10 @@ def is_met(requires: Requires, achieved: Container[Identity]) -> bool:
     (True, False, True)
     """
     return not requires or any(all(needed in achieved for needed in option) for option in requires)
+
+
+def _weight(exponent: float) -> float:
+    return math.exp(min(max(exponent, -_MAX_EXPONENT), _MAX_EXPONENT))
 
 
 def _layer_sizes(draw: random.Random, nodes: int, max_layer: int) -> Iterator[int]:

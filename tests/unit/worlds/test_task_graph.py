@@ -146,7 +146,7 @@ class TestKnobs:
 
         for bias in (0.0, 1.0, 3.0):
             assert share(bias) == pytest.approx(1 / (1 + math.exp(-bias)), abs=0.03)
-        assert share(10_000.0) == 1
+        assert (share(10_000.0), share(-10_000.0)) == (1, 0)
 
     def test_names_change_nothing_else(self) -> None:
         for seed in SEEDS:
