@@ -59,6 +59,7 @@ def cli() -> None:
       tidegauge replay runs.jsonl --json         the same, every number of every run
       tidegauge replay runs.jsonl --policy loop_repeats=3
                                                  where that rule would have stopped them
+      tidegauge worlds                           which metric tells which fault
 
     'tidegauge COMMAND --help' tells the rest.
     """
