@@ -178,7 +178,7 @@ class EngineSink:
         report = self.engine.run_ended(event)
         if report is None:
             return None
-        return RunSummary(report.steps, report.outcome, report.loop_ratio)
+        return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
 
     def _decide(self, signals: Signals | None) -> Decision:
         if signals is None:

@@ -102,6 +102,7 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.steps": 4,
         "tidegauge.outcome": "unknown",
         "tidegauge.loop.ratio": 0.5,
+        "tidegauge.stale_score.max": 1,
     }
     [broken] = named(arrived.spans, "invoke_agent broken")
     assert broken.attributes["tidegauge.outcome"] == "error"

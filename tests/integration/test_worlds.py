@@ -185,17 +185,26 @@ class TestTheOscillator:
                     assert verdict.error is not verdict.gain
             assert [verdict.stale for verdict in moves[:4]] == [0, 0, 1, 3]
 
-    def test_comes_nearer_to_something_either_way_between_targets(self) -> None:
-        graph = TaskGraph(((Task("A"), Task("B")), (Task("G", (("A", "B"),)),)))
-        world = drawn("G...S....A.B", graph, budget=30)
+    def back_and_forth(self, row: str) -> list[Verdict]:
+        """To the right and to the left, four times."""
+        world = drawn(row, TaskGraph(((Task("A"),), (Task("G", (("A",),)),))))
         judged = Judged(world.start())
         walk = world.walk(judged)
         for direction in ["right", "left"] * 4:
             walk.move(direction)
-        # both ends of the row known so far have an unseen cell beside them
-        assert [verdict.gain for verdict in judged.verdicts] == [True] * 8
-        assert [verdict.error for verdict in judged.verdicts] == [False] * 3 + [True] * 5
-        assert [verdict.stale for verdict in judged.verdicts] == [0, 0, 0, 1, 3, 5, 7, 9]
+        return judged.verdicts
+
+    def test_comes_nearer_to_something_either_way_between_two_targets(self) -> None:
+        verdicts = self.back_and_forth("G...S....A")  # an unseen cell at either end of what is seen
+        assert [verdict.gain for verdict in verdicts] == [True] * 8
+        assert [verdict.error for verdict in verdicts] == [False] * 3 + [True] * 5
+        assert [verdict.stale for verdict in verdicts] == [0, 0, 0, 1, 3, 5, 7, 9]
+
+    def test_errs_every_other_time_beside_one_target(self) -> None:
+        verdicts = self.back_and_forth("S....AG")
+        assert [verdict.gain for verdict in verdicts] == [True, False] * 4
+        assert [verdict.error for verdict in verdicts] == [False, True] * 4
+        assert [verdict.stale for verdict in verdicts] == [0, 0, 0, 1, 3, 5, 7, 9]
 
     def test_is_seen_looping_in_the_pipeline_and_stopped(self) -> None:
         world = grid(3, corridor_widths=(1, 3), alpha=5.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextvars import Token
 from types import TracebackType
@@ -40,7 +39,6 @@ Failure: TypeAlias = bool | BaseException | None
 """Whether a call failed (``None``, not known), or the exception with which it did."""
 
 _MAX_OPEN_STEPS: Final = 1_000
-_CANCELLED: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 class Run:
@@ -288,7 +286,7 @@ class Run:
             self._end_tools(recorded, index, [])
         if isinstance(error, RunStopped):
             recorded.end(outcome="stopped", reason=error.reason)
-        elif error is None or isinstance(error, _CANCELLED):
+        elif error is None or not isinstance(error, Exception):  # None, or cancelled, interrupted
             success = self._success if error is None else None
             recorded.end(success=success, reason=self._reason)
         else:

@@ -118,14 +118,16 @@ class RecordedRun:
         """Report an issued action, before it is run."""
         decision = self._recorder.sink.step_issued(step)
         self.steps += 1
-        self._note(decision)
+        if _is_notable(decision):
+            self._note(decision)
         return decision
 
     @guarded("recorder.observe", default=GO_ON)
     def observe(self, outcome: Outcome) -> Decision:
         """Report an outcome."""
         decision = self._recorder.sink.step_observed(outcome)
-        self._note(decision)
+        if _is_notable(decision):
+            self._note(decision)
         return decision
 
     @guarded("recorder.start_chat", default=INVALID_SPAN)
@@ -224,6 +226,11 @@ class RecordedRun:
         if signals.loop_first_step != self._onset_step and self._spans is not None:
             self._onset_step = signals.loop_first_step
             self._spans.loop_onset(signals)
+
+
+def _is_notable(decision: Decision) -> bool:
+    signals = decision.signals
+    return decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1)
 
 
 def _metrics(signals: Signals | None) -> dict[str, Any]:

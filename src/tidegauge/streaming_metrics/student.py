@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Final
 
 __all__ = ["student_quantile"]
@@ -36,6 +35,8 @@ def student_quantile(probability: float, degrees: float) -> float:
     if not 0.5 <= probability < 1 or not degrees >= 1:
         raise ValueError("probability is to be in [0.5, 1), degrees at least 1")
     if degrees >= _NORMAL_FROM:
+        from statistics import NormalDist  # takes longer to import than all the rest here
+
         return NormalDist().inv_cdf(probability)
     tails = 2 * (1 - probability)
     low, high = 0.0, 1.0

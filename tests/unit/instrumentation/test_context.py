@@ -74,6 +74,7 @@ def test_the_whole_story_of_a_run():
                 "tidegauge.steps": 3,
                 "tidegauge.outcome": "success",
                 "tidegauge.loop.ratio": 0.0,
+                "tidegauge.stale_score.max": 0,
             },
             [
                 (
