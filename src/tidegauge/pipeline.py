@@ -27,6 +27,7 @@ from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.policies import DEFAULT_RULES, Policy, Rule
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.fingerprint import Normaliser
+from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.tracer import SpanFactory, open_telemetry
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
@@ -62,6 +63,9 @@ class Settings:
         max_distinct: distinct outcomes that a run remembers.
         normaliser: takes a text and gives it without what changes and means nothing, before it
             is digested; left out, texts are compared exactly.
+        directed: whether exits lead one way only.
+        distance: tells the distance between two places, where it is known better than the exits
+            tell; takes the place of the search for gain.
         metrics_host: where ``/metrics`` listens; the variable OTEL_EXPORTER_PROMETHEUS_HOST
             stands in for the default, 127.0.0.1.
         metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
@@ -93,6 +97,8 @@ class Settings:
     max_period: int = 10_000
     max_distinct: int = 10_000
     normaliser: Normaliser | None = None
+    directed: bool = False
+    distance: Distance | None = None
     metrics_host: str | None = None
     metrics_port: int | None = None
     serve_metrics: bool = True
@@ -236,6 +242,8 @@ class Pipeline:
             max_period=settings.max_period,
             max_distinct=settings.max_distinct,
             normaliser=settings.normaliser,
+            directed=settings.directed,
+            distance=settings.distance,
         )
         self._telemetry = open_telemetry(settings.tracer_provider, settings.logger_provider)
         capture = settings.capture_content

@@ -13,6 +13,7 @@ from tidegauge._guard import guarded
 from tidegauge.events import Outcome, RunEnded, RunStarted, Signals, Step
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
+from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.run_state import RunState
@@ -40,6 +41,9 @@ class Engine:
         max_period: longest cycle that can be seen, in steps.
         max_distinct: distinct outcomes and (action, outcome) pairs a run remembers.
         normaliser: applied to texts before they are digested; ``None`` compares exactly.
+        directed: whether exits lead one way only.
+        distance: distance between two places, where it is known better than the exits tell;
+            takes the place of the search for gain.
         clock: seconds; ``None`` for recorded runs, which bring their own times or have none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: told of each run that ended, outside of all locks.
@@ -67,6 +71,8 @@ class Engine:
         max_period: int = 10_000,
         max_distinct: int = 10_000,
         normaliser: Normaliser | None = None,
+        directed: bool = False,
+        distance: Distance | None = None,
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
@@ -79,6 +85,8 @@ class Engine:
         self._max_period = max_period
         self._max_distinct = max_distinct
         self._normaliser = normaliser
+        self._directed = directed
+        self._distance = distance
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
@@ -193,6 +201,8 @@ class Engine:
             max_period=self._max_period,
             max_distinct=self._max_distinct,
             normaliser=self._normaliser,
+            directed=self._directed,
+            distance=self._distance,
         )
         run.last_seen = 0.0 if now is None else now
         with self._lock:

@@ -28,6 +28,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_digest,
     round_name,
 )
+from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loops import Loops
@@ -69,6 +70,8 @@ class RunState:
 
     __slots__ = (
         "_actions",
+        "_directed",
+        "_distance",
         "_first_would_stop",
         "_issued",
         "_normaliser",
@@ -114,6 +117,8 @@ class RunState:
         max_period: int,
         max_distinct: int,
         normaliser: Normaliser | None,
+        directed: bool,
+        distance: Distance | None,
     ) -> None:
         self.lock = threading.Lock()
         self.started = started
@@ -136,8 +141,6 @@ class RunState:
         # Only for a run that tells where it is or what it has to do: most don't.
         self.exploration: Exploration | None = None
         self.navigation: Navigation | None = None
-        if started.place is not None or started.tasks or started.exits:
-            self._explore()
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
         self.watch_only = False  # after a fault of ours, nothing is decided any more
@@ -145,6 +148,8 @@ class RunState:
         self._actions = actions
         self._onset_at = onset_at
         self._normaliser = normaliser
+        self._directed = directed
+        self._distance = distance
         self._issued: OrderedDict[int, _Issued] = OrderedDict()
         self._previous: bytes | None = (
             None if started.task is None else content_digest(started.task, normaliser)
@@ -153,6 +158,8 @@ class RunState:
         self._success: bool | None = None
         self._outcome: RunOutcome = "unknown"
         self._premature_halt: bool | None = None
+        if started.place is not None or started.tasks or started.exits:
+            self._explore()
 
     def issue(self, step: Step, now: float | None) -> Signals:
         """Take an issued action: loops are known from here on, before it is run."""
@@ -401,6 +408,8 @@ class RunState:
             tasks=started.tasks,
             goal=started.goal,
             reach=started.reach,
+            directed=self._directed,
+            distance=self._distance,
         )
         self.exploration.stale_score = self.stale_score  # goes on from the states so far
         self.navigation = Navigation(place=started.place)

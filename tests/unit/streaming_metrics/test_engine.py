@@ -17,6 +17,7 @@ from tidegauge.events import (
     RunEnded,
     RunStarted,
     Step,
+    Task,
 )
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.run_report import GroupKey
@@ -576,3 +577,60 @@ def counters(snapshot):
         "evicted": snapshot.evicted_runs,
         "dropped": snapshot.dropped_events,
     }
+
+
+class TestPlaces:
+    """Where a run goes, as the engine's settings say how its places lie."""
+
+    def walk(self, engine, *places):
+        for place in places:
+            issue(engine)
+            observe(engine, outcome=place, place=place)
+
+    def test_places_told_from_the_first_step_on_are_measured_from_there(self):
+        engine = Engine()
+        start(engine)
+        issue(engine)
+        observe(engine, outcome="nothing")
+        assert engine.snapshot().active[0].frontier is None
+        issue(engine)
+        observe(engine, outcome="a hall", place="hall", exits=("attic",))
+        report = engine.snapshot().active[0]
+        assert (report.place, report.frontier, report.exploration_required) == ("hall", 1, 0)
+        self.walk(engine, "hall")
+        report = engine.snapshot().active[0]
+        assert (report.exploration_required, report.exploration_errors) == (1, 1)
+
+    def test_a_task_list_without_places_has_pending_tasks_and_no_rates(self):
+        engine = Engine()
+        start(engine, tasks=(Task("write"), Task("send", (("write",),))))
+        issue(engine)
+        observe(engine, outcome="written", achieved=("write",))
+        report = engine.snapshot().active[0]
+        assert (report.pending, report.frontier, report.exploitation_error) == (1, None, None)
+
+    def test_exits_that_lead_one_way_only(self):
+        # from q the open place t is two moves away where q leads back to p, and three where it
+        # doesn't: only then does going to s, two moves from t, come nearer
+        gains = {}
+        for directed in (False, True):
+            engine = Engine(directed=directed)
+            start(engine, place="s", exits=("p",))
+            for place, exits in (("p", ("q", "t")), ("q", ("s",)), ("s", ("p",))):
+                issue(engine)
+                observe(engine, outcome=place, place=place, exits=exits)
+            gains[directed] = engine.get("r1").exploration.gain
+        assert gains == {False: False, True: True}
+
+    def test_a_distance_of_the_users_own_decides_the_gain(self):
+        asked = []
+
+        def distance(here, there):
+            asked.append((here, there))
+            return abs(ord(here) - ord(there))
+
+        engine = Engine(distance=distance)
+        start(engine, place="a", exits=("b", "z"))
+        self.walk(engine, "b", "a")
+        assert asked
+        assert engine.get("r1").exploration.gain is False
