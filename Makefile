@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help demo test check bench format clean
 
 help:
-	@echo "make demo    four agents live: one solves, one loops, one retries, one wanders"
+	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make test    all tests, with coverage"
 	@echo "make check   ruff, mypy --strict, import rules, docs"
 	@echo "make bench   what tidegauge costs, as ratios beside their marks"
