@@ -70,6 +70,7 @@ def test_the_whole_story_of_a_sync_agent():
         "tidegauge.steps": 2,
         "tidegauge.outcome": "unknown",
         "tidegauge.loop.ratio": 0.0,
+        "tidegauge.stale_score.max": 0,
     }
     assert children == [
         (
