@@ -204,7 +204,8 @@ class RunState:
         self._previous = None
         self.steps = t + 1
         # Spent when the action was chosen: also where it is stopped and never observed.
-        self.tokens = _sum(self.tokens, _amount(step.tokens))
+        if step.tokens is not None:
+            self.tokens = _sum(self.tokens, _amount(step.tokens))
         self.signals = self._signals(t, action, state)
         return self.signals
 
@@ -224,7 +225,7 @@ class RunState:
             digest,
             len(issued.calls),
             _all_failed(outcome.results, len(issued.calls)),
-            _sum(_amount(issued.tokens), _amount(outcome.tokens)),
+            _tokens(issued.tokens, outcome.tokens),
             _seconds(outcome, issued, now),
             outcome.progress,
             issued.entropy,
@@ -237,7 +238,8 @@ class RunState:
             outcome.achieved,
             issued.state,
         )
-        self.tokens = _sum(self.tokens, _amount(outcome.tokens))
+        if outcome.tokens is not None:
+            self.tokens = _sum(self.tokens, _amount(outcome.tokens))
         self._update(observed)
         signals = self.signals
         self.signals = self._signals(signals.step, signals.action_digest, signals.state_digest)
@@ -457,6 +459,12 @@ def _all_failed(results: Sequence[CallResult], calls: int) -> bool | None:
 def _amount(told: float | None) -> float | None:
     """What was told, if it can be added up: a negative number or NaN would spoil a counter."""
     return told if told is not None and 0 <= told <= _MAX_AMOUNT else None
+
+
+def _tokens(chosen: float | None, observed: float | None) -> float | None:
+    if chosen is None and observed is None:
+        return None
+    return _sum(_amount(chosen), _amount(observed))
 
 
 def _sum(left: float | None, right: float | None) -> float | None:
