@@ -200,7 +200,7 @@ class EngineSink:
         engine, policy = self.engine, self.policy
         run = engine.get(signals.run)
         if run is None or run.watch_only:
-            return Decision(signals=signals)
+            return Decision("go_on", None, None, signals)
         if run.stopped is not None:
             step, reason = run.stopped
             return Decision("stop", reason, f"the run was stopped at step {step}", signals)
@@ -211,7 +211,7 @@ class EngineSink:
         for reason in policy.would_stop(signals):
             if ("would_stop", reason) not in run.totals.interventions:
                 engine.intervened(signals.run, "would_stop", reason, signals.step)
-        return Decision(signals=signals)
+        return Decision("go_on", None, None, signals)
 
     def _watch_only(self, run_id: str) -> None:
         """After a fault of ours nothing is decided in that run any more."""

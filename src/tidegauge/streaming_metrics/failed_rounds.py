@@ -40,8 +40,9 @@ class FailedRounds(Metric[ObservedStep]):
         if step.failed is None:
             self.current = None if self.maximum is None else 0
             return
-        self.current = (self.current or 0) + 1 if step.failed else 0
-        self.maximum = max(self.maximum or 0, self.current)
+        current = self.current = (self.current or 0) + 1 if step.failed else 0
+        if self.maximum is None or current > self.maximum:
+            self.maximum = current
 
     @property
     def value(self) -> int | None:

@@ -39,6 +39,7 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _MAX_NAME = 200
+_BYTES = (bytes, bytearray, memoryview)
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _HUGE_NUMBER = re.compile(r"\d{20}")
 
@@ -61,7 +62,7 @@ def canonical_bytes(value: object) -> bytes:
             return str.encode(value)
         except UnicodeEncodeError:
             return str.encode(value, "utf-8", "surrogatepass")
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BYTES):
         return bytes(value)
     try:
         return orjson.dumps(value, default=_plain, option=_OPTIONS)

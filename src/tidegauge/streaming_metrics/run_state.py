@@ -80,6 +80,7 @@ class RunState:
         "_premature_halt",
         "_previous",
         "_success",
+        "_tells_entropy",
         "entropy_split",
         "exploration",
         "failed_rounds",
@@ -137,6 +138,7 @@ class RunState:
         self.progress_auv = ProgressAUV(t_max=t_max)
         self.recall_lag = RecallLag()
         self.entropy_split = EntropySplit()
+        self._tells_entropy = False  # until then there is nothing to split
         self.stale_score = StaleScore(place=started.place)
         # Only for a run that tells where it is or what it has to do: most don't.
         self.exploration: Exploration | None = None
@@ -377,7 +379,8 @@ class RunState:
         self.recurrence.update(step)
         self.novelty.update(step)
         self.progress_auv.update(step)
-        if step.entropy is not None or step.loop_settled or step.loop_matched:
+        if step.entropy is not None or self._tells_entropy:
+            self._tells_entropy = True
             self.entropy_split.update(step)
         self._follow(step)
         if self.result_streak.current == self._onset_at:
@@ -422,17 +425,18 @@ class RunState:
 
     def _signals(self, t: int, action: bytes, state: bytes) -> Signals:
         loops, cost = self.loops, self.loop_cost
+        period, steps = loops.period, self.steps
         told = cost.first_step == loops.first_step  # else what it knows is of an earlier loop
         return Signals(
             self.started.run,
             t,
-            self.steps,
+            steps,
             action,
             state,
-            loops.period,
+            period,
             loops.repeats,
             loops.first_step,
-            self._steps_since_onset(),
+            self._steps_since_onset() if period else 0,
             cost.onset_tokens if told else None,
             cost.onset_seconds if told else None,
             self.result_streak.current,
