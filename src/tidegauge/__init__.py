@@ -7,18 +7,20 @@ onset; end the run before it burns more. Start with :func:`configure`, :func:`ru
 
 from tidegauge._version import __version__
 from tidegauge.errors import (
+    CallBlocked,
     ConfigurationError,
     MissingExtraError,
     RunStopped,
     StepEventError,
     TidegaugeError,
 )
-from tidegauge.events import Decision
+from tidegauge.events import Decision, ToolDeclaration
 from tidegauge.instrumentation.context import Run, run
 from tidegauge.instrumentation.decorators import agent, tool
 from tidegauge.pipeline import configure
 
 __all__ = [
+    "CallBlocked",
     "ConfigurationError",
     "Decision",
     "MissingExtraError",
@@ -26,6 +28,7 @@ __all__ = [
     "RunStopped",
     "StepEventError",
     "TidegaugeError",
+    "ToolDeclaration",
     "__version__",
     "agent",
     "configure",

@@ -2,8 +2,9 @@
 
 A fault of the tracer must never become a fault of the agent. Whatever is called from user code
 is wrapped by :func:`guarded`: an exception inside is logged once per place and minute, counted
-under that place's name, and replaced by a default. :class:`~tidegauge.errors.RunStopped`, the
-deliberate stop, passes through, and so does whatever is no ``Exception`` (a keyboard interrupt).
+under that place's name, and replaced by a default. What is raised on purpose, for a policy
+(:class:`~tidegauge.errors.RunStopped`, :class:`~tidegauge.errors.CallBlocked`), passes through,
+and so does whatever is no ``Exception`` (a keyboard interrupt).
 
 In tests a swallowed fault would hide a defect: :func:`tidegauge.testing.raise_internal_errors`
 makes the guard raise instead. It is a switch, and not the mere presence of pytest, because users
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-from tidegauge.errors import RunStopped
+from tidegauge.errors import CallBlocked, RunStopped
 
 __all__ = ["InternalErrors", "guarded", "internal_errors"]
 
@@ -92,7 +93,7 @@ def guarded(
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
             try:
                 return function(*args, **kwargs)
-            except RunStopped:
+            except (RunStopped, CallBlocked):
                 raise
             except Exception as error:
                 internal_errors.record(where, error)

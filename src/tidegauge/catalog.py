@@ -153,8 +153,26 @@ INTERVENTIONS: Final = MetricDefinition(
     "counter",
     "interventions",
     "Times a policy stepped in (nudge, block, stop), or would have (would_stop), by the signal "
-    "that crossed its line. Each counts once a run.",
+    "that crossed its line. Stops count once a run, nudges and blocked calls each time.",
     labels=(*GROUP_LABELS, "action", "reason"),
+)
+SAVED_STEPS: Final = MetricDefinition(
+    "tidegauge_would_have_saved_steps_total",
+    "counter",
+    "steps",
+    "Steps taken after a policy that only observes would have stopped the run.",
+)
+SAVED_TOKENS: Final = MetricDefinition(
+    "tidegauge_would_have_saved_tokens_total",
+    "counter",
+    "tokens",
+    "Tokens spent on those steps, where they are told.",
+)
+SAVED_SECONDS: Final = MetricDefinition(
+    "tidegauge_would_have_saved_seconds_total",
+    "counter",
+    "seconds",
+    "Time spent on those steps.",
 )
 
 # Our own health.
@@ -335,6 +353,9 @@ METRICS: Final = (
     PREMATURE_HALTS,
     BACKTRACKS,
     INTERVENTIONS,
+    SAVED_STEPS,
+    SAVED_TOKENS,
+    SAVED_SECONDS,
     RUNS_ACTIVE,
     RUNS_LOOPING,
     FRONTIER_PLACES,

@@ -4,12 +4,14 @@
 
     TidegaugeError
     ├── RunStopped            the deliberate stop: a policy ended the run
+    ├── CallBlocked           a policy answered a repeated call, which was not run
     ├── ConfigurationError    a setting that cannot work, told when it is set
     ├── MissingExtraError     an optional dependency is not installed
     └── StepEventError        a step event that cannot be read
 
-Only :class:`RunStopped` ever reaches the code of an agent; everything else is raised where a
-person configures or calls tidegauge directly.
+Only :class:`RunStopped` and :class:`CallBlocked` ever reach the code of an agent, each under a
+policy that asks for it; everything else is raised where a person configures or calls tidegauge
+directly.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "CallBlocked",
     "ConfigurationError",
     "MissingExtraError",
     "RunStopped",
@@ -40,6 +43,8 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberat
         reason: name of the signal that crossed its line, such as ``"loop_repeats"``.
         message: the reason told in a sentence, for logs and for people.
         metrics: what was measured up to here, by name.
+        state: where the run stood: ``place``, ``unexplored`` places and ``pending`` tasks, at
+            most 10 of each, and the names of the ``repeated`` tools.
 
     >>> stop = RunStopped("r1", step=6, reason="loop_repeats", message="3 steps repeated twice")
     >>> str(stop)
@@ -54,6 +59,7 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberat
         reason: str,
         message: str,
         metrics: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(f"run {run} stopped at step {step}: {message}")
         self.run = run
@@ -61,6 +67,23 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberat
         self.reason = reason
         self.message = message
         self.metrics: Mapping[str, Any] = dict(metrics or {})
+        self.state: Mapping[str, Any] = dict(state or {})
+
+
+class CallBlocked(TidegaugeError):  # noqa: N818 -- it is no error: the call was answered
+    """A policy answered a repeated call of a decorated tool, which was not run.
+
+    It is raised where the tool has no ``on_block`` to answer with. Its text is for the model.
+
+    Attributes:
+        tool: name of the tool.
+        advice: what repeats, since when, and what was not tried.
+    """
+
+    def __init__(self, tool: str, *, advice: str) -> None:
+        super().__init__(advice)
+        self.tool = tool
+        self.advice = advice
 
 
 class ConfigurationError(TidegaugeError, ValueError):

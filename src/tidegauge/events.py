@@ -12,9 +12,10 @@ measures; they are never stored.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from datetime import timedelta
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 __all__ = [
     "ABSENT",
@@ -24,6 +25,7 @@ __all__ = [
     "CallResult",
     "Decision",
     "Outcome",
+    "Outlook",
     "RunEnded",
     "RunOutcome",
     "RunStarted",
@@ -32,6 +34,7 @@ __all__ = [
     "Step",
     "StepSink",
     "Task",
+    "ToolDeclaration",
 ]
 
 Identity: TypeAlias = Hashable
@@ -111,11 +114,37 @@ class RunStarted:
     time: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDeclaration:
+    """What is known of a tool beforehand, so that its repeated calls are judged for what they are.
+
+    It changes which calls are the same (``key``) and what a policy is told (``poll``,
+    ``mutates``). The loop ratio and every other number go by their definitions all the same.
+
+    Args:
+        poll: the tool waits for something to change: while it brings nothing new, its calls raise
+            no signal until its patience is used up. ``True`` is a patience of 60 steps in a row;
+            a number, so many steps; a ``timedelta``, so long.
+        key: takes a call's arguments and gives what is compared in their place: leave out of it
+            what changes and means nothing (a time, a request id, a page's cursor).
+        mutates: a call that succeeds has changed something, even where its answer is the same
+            ("next page", "append a line"): it proves no standstill and raises no signal.
+    """
+
+    poll: bool | int | timedelta = False
+    key: Callable[[Any], object] | None = None
+    mutates: bool = False
+
+
 class Call(NamedTuple):
-    """One call of a round: the tool's name and its arguments."""
+    """One call of a round: the tool's name, its arguments and what was declared of the tool.
+
+    ``declared`` is for calls whose tool says it; tools can be declared by name as well.
+    """
 
     action: str
     arguments: object = None
+    declared: ToolDeclaration | None = None
 
 
 class CallResult(NamedTuple):
@@ -137,6 +166,8 @@ class Step(NamedTuple):
         uses: entities that the action uses.
         mentions: entities that occur in the state.
         time: seconds since the epoch; ``None`` takes the sink's clock.
+        blockable: whether the reporter can answer the calls without running them: a decision
+            to ``block`` is given to no other.
     """
 
     run: str
@@ -147,6 +178,7 @@ class Step(NamedTuple):
     uses: tuple[Identity, ...] = ()
     mentions: tuple[Identity, ...] = ()
     time: float | None = None
+    blockable: bool = False
 
 
 class Outcome(NamedTuple):
@@ -227,6 +259,15 @@ class Signals(NamedTuple):
         recurrence: how often the last (action, outcome) was seen before in the run.
         novelty: share of the last steps whose outcome was new to the run.
         agent: name of the run's agent.
+        tool: name of the step's tool; of a round of several, their names joined by ``+``.
+        excused_steps: how many of the last steps in a row prove no standstill by being the same:
+            declared pollers within their patience, and successful calls that change something.
+        stale_score: S now; ``None``, the run is nowhere.
+        stale_rises: at how many steps it rose since the last progress.
+        frontier: places seen and not visited; ``None``, not told.
+        pending: tasks ready and not achieved; ``None``, not told.
+        oldest_lead_age: steps since the oldest of those places was seen; ``None``, there is none.
+        tokens: tokens spent so far; ``None``, not told.
     """
 
     run: str
@@ -245,6 +286,30 @@ class Signals(NamedTuple):
     recurrence: int | None = None
     novelty: float | None = None
     agent: str = ""
+    tool: str = ""
+    excused_steps: int = 0
+    stale_score: int | None = None
+    stale_rises: int = 0
+    frontier: int | None = None
+    pending: int | None = None
+    oldest_lead_age: int | None = None
+    tokens: float | None = None
+
+
+class Outlook(NamedTuple):
+    """What a run has before it, by name: contents, which stay in the process.
+
+    Attributes:
+        place: where the agent stands; ``None``, not told.
+        unexplored: places seen and not visited, those known for longest first, at most 10.
+        pending: tasks that are ready and not done, at most 10.
+        repeated: names of the tools of the loop that the run is in, in order.
+    """
+
+    place: Identity | None = None
+    unexplored: tuple[Identity, ...] = ()
+    pending: tuple[Identity, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 class Decision(NamedTuple):
@@ -253,14 +318,29 @@ class Decision(NamedTuple):
     Args:
         action: ``go_on``, ``nudge``, ``block`` or ``stop``.
         reason: name of the signal that decided.
-        message: the reason in a sentence.
+        message: the reason in a sentence, for logs and for people.
         signals: what was known when it was decided; ``None`` when nothing was measured.
+        advice: what the model is to be told: what repeats, since when, and what it has not
+            tried. It names places and tasks: contents.
+        outlook: the same in parts; ``None`` when there is nothing to step in for.
     """
 
     action: Intervention = "go_on"
     reason: str | None = None
     message: str | None = None
     signals: Signals | None = None
+    advice: str | None = None
+    outlook: Outlook | None = None
+
+    @property
+    def nudge(self) -> bool:
+        """Whether the model is to be told :attr:`advice` before it chooses again."""
+        return self.action == "nudge"
+
+    @property
+    def block(self) -> bool:
+        """Whether the call is to be answered with :attr:`advice` and not to be run."""
+        return self.action == "block"
 
     @property
     def stop(self) -> bool:

@@ -21,13 +21,15 @@ from tidegauge.events import (
     RunSummary,
     Signals,
     Step,
+    ToolDeclaration,
 )
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.policies import DEFAULT_RULES, Policy, Rule
+from tidegauge.policies import DEFAULT_RULES, Policy, Rule, advise
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
+from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.tracer import SpanFactory, open_telemetry
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
+    from tidegauge.instrumentation.extraction import Extractor
 
 __all__ = ["EngineSink", "Pipeline", "Settings", "configure"]
 
@@ -52,7 +55,13 @@ class Settings:
         stop_on_result_streak: stop it after so many steps in a row with one outcome.
         stop_on_failed_rounds: stop it after so many rounds in a row that failed as a whole.
         stop_on_steps: stop it at the next step after so many.
+        nudge_on_loop: tell the model when a cycle was repeated so many times, and again after as
+            many more.
+        block_on_loop: from so many repetitions on answer its calls instead of running them.
         rules: the whole policy instead, rule by rule.
+        tools: what is known of tools beforehand, by their names: pollers, keys, mutations.
+        extractors: tell from calls and their results where the agent stands, what it sees there
+            and what it has to do, for every run that does not tell so itself.
         t_max: turns within which success counts towards AUV, for runs that don't say.
         t_max_by_group: the same by task group.
         max_runs: active runs held; one more evicts the run idle for longest.
@@ -87,7 +96,11 @@ class Settings:
     stop_on_result_streak: int | None = None
     stop_on_failed_rounds: int | None = None
     stop_on_steps: int | None = None
+    nudge_on_loop: int | None = None
+    block_on_loop: int | None = None
     rules: Iterable[Rule] | None = None
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    extractors: Iterable[Extractor] = ()
     t_max: int | None = None
     t_max_by_group: Mapping[str, int] = field(default_factory=dict)
     max_runs: int = 10_000
@@ -122,27 +135,30 @@ class Settings:
             raise ConfigurationError("digest_key is to have from 1 to 64 bytes")
         if self.rules is not None:
             object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
+        object.__setattr__(self, "extractors", tuple(self.extractors))
         self.policy()
 
     def policy(self) -> Policy:
         """The policy that the settings describe: what is not stopped is observed."""
-        stops = {
-            "loop_repeats": self.stop_on_loop,
-            "result_streak": self.stop_on_result_streak,
-            "failed_rounds": self.stop_on_failed_rounds,
-            "steps": self.stop_on_steps,
-        }
-        if self.rules is not None:
-            if any(threshold is not None for threshold in stops.values()):
-                raise ConfigurationError("give either rules or the stop_on_ settings")
-            return Policy(self.rules)
-        stopping = [
-            Rule(signal, threshold, "stop")  # type: ignore[arg-type]
-            for signal, threshold in stops.items()
+        short_forms = (
+            ("loop_repeats", "stop", self.stop_on_loop),
+            ("result_streak", "stop", self.stop_on_result_streak),
+            ("failed_rounds", "stop", self.stop_on_failed_rounds),
+            ("steps", "stop", self.stop_on_steps),
+            ("loop_repeats", "nudge", self.nudge_on_loop),
+            ("loop_repeats", "block", self.block_on_loop),
+        )
+        told = [
+            Rule(signal, threshold, rung)  # type: ignore[arg-type]
+            for signal, rung, threshold in short_forms
             if threshold is not None
         ]
-        stopped = {rule.signal for rule in stopping}
-        return Policy([*stopping, *(r for r in DEFAULT_RULES if r.signal not in stopped)])
+        if self.rules is not None:
+            if told:
+                raise ConfigurationError("give either rules or the settings that stand for them")
+            return Policy(self.rules)
+        stopped = {rule.signal for rule in told if rule.rung == "stop"}
+        return Policy([*told, *(rule for rule in DEFAULT_RULES if rule.signal not in stopped)])
 
 
 class EngineSink:
@@ -168,7 +184,7 @@ class EngineSink:
         except Exception:
             self._watch_only(event.run)
             raise
-        return self._decide(signals)
+        return self._decide(signals, event.blockable)
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
@@ -186,17 +202,17 @@ class EngineSink:
             return None
         return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
 
-    def _decide(self, signals: Signals | None) -> Decision:
+    def _decide(self, signals: Signals | None, blockable: bool = False) -> Decision:
         if signals is None:
             return GO_ON
-        decision = self._ask(signals)
+        decision = self._ask(signals, blockable)
         if decision is None:
             self._watch_only(signals.run)
             decision = Decision(signals=signals)
         return decision
 
     @guarded("policy", default=None)
-    def _ask(self, signals: Signals) -> Decision:
+    def _ask(self, signals: Signals, blockable: bool) -> Decision:
         engine, policy = self.engine, self.policy
         run = engine.get(signals.run)
         if run is None or run.watch_only:
@@ -204,14 +220,39 @@ class EngineSink:
         if run.stopped is not None:
             step, reason = run.stopped
             return Decision("stop", reason, f"the run was stopped at step {step}", signals)
-        decision = policy.decide(signals)
-        if decision.action != "go_on":
-            engine.intervened(signals.run, decision.action, decision.reason or "", signals.step)
+        decision = policy.decide(signals, blockable=blockable)
+        if decision.nudge or run.nudged:
+            decision = self._nudge(decision, signals, run)
+        if not decision.stop:
+            for reason in policy.would_stop(signals):
+                if ("would_stop", reason) not in run.totals.interventions:
+                    engine.intervened(signals.run, "would_stop", reason, signals.step)
+        if decision.action == "go_on":
+            return Decision("go_on", None, None, signals)
+        engine.intervened(signals.run, decision.action, decision.reason or "", signals.step)
+        if decision.block:
+            engine.step_blocked(signals.run, signals.step)
+        outlook = engine.outlook(signals.run)
+        advice = advise(decision.message or "", outlook, blocked=decision.block)
+        return decision._replace(advice=advice, outlook=outlook)
+
+    def _nudge(self, decision: Decision, signals: Signals, run: RunState) -> Decision:
+        """A nudge is due when its rule is reached, and again when the signal grew by as much."""
+        holding = {rule.signal: rule for rule in self.policy.nudges(signals)}
+        due: Rule | None = None
+        with run.lock:
+            for signal in [known for known in run.nudged if known not in holding]:
+                del run.nudged[signal]  # it has cleared
+            for signal, rule in holding.items():
+                value, last = getattr(signals, signal), run.nudged.get(signal)
+                if last is None or value >= last + rule.threshold > last:
+                    due = due or rule
+                    run.nudged[signal] = value
+        if not decision.nudge:
             return decision
-        for reason in policy.would_stop(signals):
-            if ("would_stop", reason) not in run.totals.interventions:
-                engine.intervened(signals.run, "would_stop", reason, signals.step)
-        return Decision("go_on", None, None, signals)
+        if due is None:
+            return Decision(signals=signals)
+        return Decision("nudge", due.signal, due.message(signals), signals)
 
     def _watch_only(self, run_id: str) -> None:
         """After a fault of ours nothing is decided in that run any more."""
@@ -244,6 +285,7 @@ class Pipeline:
             normaliser=settings.normaliser,
             directed=settings.directed,
             distance=settings.distance,
+            declarations=settings.tools,
         )
         self._telemetry = open_telemetry(settings.tracer_provider, settings.logger_provider)
         capture = settings.capture_content
@@ -256,7 +298,8 @@ class Pipeline:
             capture_content=capture,
             digest_key=settings.digest_key,
         )
-        self.recorder = Recorder(EngineSink(self.engine, settings.policy()), spans)
+        sink = EngineSink(self.engine, settings.policy())
+        self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
         self.metrics_server: MetricsServer | None = None
         self._collector: TidegaugeCollector | None = None
         self._closed = False

@@ -70,7 +70,7 @@ class TestSettings:
             ({"digest_key": b""}, "digest_key is to have from 1 to 64 bytes"),
             ({"digest_key": b"x" * 65}, "digest_key"),
             ({"stop_on_loop": 0}, "loop_repeats is to be at least 1"),
-            ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "either rules or the stop_on_"),
+            ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "either rules or the settings"),
             ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "one rule"),
         ],
     )

@@ -15,6 +15,7 @@ import pytest
 import tidegauge
 
 NAMES = [
+    "CallBlocked",
     "ConfigurationError",
     "Decision",
     "MissingExtraError",
@@ -22,6 +23,7 @@ NAMES = [
     "RunStopped",
     "StepEventError",
     "TidegaugeError",
+    "ToolDeclaration",
     "__version__",
     "agent",
     "configure",

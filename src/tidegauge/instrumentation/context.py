@@ -138,7 +138,7 @@ class Run:
         """
         step = Step(
             self.id,
-            tuple([Call(action, value) for action, value in calls]),
+            tuple([Call(*call) for call in calls]),
             state,
             tokens,
             entropy,

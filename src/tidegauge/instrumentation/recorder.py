@@ -7,18 +7,22 @@ Adapters (decorators, callback handlers) translate their framework's events into
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Span
+from opentelemetry.trace import INVALID_SPAN, Link, Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     GO_ON,
+    Call,
     Decision,
+    Identity,
     Outcome,
     RunEnded,
     RunOutcome,
@@ -27,9 +31,17 @@ from tidegauge.events import (
     Step,
     StepSink,
 )
+from tidegauge.instrumentation.extraction import (
+    Extractor,
+    extract_observation,
+    extract_reach,
+    extract_uses,
+)
 from tidegauge.tracer import RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
+
+_MAX_WAITING: Final = 1_000
 
 
 def new_run_id() -> str:
@@ -43,21 +55,31 @@ class Recorder:
     Args:
         sink: takes the steps and answers with decisions.
         spans: makes the spans.
+        extractors: tell from calls and results what their reporter does not.
     """
 
-    def __init__(self, sink: StepSink, spans: SpanFactory) -> None:
+    def __init__(
+        self, sink: StepSink, spans: SpanFactory, *, extractors: Sequence[Extractor] = ()
+    ) -> None:
         self.sink = sink
         self.spans = spans
+        self.extractors = tuple(extractors)
 
-    def start_run(self, event: RunStarted, context: Context | None = None) -> RecordedRun:
+    def start_run(
+        self, event: RunStarted, context: Context | None = None, *, traced: bool = True
+    ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
+            traced: whether spans are made for it; somebody else may make them.
         """
+        if self.extractors and event.reach == "adjacent":
+            reach = extract_reach(self.extractors)
+            event = event if reach is None else replace(event, reach=reach)
         run = RecordedRun(self, event)
-        run._start(context)
+        run._start(context, traced)
         return run
 
 
@@ -67,14 +89,33 @@ class RecordedRun:
     Attributes:
         event: what it was started with.
         decision: the last decision that was not to go on; one to stop stays.
+        steps: steps issued.
     """
 
-    __slots__ = ("_ended", "_onset_step", "_recorder", "_spans", "decision", "event", "steps")
+    __slots__ = (
+        "_calls",
+        "_ended",
+        "_lock",
+        "_mentions",
+        "_nudge",
+        "_onset_step",
+        "_recorder",
+        "_spans",
+        "_traced",
+        "decision",
+        "event",
+        "steps",
+    )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
         self._recorder = recorder
         self._spans: RunSpans | None = None
         self._ended = False
+        self._traced = True
+        self._lock = threading.Lock()  # of the nudge and of what extractors look at
+        self._nudge: Decision | None = None
+        self._calls: dict[int, tuple[Call, ...]] = {}  # of steps not observed yet, for extractors
+        self._mentions: tuple[Identity, ...] = ()
         self._onset_step = -1
         self.event = event
         self.decision: Decision = GO_ON
@@ -100,13 +141,15 @@ class RecordedRun:
         """Parent context for what belongs to the run."""
         return self._spans.context if self._spans is not None else None
 
-    def _start(self, context: Context | None) -> None:
-        self._start_span(context)
+    def _start(self, context: Context | None, traced: bool) -> None:
+        self._traced = traced
+        if traced:
+            self._start_span(context)
         self._start_record()
 
     @guarded("recorder.start_span", default=None)
-    def _start_span(self, context: Context | None) -> None:
-        self._spans = self._recorder.spans.start_run(self.event, context)
+    def _start_span(self, context: Context | None, link: Link | None = None) -> None:
+        self._spans = self._recorder.spans.start_run(self.event, context, link)
         self.event = replace(self.event, trace_id=self._spans.trace_id)
 
     @guarded("recorder.start_run", default=None)
@@ -115,9 +158,20 @@ class RecordedRun:
 
     @guarded("recorder.issue", default=GO_ON)
     def issue(self, step: Step) -> Decision:
-        """Report an issued action, before it is run."""
+        """Report an issued action, before it is run.
+
+        A blocked step is not observed: it counts as having brought what it brought before.
+        """
+        extractors = self._recorder.extractors
+        if extractors:
+            step = self._with_entities(step, extractors)
         decision = self._recorder.sink.step_issued(step)
         self.steps += 1
+        if extractors and decision.signals is not None and not decision.block:
+            with self._lock:
+                self._calls[decision.signals.step] = step.calls
+                if len(self._calls) > _MAX_WAITING:
+                    del self._calls[next(iter(self._calls))]
         if _is_notable(decision):
             self._note(decision)
         return decision
@@ -125,6 +179,9 @@ class RecordedRun:
     @guarded("recorder.observe", default=GO_ON)
     def observe(self, outcome: Outcome) -> Decision:
         """Report an outcome."""
+        extractors = self._recorder.extractors
+        if extractors:
+            outcome = self._with_observation(outcome, extractors)
         decision = self._recorder.sink.step_observed(outcome)
         if _is_notable(decision):
             self._note(decision)
@@ -193,6 +250,32 @@ class RecordedRun:
                 stopped = (self.decision.reason or reason) if outcome == "stopped" else None
                 self._spans.end(summary, stopped_reason=stopped, error=error)
 
+    @guarded("recorder.take_nudge", default=None)
+    def take_nudge(self) -> Decision | None:
+        """The nudge that the model has not been told yet; taken, it counts as told."""
+        if self._nudge is None:
+            return None
+        with self._lock:
+            nudge, self._nudge = self._nudge, None
+        return nudge
+
+    @guarded("recorder.suspend", default=None)
+    def suspend(self) -> None:
+        """The run waits for somebody: its span is closed, its record stays open."""
+        if self._spans is not None:
+            self._spans.end(None)
+
+    @guarded("recorder.resume", default=None)
+    def resume(self, context: Context | None = None) -> None:
+        """The run goes on: a span of its own, linked to the one before.
+
+        Args:
+            context: parent of the new span; ``None`` takes the caller's current context.
+        """
+        if self._traced and not self._ended:
+            before = self.span.get_span_context()
+            self._start_span(context, Link(before) if before.is_valid else None)
+
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
         """The deliberate stop as an exception, when the run is to stop; else ``None``."""
         decision = self.decision
@@ -205,6 +288,7 @@ class RecordedRun:
             reason=decision.reason or "",
             message=decision.message or "",
             metrics=_metrics(signals),
+            state=decision.outlook._asdict() if decision.outlook is not None else None,
         )
 
     def enforce(self, kind: type[RunStopped] = RunStopped) -> None:
@@ -217,15 +301,50 @@ class RecordedRun:
     def _note(self, decision: Decision) -> None:
         signals = decision.signals
         before = self.decision
+        if decision.nudge:
+            with self._lock:
+                self._nudge = decision
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
-            if (decision.action, decision.reason) != (before.action, before.reason) and self._spans:
+            again = (decision.action, decision.reason) == (before.action, before.reason)
+            if self._spans is not None and not (decision.stop and again):
                 self._spans.intervention(decision)
         if signals is None or signals.loop_repeats != 1:
             return
         if signals.loop_first_step != self._onset_step and self._spans is not None:
             self._onset_step = signals.loop_first_step
             self._spans.loop_onset(signals)
+
+    @guarded("recorder.extract", default=None)
+    def _entities(self, step: Step, extractors: Sequence[Extractor]) -> Step | None:
+        with self._lock:
+            mentions, self._mentions = self._mentions, ()
+        uses = step.uses or extract_uses(extractors, step.calls)
+        return step._replace(uses=uses, mentions=step.mentions or mentions)
+
+    def _with_entities(self, step: Step, extractors: Sequence[Extractor]) -> Step:
+        return self._entities(step, extractors) or step
+
+    @guarded("recorder.extract", default=None)
+    def _observation(self, outcome: Outcome, extractors: Sequence[Extractor]) -> Outcome | None:
+        index = self.steps - 1 if outcome.step is None else outcome.step
+        with self._lock:
+            calls = self._calls.pop(index, None)
+        if calls is None:
+            return None
+        seen = extract_observation(extractors, calls, outcome.results)
+        with self._lock:
+            self._mentions = seen.mentions
+        return outcome._replace(
+            place=seen.place if outcome.place is None else outcome.place,
+            exits=seen.exits if outcome.place is None and outcome.exits is None else outcome.exits,
+            tasks=outcome.tasks or seen.tasks,
+            achieved=outcome.achieved or seen.achieved,
+            progress=seen.progress if outcome.progress is None else outcome.progress,
+        )
+
+    def _with_observation(self, outcome: Outcome, extractors: Sequence[Extractor]) -> Outcome:
+        return self._observation(outcome, extractors) or outcome
 
 
 def _is_notable(decision: Decision) -> bool:

@@ -10,7 +10,15 @@ from itertools import islice
 from typing import Final
 
 from tidegauge._guard import guarded
-from tidegauge.events import Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.events import (
+    Outcome,
+    Outlook,
+    RunEnded,
+    RunStarted,
+    Signals,
+    Step,
+    ToolDeclaration,
+)
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance
@@ -44,6 +52,7 @@ class Engine:
         directed: whether exits lead one way only.
         distance: distance between two places, where it is known better than the exits tell;
             takes the place of the search for gain.
+        declarations: what is declared of tools, by their names.
         clock: seconds; ``None`` for recorded runs, which bring their own times or have none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: told of each run that ended, outside of all locks.
@@ -73,6 +82,7 @@ class Engine:
         normaliser: Normaliser | None = None,
         directed: bool = False,
         distance: Distance | None = None,
+        declarations: Mapping[str, ToolDeclaration] | None = None,
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
@@ -87,6 +97,7 @@ class Engine:
         self._normaliser = normaliser
         self._directed = directed
         self._distance = distance
+        self._declarations = dict(declarations or {})
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
@@ -136,6 +147,22 @@ class Engine:
         if signals is None:
             self._drop()
         return signals
+
+    def step_blocked(self, run: str, step: int) -> None:
+        """A step's calls were answered and not run: no outcome of it will be observed."""
+        state = self._find(run, self._now())
+        if state is not None:
+            with state.lock:
+                if not state.finished:
+                    state.block(step)
+
+    def outlook(self, run: str) -> Outlook:
+        """What an active run has before it."""
+        state = self._runs.get(run)
+        if state is None:
+            return Outlook()
+        with state.lock:
+            return state.outlook()
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
@@ -203,6 +230,7 @@ class Engine:
             normaliser=self._normaliser,
             directed=self._directed,
             distance=self._distance,
+            declarations=self._declarations,
         )
         run.last_seen = 0.0 if now is None else now
         with self._lock:

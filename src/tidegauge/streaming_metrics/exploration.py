@@ -278,6 +278,16 @@ class Exploration(Metric[ObservedStep]):
         """Steps since the oldest frontier place was revealed; ``None``, the frontier is empty."""
         return self.leads.oldest_age(self.steps)
 
+    @property
+    def unexplored(self) -> Iterable[Identity]:
+        """The frontier, oldest first."""
+        return self.graph.frontier
+
+    @property
+    def ready(self) -> Iterable[Identity]:
+        """The pending tasks, by name."""
+        return self.pending_tasks.pending
+
     def _rate(self, errors: int, required: int) -> float | None:
         if not self.exploration_required and not self.exploitation_required:
             return None

@@ -137,6 +137,13 @@ class Loops(Metric[IssuedStep]):
         """Names of the actions of the kept cycle: those of the steps just settled."""
         return [name for _, _, name in self._cycle]
 
+    @property
+    def expected_state(self) -> bytes | None:
+        """The state that comes next if the kept cycle goes on; ``None`` when it does not."""
+        if self.matched < 0 or not self._cycle:
+            return None
+        return self._cycle[self.matched % len(self._cycle)][0]
+
     def _close_cycle(self, state: bytes) -> None:
         """The steps from ``state`` on are a cycle; the cursor moves to its end."""
         cycle: list[_Step] = []

@@ -78,3 +78,7 @@ class RunReport(NamedTuple):
     intervention: str | None
     intervention_step: int | None
     intervention_reason: str | None
+    saved_steps: int | None
+    saved_tokens: float | None
+    saved_seconds: float | None
+    excused: bool

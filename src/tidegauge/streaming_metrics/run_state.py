@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from tidegauge._guard import guarded
 from tidegauge.events import (
     ABSENT,
+    Call,
     CallResult,
     Outcome,
+    Outlook,
     RunEnded,
     RunOutcome,
     RunStarted,
     Signals,
     Step,
+    ToolDeclaration,
 )
 from tidegauge.streaming_metrics.entropy_split import EntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
@@ -34,6 +39,7 @@ from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.navigation import Navigation
 from tidegauge.streaming_metrics.novelty import Novelty
+from tidegauge.streaming_metrics.patience import Patience
 from tidegauge.streaming_metrics.premature_halt import premature_halt
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import RecallLag
@@ -48,6 +54,7 @@ __all__ = ["RunState"]
 
 _MAX_UNOBSERVED: Final = 1_000
 _MAX_AMOUNT: Final = 2.0**53
+_MAX_OUTLOOK: Final = 10
 
 
 class _Issued(NamedTuple):
@@ -70,6 +77,7 @@ class RunState:
 
     __slots__ = (
         "_actions",
+        "_declarations",
         "_directed",
         "_distance",
         "_first_would_stop",
@@ -79,6 +87,7 @@ class RunState:
         "_outcome",
         "_premature_halt",
         "_previous",
+        "_saved_from",
         "_success",
         "_tells_entropy",
         "entropy_split",
@@ -92,6 +101,8 @@ class RunState:
         "loops",
         "navigation",
         "novelty",
+        "nudged",
+        "patience",
         "progress_auv",
         "recall_lag",
         "recurrence",
@@ -120,6 +131,7 @@ class RunState:
         normaliser: Normaliser | None,
         directed: bool,
         distance: Distance | None,
+        declarations: Mapping[str, ToolDeclaration],
     ) -> None:
         self.lock = threading.Lock()
         self.started = started
@@ -146,7 +158,11 @@ class RunState:
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
         self.watch_only = False  # after a fault of ours, nothing is decided any more
+        self.nudged: dict[str, float] = {}  # at which value each rule's signal was nudged last
+        self.patience: Patience | None = None  # only for a run that calls a declared tool
+        self._declarations = declarations
         self._first_would_stop: tuple[int, str] | None = None
+        self._saved_from: int | None = None  # the first step that a stop would have saved
         self._actions = actions
         self._onset_at = onset_at
         self._normaliser = normaliser
@@ -172,22 +188,28 @@ class RunState:
             seen = self._previous
         # What was not observed cannot be returned to: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
-        calls = [call_digest(call, self._normaliser) for call in step.calls]
+        told: Sequence[Call] = step.calls
+        if self._declarations or told[0].declared is not None:
+            told = self._declared(told, now if step.time is None else step.time)
+        calls = [call_digest(call, self._normaliser) for call in told]
         action = round_digest(calls)
+        name = round_name(step.calls)
         loops = self.loops
         cycle_steps, onsets = loops.cycle_steps, loops.onsets
-        issued = IssuedStep(t, state, action, round_name(step.calls), step.uses, step.mentions)
+        issued = IssuedStep(t, state, action, name, step.uses, step.mentions)
         loops.update(issued)
         if step.uses or step.mentions:
             self.recall_lag.update(issued)
         totals = self.totals
         totals.steps += 1
+        if self._saved_from is not None:
+            totals.saved_steps += 1
         totals.cycle_steps += loops.cycle_steps - cycle_steps
         if loops.onsets != onsets:
             totals.onsets["cycle"] = totals.onsets.get("cycle", 0) + 1
         if loops.settled:
-            for name in loops.cycle_names:
-                label = self._actions.admit(name)
+            for looping in loops.cycle_names:
+                label = self._actions.admit(looping)
                 totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
         self._issued[t] = _Issued(
             calls,
@@ -208,8 +230,19 @@ class RunState:
         # Spent when the action was chosen: also where it is stopped and never observed.
         if step.tokens is not None:
             self.tokens = _sum(self.tokens, _amount(step.tokens))
-        self.signals = self._signals(t, action, state)
+        self.signals = self._signals(t, action, state, name)
         return self.signals
+
+    def block(self, t: int) -> None:
+        """The step's calls were answered, not run: the loop that they would have gone on with is
+        taken to go on, so that whoever insists on it climbs the ladder all the same.
+        """
+        issued = self._issued.pop(t, None)
+        state = self.loops.expected_state
+        if issued is None or state is None:
+            return
+        self._previous = state
+        self._take(t, issued, state, _NOTHING, None)
 
     def observe(self, outcome: Outcome, now: float | None) -> Signals | None:
         """Take an outcome; ``None`` when it belongs to no step that waits for one."""
@@ -220,6 +253,21 @@ class RunState:
         digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
         if t == self.steps - 1:
             self._previous = digest
+        self._take(t, issued, digest, outcome, _seconds(outcome, issued, now))
+        signals = self.signals
+        self.signals = self._signals(
+            signals.step, signals.action_digest, signals.state_digest, signals.tool
+        )
+        return self.signals
+
+    def _take(
+        self,
+        t: int,
+        issued: _Issued,
+        digest: bytes | None,
+        outcome: Outcome,
+        seconds: float | None,
+    ) -> None:
         # By position, in the order of its fields: this is on the step path.
         observed = ObservedStep(
             t,
@@ -228,7 +276,7 @@ class RunState:
             len(issued.calls),
             _all_failed(outcome.results, len(issued.calls)),
             _tokens(issued.tokens, outcome.tokens),
-            _seconds(outcome, issued, now),
+            seconds,
             outcome.progress,
             issued.entropy,
             issued.loop_matched,
@@ -243,20 +291,39 @@ class RunState:
         if outcome.tokens is not None:
             self.tokens = _sum(self.tokens, _amount(outcome.tokens))
         self._update(observed)
-        signals = self.signals
-        self.signals = self._signals(signals.step, signals.action_digest, signals.state_digest)
-        return self.signals
+        if self._saved_from is not None and t >= self._saved_from:
+            self._save(t, observed, outcome)
 
     def intervened(self, action: str, reason: str, step: int) -> None:
-        """Count an intervention, or one that would have been: each reason once a run."""
+        """Count an intervention, or one that would have been.
+
+        A stop counts once a run for each reason, a nudge and a blocked call each time.
+        """
+        interventions = self.totals.interventions
         key = (action, reason)
-        if key in self.totals.interventions:
+        if action in ("stop", "would_stop") and key in interventions:
             return
-        self.totals.interventions[key] = 1
+        interventions[key] = interventions.get(key, 0) + 1
         if action == "stop":
             self.stopped = self.stopped or (step, reason)
-        elif action == "would_stop":
-            self._first_would_stop = self._first_would_stop or (step, reason)
+        elif action == "would_stop" and self._first_would_stop is None:
+            self._first_would_stop = (step, reason)
+            # A stop at the moment of issue saves the step itself.
+            self._saved_from = step if step in self._issued else step + 1
+            self.totals.saved_steps += max(self.steps - self._saved_from, 0)
+
+    def outlook(self) -> Outlook:
+        """What the run has before it, and what it repeats."""
+        exploration = self.exploration
+        repeated = tuple(self.loops.cycle_names[:_MAX_OUTLOOK]) if self.loops.period else ()
+        if exploration is None:
+            return Outlook(repeated=repeated)
+        return Outlook(
+            exploration.here,
+            tuple(islice(exploration.unexplored, _MAX_OUTLOOK)),
+            tuple(islice(exploration.ready, _MAX_OUTLOOK)),
+            repeated,
+        )
 
     def end(self, event: RunEnded) -> FinishedRun:
         """Close the run and tell what its group needs."""
@@ -364,6 +431,10 @@ class RunState:
             intervention=intervention,
             intervention_step=at[0] if intervention else None,
             intervention_reason=at[1] if intervention else None,
+            saved_steps=self.totals.saved_steps if self._first_would_stop else None,
+            saved_tokens=self.totals.saved_tokens if self._first_would_stop else None,
+            saved_seconds=self.totals.saved_seconds if self._first_would_stop else None,
+            excused=self._excused(),
         )
 
     def _update(self, step: ObservedStep) -> None:
@@ -377,6 +448,8 @@ class RunState:
         self.result_streak.update(step)
         self.failed_rounds.update(step)
         self.recurrence.update(step)
+        if self.patience is not None:
+            self.patience.observe(new=self.recurrence.current == 0, failed=step.failed)
         self.novelty.update(step)
         self.progress_auv.update(step)
         if step.entropy is not None or self._tells_entropy:
@@ -423,8 +496,38 @@ class RunState:
         loops = self.loops
         return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
 
-    def _signals(self, t: int, action: bytes, state: bytes) -> Signals:
+    def _declared(self, calls: Sequence[Call], now: float | None) -> Sequence[Call]:
+        """The calls as they are compared, once the declarations of their tools are heeded."""
+        by_name = self._declarations
+        declared = [call.declared or by_name.get(call.action) for call in calls]
+        if self.patience is None:
+            if not any(declared):
+                return calls
+            self.patience = Patience()
+        self.patience.issue(declared, now)
+        return [
+            call
+            if one is None or one.key is None
+            else call._replace(arguments=_key(one, call.arguments))
+            for call, one in zip(calls, declared, strict=True)
+        ]
+
+    def _excused(self) -> bool:
+        """Whether the loop that the run is in proves no standstill."""
+        patience, period = self.patience, self.loops.period
+        return patience is not None and 0 < period <= patience.excused
+
+    def _save(self, t: int, step: ObservedStep, outcome: Outcome) -> None:
+        """Count what a stop would have saved; what chose the stopped step was spent already."""
+        totals, stopped = self.totals, self._first_would_stop
+        at_issue = stopped is not None and t == stopped[0]
+        tokens = _amount(outcome.tokens) if at_issue else step.tokens
+        totals.saved_tokens += addable(tokens or 0.0)
+        totals.saved_seconds += addable(step.seconds or 0.0)
+
+    def _signals(self, t: int, action: bytes, state: bytes, tool: str) -> Signals:
         loops, cost = self.loops, self.loop_cost
+        exploration, patience, stale = self.exploration, self.patience, self.stale_score
         period, steps = loops.period, self.steps
         told = cost.first_step == loops.first_step  # else what it knows is of an earlier loop
         return Signals(
@@ -444,7 +547,29 @@ class RunState:
             self.recurrence.current,
             self.novelty.value,
             self.started.agent,
+            tool,
+            patience.excused if patience is not None else 0,
+            stale.current,
+            stale.rises,
+            exploration.frontier if exploration is not None else None,
+            exploration.pending if exploration is not None else None,
+            exploration.oldest_lead_age if exploration is not None else None,
+            self.tokens,
         )
+
+
+_NOTHING: Final = Outcome("", ())
+
+
+@guarded("tool.key", default=None)
+def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | None:
+    return None if declared.key is None else (declared.key(arguments),)
+
+
+def _key(declared: ToolDeclaration, arguments: object) -> object:
+    """What is compared in place of the arguments; those themselves when the key fails."""
+    found = _key_of(declared, arguments)
+    return arguments if found is None else found[0]
 
 
 def _displaced_leads(exploration: Exploration | None) -> int | None:

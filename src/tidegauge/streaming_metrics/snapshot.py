@@ -27,8 +27,8 @@ class GroupSnapshot:
 
     @property
     def runs_looping(self) -> int:
-        """Active runs inside a loop whose first repetition is complete."""
-        return sum(1 for run in self.active if run.loop_repeats)
+        """Active runs inside a loop whose first repetition is complete, and not excused."""
+        return sum(1 for run in self.active if run.loop_repeats and not run.excused)
 
     def auv_bounds(self) -> tuple[float, float] | None:
         """Where the AUV can still end with the runs that are going on."""

@@ -66,6 +66,7 @@ class StaleScore(Metric[ObservedStep]):
         "maximum",
         "place",
         "placed",
+        "rises",
         "rose",
     )
 
@@ -86,6 +87,7 @@ class StaleScore(Metric[ObservedStep]):
         self.current: int | None = None
         self.maximum: int | None = None
         self.rose = False  # whether the last step raised it
+        self.rises = 0  # at how many steps it rose since the last progress
         self._index: dict[Identity | None, int] = {}  # number of each place of the path
         # By number of the place: where the edge came from that first led there. Most edges of a
         # path that gets somewhere are of that kind, and most are used once, as most places are
@@ -137,6 +139,7 @@ class StaleScore(Metric[ObservedStep]):
         self._number = number
         self.here = place
         self.rose = score > self.current
+        self.rises += self.rose
         self._keep(score)
 
     def stay(self, *, progress: bool = False) -> None:
@@ -174,6 +177,7 @@ class StaleScore(Metric[ObservedStep]):
         self._edges = {}
         self._number = 0
         self.rose = False
+        self.rises = 0
         self._keep(0)
 
     def _keep(self, score: int) -> None:

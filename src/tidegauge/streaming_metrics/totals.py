@@ -81,6 +81,9 @@ class Totals:
         "loop_steps",
         "loop_tokens",
         "onsets",
+        "saved_seconds",
+        "saved_steps",
+        "saved_tokens",
         "step_seconds",
         "steps",
     )
@@ -93,6 +96,10 @@ class Totals:
         self.loop_tokens = 0.0
         self.loop_seconds = 0.0
         self.interventions: dict[tuple[str, str], int] = {}  # by (action, reason)
+        # what came after the first stop that a policy would have made
+        self.saved_steps = 0
+        self.saved_tokens = 0.0
+        self.saved_seconds = 0.0
         self.step_seconds = Buckets(STEP_SECOND_BOUNDS)
         self.exploration_required = 0
         self.exploration_errors = 0
@@ -106,6 +113,9 @@ class Totals:
         self.cycle_steps += other.cycle_steps
         self.loop_tokens += other.loop_tokens
         self.loop_seconds += other.loop_seconds
+        self.saved_steps += other.saved_steps
+        self.saved_tokens += other.saved_tokens
+        self.saved_seconds += other.saved_seconds
         self.step_seconds.add(other.step_seconds)
         self.exploration_required += other.exploration_required
         self.exploration_errors += other.exploration_errors

@@ -18,7 +18,7 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from tidegauge._guard import guarded
@@ -61,12 +61,15 @@ class SpanFactory:
         self._lock = threading.Lock()
         self._open: OrderedDict[int, RunSpans] = OrderedDict()
 
-    def start_run(self, event: RunStarted, context: Context | None = None) -> RunSpans:
+    def start_run(
+        self, event: RunStarted, context: Context | None = None, link: Link | None = None
+    ) -> RunSpans:
         """Open a run's span.
 
         Args:
             event: what is known of the run.
             context: the parent; ``None`` takes the caller's current context.
+            link: to the span that the run had before it was suspended.
         """
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
@@ -86,7 +89,11 @@ class SpanFactory:
             attributes[names.T_MAX] = event.t_max
         parent = get_current() if context is None else context
         span = self.tracer.start_span(
-            _name(names.INVOKE_AGENT, event.agent), parent, SpanKind.INTERNAL, attributes
+            _name(names.INVOKE_AGENT, event.agent),
+            parent,
+            SpanKind.INTERNAL,
+            attributes,
+            links=None if link is None else (link,),
         )
         spans = RunSpans(self, span, trace.set_span_in_context(span, parent))
         with self._lock:

@@ -152,17 +152,27 @@ class TestDecisions:
         assert story(seen)[0][3]["tidegauge.stopped.reason"] == "steps"
         assert [told["tidegauge.step.index"] for _, told in events(seen)] == [3]
 
-    def test_each_rung_of_a_ladder_is_an_event_and_its_repetition_is_none(self, seen, started):
+    def test_every_intervention_is_an_event_and_a_stop_is_one_only(self, seen, started):
         nudge = Decision("nudge", "loop_repeats", "again", signals(1))
         block = Decision("block", "loop_repeats", "again", signals(3))
-        run, _ = started(nudge, nudge, block, block, stop(5, "loop_repeats"))
-        for _ in range(6):
+        end = stop(5, "loop_repeats")
+        run, _ = started(nudge, block, block, end, end)
+        for _ in range(5):
             run.issue(LOOK)
         assert [told["tidegauge.intervention.action"] for _, told in events(seen)] == [
             "nudge",
             "block",
+            "block",
             "stop",
         ]
+
+    def test_a_nudge_is_told_once(self, started):
+        nudge = Decision("nudge", "loop_repeats", "again", signals(1), "try the attic")
+        run, _ = started(nudge)
+        assert run.take_nudge() is None
+        run.issue(LOOK)
+        assert run.take_nudge().advice == "try the attic"
+        assert run.take_nudge() is None
 
     def test_the_stop_carries_what_was_measured_and_no_digest(self, started):
         measured = signals(4, loop_repeats=2, loop_period=3, novelty=0.5)

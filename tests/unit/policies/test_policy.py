@@ -145,11 +145,11 @@ class TestRulesOfAnAgent:
                 sink.step_observed(Outcome(run=agent, results=(CallResult("dark"),)))
         assert stopped_at == {"looper": 2}
 
-    def test_are_one_for_each_signal_and_agent(self) -> None:
+    def test_are_one_for_each_signal_rung_and_agent(self) -> None:
         Policy([Rule("steps", 9), Rule("steps", 9, agent="a"), Rule("steps", 9, agent="b")])
         for agent in (None, "a"):
-            with pytest.raises(ConfigurationError, match="one rule for each signal and agent"):
-                Policy([Rule("steps", 9, agent=agent), Rule("steps", 8, "stop", agent=agent)])
+            with pytest.raises(ConfigurationError, match="one rule for each signal, rung, agent"):
+                Policy([Rule("steps", 9, agent=agent), Rule("steps", 8, agent=agent)])
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ class TestRulesOfAnAgent:
         (("loops", 3), "unknown signal 'loops': choose from loop_repeats, "),
         (("steps", 0), "the threshold of steps is to be at least 1"),
         (("steps", -1), "the threshold of steps is to be at least 1"),
-        (("steps", True), "the threshold of steps is to be a whole number"),
+        (("steps", True), "the threshold of steps is to be a number"),
         (("steps", 2.5), "the threshold of steps is to be a whole number"),
-        (("steps", 3, "halt"), "unknown rung 'halt': choose observe or stop"),
+        (("steps", 3, "halt"), "unknown rung 'halt': choose observe, nudge, block, stop"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(given: tuple[Any, ...], message: str) -> None:

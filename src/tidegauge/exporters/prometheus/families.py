@@ -233,6 +233,9 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
         (label_value(action), label_value(reason)): count
         for (action, reason), count in group.totals.interventions.items()
     },
+    catalog.SAVED_STEPS: lambda group: group.totals.saved_steps,
+    catalog.SAVED_TOKENS: lambda group: group.totals.saved_tokens,
+    catalog.SAVED_SECONDS: lambda group: group.totals.saved_seconds,
     catalog.RUNS_ACTIVE: lambda group: len(group.active),
     catalog.RUNS_LOOPING: lambda group: group.runs_looping,
     catalog.FRONTIER_PLACES: lambda group: _sum([run.frontier for run in group.active]),

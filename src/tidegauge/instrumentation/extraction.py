@@ -1,0 +1,209 @@
+"""Extraction: reading places, exits, tasks and entities out of the calls of an agent.
+
+Most agents don't tell where they stand: their calls and results do. An :class:`Extractor` reads
+one call and what it brought back; the recorder asks every extractor about every call that its
+reporter told nothing of, and joins their answers. Ready extractors are in
+:mod:`tidegauge.instrumentation.extractors`.
+
+An extractor may be anybody's: whatever it raises is counted as an internal error ``extractor``
+and costs that one answer, and of each kind at most :data:`MAX_ITEMS` things are taken a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from tidegauge._guard import guarded
+from tidegauge.events import Call, CallResult, Identity, Reach, Task
+
+__all__ = [
+    "MAX_ITEMS",
+    "Extractor",
+    "Observation",
+    "extract_observation",
+    "extract_reach",
+    "extract_uses",
+    "extractor",
+]
+
+MAX_ITEMS: Final = 1_000
+"""Exits, tasks, achieved tasks and entities taken from one step, of each kind."""
+
+
+class Observation(NamedTuple):
+    """What one call showed, as far as an extractor could tell. All parts are optional.
+
+    Args:
+        place: where the agent stands after the call; ``None``, the call did not tell.
+        exits: places that can be reached from there; ``None``, not told.
+        tasks: tasks found there.
+        achieved: tasks that the call achieved.
+        progress: how much of the task is done, from 0 to 1.
+        mentions: entities that occur in the result, which the agent sees next.
+    """
+
+    place: Identity | None = None
+    exits: tuple[Identity, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    achieved: tuple[Identity, ...] = ()
+    progress: float | None = None
+    mentions: tuple[Identity, ...] = ()
+
+
+class Extractor(Protocol):
+    """Reads calls. Called for every call of every run, from any thread: it keeps no state.
+
+    Attributes:
+        reach: how runs whose reach was not told move between its places; ``None``, no opinion.
+    """
+
+    @property
+    def reach(self) -> Reach | None: ...
+
+    def uses(self, call: Call, /) -> Iterable[Identity]:
+        """Entities that the call uses, before it is run."""
+
+    def observe(self, call: Call, result: CallResult, /) -> Observation | None:
+        """What the call showed; ``None``, nothing that this extractor can read."""
+
+
+def extractor(
+    observe: Callable[[Call, CallResult], Observation | None] | None = None,
+    *,
+    uses: Callable[[Call], Iterable[Identity]] | None = None,
+    reach: Reach | None = None,
+) -> Extractor:
+    """Make an extractor of plain functions.
+
+    Args:
+        observe: gives what a call showed, or ``None``.
+        uses: gives the entities that a call uses.
+        reach: how runs whose reach was not told move between its places.
+
+    >>> def room(call, result):
+    ...     return Observation(place=call.arguments["to"]) if call.action == "go" else None
+    >>> rooms = extractor(room)
+    >>> rooms.observe(Call("go", {"to": "hall"}), CallResult("a hall")).place
+    'hall'
+    """
+    return _FunctionExtractor(observe, uses, reach)
+
+
+def extract_reach(extractors: Iterable[Extractor]) -> Reach | None:
+    """The reach of the first extractor that has an opinion."""
+    return next(filter(None, map(_reach, extractors)), None)
+
+
+def extract_uses(extractors: Iterable[Extractor], calls: Iterable[Call]) -> tuple[Identity, ...]:
+    """Entities that the calls of a round use, each once."""
+    extractors = tuple(extractors)
+    found: dict[Identity, None] = {}
+    for call in calls:
+        for each in extractors:
+            found.update(dict.fromkeys(_uses(each, call)))
+    return tuple(islice(found, MAX_ITEMS))
+
+
+def extract_observation(
+    extractors: Iterable[Extractor], calls: Sequence[Call], results: Sequence[CallResult]
+) -> Observation:
+    """What the calls of a round showed, joined.
+
+    The agent stands where the last call led that led anywhere, and sees the exits of that place;
+    of several extractors that can tell where one call led, the first is believed. Tasks, achieved
+    tasks and entities are those of all calls, each once. Progress is the one told last.
+
+    Args:
+        extractors: asked in their order.
+        calls: the calls of the round.
+        results: what they brought back, in the order of the calls; missing ones are left out.
+    """
+    extractors = tuple(extractors)
+    place: Identity | None = None
+    exits: tuple[Identity, ...] | None = None
+    progress: float | None = None
+    tasks: dict[Identity, Task] = {}
+    achieved: dict[Identity, None] = {}
+    mentions: dict[Identity, None] = {}
+    for call, result in zip(calls, results, strict=False):
+        moved = False
+        for each in extractors:
+            seen = _observe(each, call, result)
+            if seen is None:
+                continue
+            if seen.place is not None and not moved:
+                moved = True
+                place, exits = seen.place, seen.exits
+            if seen.progress is not None:
+                progress = seen.progress
+            for task in seen.tasks:
+                tasks.setdefault(task.id, task)
+            achieved.update(dict.fromkeys(seen.achieved))
+            mentions.update(dict.fromkeys(seen.mentions))
+    return Observation(
+        place,
+        exits,
+        tuple(islice(tasks.values(), MAX_ITEMS)),
+        tuple(islice(achieved, MAX_ITEMS)),
+        progress,
+        tuple(islice(mentions, MAX_ITEMS)),
+    )
+
+
+class _FunctionExtractor:
+    """The extractor that :func:`extractor` makes."""
+
+    __slots__ = ("_observe", "_uses", "reach")
+
+    def __init__(
+        self,
+        observe: Callable[[Call, CallResult], Observation | None] | None,
+        uses: Callable[[Call], Iterable[Identity]] | None,
+        reach: Reach | None,
+    ) -> None:
+        self._observe = observe
+        self._uses = uses
+        self.reach = reach
+
+    def uses(self, call: Call) -> Iterable[Identity]:
+        return () if self._uses is None else self._uses(call)
+
+    def observe(self, call: Call, result: CallResult) -> Observation | None:
+        return None if self._observe is None else self._observe(call, result)
+
+
+@guarded("extractor", default=None)
+def _reach(each: Extractor) -> Reach | None:
+    reach = each.reach
+    if reach not in (None, "adjacent", "anywhere"):
+        raise ValueError(f"an extractor's reach is 'adjacent' or 'anywhere', not {reach!r}")
+    return reach
+
+
+@guarded("extractor", default=())
+def _uses(each: Extractor, call: Call) -> tuple[Identity, ...]:
+    return _identities(each.uses(call))
+
+
+@guarded("extractor", default=None)
+def _observe(each: Extractor, call: Call, result: CallResult) -> Observation | None:
+    """One extractor's answer, bounded; a faulty one is no answer."""
+    seen = each.observe(call, result)
+    if seen is None:
+        return None
+    hash(seen.place)
+    return Observation(
+        seen.place,
+        None if seen.exits is None else _identities(seen.exits),
+        tuple(Task(*task) for task in islice(seen.tasks, MAX_ITEMS)),
+        _identities(seen.achieved),
+        None if seen.progress is None else min(1.0, max(0.0, float(seen.progress))),
+        _identities(seen.mentions),
+    )
+
+
+def _identities(told: Iterable[Identity]) -> tuple[Identity, ...]:
+    """The first of them, each once; raises ``TypeError`` where one can't be an identity."""
+    return tuple(dict.fromkeys(islice(told, MAX_ITEMS)))
