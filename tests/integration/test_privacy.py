@@ -1,0 +1,92 @@
+"""Nothing but digests leaves the process: spans, events, metrics and log lines are searched."""
+
+from __future__ import annotations
+
+import logging
+import urllib.request
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+
+import tidegauge
+from support.scripted_model import ScriptedChatModel, chooses
+from tidegauge.instrumentation.extraction import Observation, extractor
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.policies import Rule
+from tidegauge.testing import Capture, capture
+
+SECRET = "s3cret"
+LADDER = [
+    Rule("loop_repeats", 2, "nudge"),
+    Rule("loop_repeats", 3, "block"),
+    Rule("loop_repeats", 5, "stop"),
+]
+ROOMS = extractor(
+    lambda call, result: Observation(
+        place=f"{SECRET}-here",
+        exits=(f"{SECRET}-attic", f"{SECRET}-cellar"),
+        tasks=(tidegauge.events.Task(f"{SECRET}-task"),),
+        mentions=(f"{SECRET}-entity",),
+    )
+)
+
+
+def everything_sent(seen: Capture) -> str:
+    assert seen.pipeline.metrics_url is not None
+    with urllib.request.urlopen(seen.pipeline.metrics_url) as answer:
+        metrics = answer.read().decode()
+    spans = [span.to_json() for span in seen.spans]
+    events = [f"{one.event_name} {one.body} {one.attributes}" for one in seen.events]
+    return "\n".join([metrics, *spans, *events])
+
+
+def plain_agent() -> None:
+    with tidegauge.run(agent="browser", task=f"{SECRET}-goal", task_group="shop") as run:
+        while True:
+            decision = run.act("look", {"at": f"{SECRET}-argument"})
+            if not decision.block:
+                run.observe(f"{SECRET}-result", error=ValueError(f"{SECRET}-error"))
+
+
+def langchain_agent() -> None:
+    @tool
+    def look(at: str) -> str:
+        """Look at something."""
+        return f"{SECRET}-result"
+
+    script = lambda messages: chooses(("look", {"at": f"{SECRET}-argument"}))  # noqa: E731
+    agent = create_agent(ScriptedChatModel(script=script), [look])
+    handler = TidegaugeCallbackHandler(agent="browser", task_group="shop")
+    inputs: Any = {"messages": [("user", f"{SECRET}-goal")]}
+    agent.invoke(inputs, config={"callbacks": [handler]})
+
+
+@pytest.mark.parametrize("agent", [plain_agent, langchain_agent])
+def test_only_digests_leave_though_the_policy_steps_in(agent, caplog) -> None:
+    caplog.set_level(logging.DEBUG, "tidegauge")
+    with capture(rules=LADDER, extractors=[ROOMS], serve_metrics=True, metrics_port=0) as seen:
+        with pytest.raises(tidegauge.RunStopped) as stopped:
+            agent()
+        sent = everything_sent(seen)
+    assert "execute_tool look" in sent
+    assert "tidegauge.intervention" in sent
+    assert 'action="stop"' in sent
+    assert SECRET not in sent
+    assert SECRET not in caplog.text
+    # The agent itself is told by name: that stays in the process.
+    assert stopped.value.state["unexplored"] == (f"{SECRET}-attic", f"{SECRET}-cellar")
+    assert SECRET not in str(stopped.value)
+
+
+def test_a_short_content_cannot_be_guessed_from_its_digest() -> None:
+    def digests(**settings: Any) -> set[object]:
+        with capture(**settings) as seen, tidegauge.run() as run:
+            run.act("answer", "yes")
+            run.observe("ok")
+        return {span.attributes.get("tidegauge.action.digest") for span in seen.spans} - {None}
+
+    ours = digests()
+    assert ours != digests()  # another key for every pipeline
+    assert digests(digest_key=b"team") == digests(digest_key=b"team") != digests(digest_key=b"b")
