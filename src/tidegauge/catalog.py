@@ -148,6 +148,12 @@ BACKTRACKS: Final = MetricDefinition(
     "moves",
     "Moves to a place that the run had visited before.",
 )
+DISPLACED_LEADS: Final = MetricDefinition(
+    "tidegauge_displaced_leads_total",
+    "counter",
+    "leads",
+    "Places that ended runs had seen and never visited, and that newer ones had displaced.",
+)
 INTERVENTIONS: Final = MetricDefinition(
     "tidegauge_interventions_total",
     "counter",
@@ -212,6 +218,13 @@ RUNS_LOOPING: Final = MetricDefinition(
     "gauge",
     "runs",
     "Active runs that are in a loop now: the last cycle has been repeated at least once.",
+)
+RUNS_STALE: Final = MetricDefinition(
+    "tidegauge_runs_stale",
+    "gauge",
+    "runs",
+    "Active runs that go over their own tracks: their stale score has reached the setting "
+    "stale_at.",
 )
 FRONTIER_PLACES: Final = MetricDefinition(
     "tidegauge_frontier_places",
@@ -315,6 +328,15 @@ RUN_PENDING_TASKS: Final = MetricDefinition(
     labels=(*GROUP_LABELS, "run"),
 )
 
+RUN_PLACE: Final = MetricDefinition(
+    "tidegauge_run_place",
+    "gauge",
+    "1",
+    "Where the run stands: always 1. The place is a keyed digest, unless contents are asked for. "
+    "Only the most troubled active runs are told.",
+    labels=(*GROUP_LABELS, "run", "place"),
+)
+
 # Histograms.
 
 SUCCESS_TURN: Final = MetricDefinition(
@@ -329,6 +351,24 @@ FINISHED_RUN_STEPS: Final = MetricDefinition(
     "histogram",
     "steps",
     "Steps of finished runs.",
+)
+STALE_SCORE_MAX: Final = MetricDefinition(
+    "tidegauge_stale_score_max",
+    "histogram",
+    "score",
+    "Highest stale score of finished runs.",
+)
+LEAD_AGE: Final = MetricDefinition(
+    "tidegauge_lead_age_steps",
+    "histogram",
+    "steps",
+    "Steps from a place being seen to its visit.",
+)
+RECALL_LAG: Final = MetricDefinition(
+    "tidegauge_recall_lag_steps",
+    "histogram",
+    "steps",
+    "Steps since an action's entities were last seen, where runs tell entities.",
 )
 STEP_DURATION: Final = MetricDefinition(
     "tidegauge_step_duration_seconds",
@@ -352,12 +392,14 @@ METRICS: Final = (
     BEHAVIOR_REQUIRED_STEPS,
     PREMATURE_HALTS,
     BACKTRACKS,
+    DISPLACED_LEADS,
     INTERVENTIONS,
     SAVED_STEPS,
     SAVED_TOKENS,
     SAVED_SECONDS,
     RUNS_ACTIVE,
     RUNS_LOOPING,
+    RUNS_STALE,
     FRONTIER_PLACES,
     PENDING_TASKS,
     STALE_SCORE,
@@ -372,8 +414,12 @@ METRICS: Final = (
     RUN_STALE_SCORE,
     RUN_FRONTIER_PLACES,
     RUN_PENDING_TASKS,
+    RUN_PLACE,
     SUCCESS_TURN,
     FINISHED_RUN_STEPS,
+    STALE_SCORE_MAX,
+    LEAD_AGE,
+    RECALL_LAG,
     STEP_DURATION,
     INTERNAL_ERRORS,
     EVICTED_RUNS,

@@ -65,6 +65,7 @@ class Settings:
         t_max: turns within which success counts towards AUV, for runs that don't say.
         t_max_by_group: the same by task group.
         max_runs: active runs held; one more evicts the run idle for longest.
+        stale_at: stale score from which an active run counts as stale.
         idle_seconds: a run without a step for so long is ended as unknown.
         max_groups: (agent, task group) pairs told apart in metrics; later ones are ``other``.
         max_actions: action names told apart in metrics; later ones are ``other``.
@@ -79,6 +80,9 @@ class Settings:
             stands in for the default, 127.0.0.1.
         metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
             the default, 9464.
+        metrics_certificate: file of a certificate: ``/metrics`` is served over TLS.
+        metrics_key: file of its private key.
+        metrics_client_ca: file of certificates: only clients with one signed by them are answered.
         serve_metrics: whether ``/metrics`` is served at all.
         registry: put the metrics into this Prometheus registry and serve nothing.
         capture_content: put arguments and results on spans; left out, the variable
@@ -104,6 +108,7 @@ class Settings:
     t_max: int | None = None
     t_max_by_group: Mapping[str, int] = field(default_factory=dict)
     max_runs: int = 10_000
+    stale_at: int = 5
     idle_seconds: float = 3_600.0
     max_groups: int = 200
     max_actions: int = 50
@@ -114,6 +119,9 @@ class Settings:
     distance: Distance | None = None
     metrics_host: str | None = None
     metrics_port: int | None = None
+    metrics_certificate: str | None = None
+    metrics_key: str | None = None
+    metrics_client_ca: str | None = None
     serve_metrics: bool = True
     registry: CollectorRegistry | None = None
     capture_content: bool | None = None
@@ -122,7 +130,14 @@ class Settings:
     logger_provider: LoggerProvider | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_runs", "max_groups", "max_actions", "max_period", "max_distinct"):
+        for name in (
+            "stale_at",
+            "max_runs",
+            "max_groups",
+            "max_actions",
+            "max_period",
+            "max_distinct",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is to be at least 1")
         if self.idle_seconds <= 0:
@@ -131,6 +146,13 @@ class Settings:
             raise ConfigurationError("t_max is to be at least 1")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65_535:
             raise ConfigurationError("metrics_port is to be from 0 to 65535")
+        if (self.metrics_certificate is None) != (self.metrics_key is None):
+            raise ConfigurationError("metrics_certificate and metrics_key go together")
+        if self.metrics_client_ca is not None and self.metrics_certificate is None:
+            raise ConfigurationError("metrics_client_ca needs a metrics_certificate")
+        for path in (self.metrics_certificate, self.metrics_key, self.metrics_client_ca):
+            if path is not None and not os.path.isfile(path):
+                raise ConfigurationError(f"no file {path!r}, which TLS of /metrics needs")
         if self.digest_key is not None and not 1 <= len(self.digest_key) <= 64:
             raise ConfigurationError("digest_key is to have from 1 to 64 bytes")
         if self.rules is not None:
@@ -276,6 +298,7 @@ class Pipeline:
         self.engine = Engine(
             max_runs=settings.max_runs,
             idle_seconds=settings.idle_seconds,
+            stale_at=settings.stale_at,
             max_groups=settings.max_groups,
             max_actions=settings.max_actions,
             t_max=settings.t_max,
@@ -306,7 +329,7 @@ class Pipeline:
         if settings.registry is not None:
             from tidegauge.exporters.prometheus import TidegaugeCollector
 
-            self._collector = TidegaugeCollector(self.engine)
+            self._collector = TidegaugeCollector(self.engine, place_label=spans.exported_place)
             settings.registry.register(self._collector)
         elif serve and settings.serve_metrics:
             self._serve_metrics()
@@ -356,8 +379,20 @@ class Pipeline:
                 raise ConfigurationError(f"OTEL_EXPORTER_PROMETHEUS_PORT={told!r} is no port")
             port = int(told)
         try:
-            self.metrics_server = MetricsServer(self.engine, host=host, port=port)
+            self.metrics_server = MetricsServer(
+                self.engine,
+                host=host,
+                port=port,
+                place_label=self.recorder.spans.exported_place,
+                certificate=settings.metrics_certificate,
+                key=settings.metrics_key,
+                client_ca=settings.metrics_client_ca,
+            )
         except OSError as error:
+            import ssl
+
+            if isinstance(error, ssl.SSLError):
+                raise ConfigurationError(f"the files of TLS don't fit: {error}") from error
             # Another process of the same application often has the port: the agent goes on.
             internal_errors.record("metrics_server", error)
 

@@ -45,6 +45,7 @@ class Engine:
         max_actions: action names told apart in counters; later ones are ``other``.
         t_max: turns within which success counts, for runs that don't say.
         t_max_by_group: the same by task group.
+        stale_at: stale score from which a run counts as stale.
         onset_at: length at which a result streak or failed rounds count as an onset.
         max_period: longest cycle that can be seen, in steps.
         max_distinct: distinct outcomes and (action, outcome) pairs a run remembers.
@@ -76,6 +77,7 @@ class Engine:
         max_actions: int = 50,
         t_max: int | None = None,
         t_max_by_group: Mapping[str, int] | None = None,
+        stale_at: int = 5,
         onset_at: int = 3,
         max_period: int = 10_000,
         max_distinct: int = 10_000,
@@ -91,6 +93,7 @@ class Engine:
         self._idle_seconds = idle_seconds
         self._t_max = t_max
         self._t_max_by_group = dict(t_max_by_group or {})
+        self._stale_at = stale_at
         self._onset_at = onset_at
         self._max_period = max_period
         self._max_distinct = max_distinct
@@ -192,12 +195,12 @@ class Engine:
             evicted, dropped = self._evicted_runs, self._dropped_events
         views: dict[GroupKey, GroupSnapshot] = {}
         for key, group in groups.items():
-            views[key] = view = GroupSnapshot(key, group)
+            views[key] = view = GroupSnapshot(key, group, stale_at=self._stale_at)
             view.totals.add(group.totals)
         for run in runs:
             found = views.get(run.group)
             if found is None:
-                found = views[run.group] = GroupSnapshot(run.group, _EMPTY)
+                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
             with run.lock:
                 found.totals.add(run.totals)
                 found.active.append(run.report())

@@ -16,9 +16,12 @@ from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 from tidegauge.streaming_metrics.totals import (
     RUN_STEP_BOUNDS,
+    STALE_SCORE_BOUNDS,
     SUCCESS_TURN_BOUNDS,
     Buckets,
+    Exemplar,
     Totals,
+    add_exemplars,
 )
 
 __all__ = ["Group"]
@@ -31,6 +34,7 @@ class Group:
     __slots__ = (
         "auv",
         "entropy_split",
+        "exemplars",
         "finished",
         "loop_action_share",
         "loop_ratio",
@@ -39,6 +43,7 @@ class Group:
         "premature_halts",
         "recall_lag",
         "run_steps",
+        "stale_score_max",
         "success_by_horizon",
         "success_curve",
         "success_rate",
@@ -49,6 +54,7 @@ class Group:
     def __init__(self) -> None:
         self.totals = Totals()
         self.finished: dict[RunOutcome, int] = {}
+        self.exemplars: dict[RunOutcome, Exemplar] = {}  # the last run of each outcome
         self.success_rate = SuccessRate()
         self.success_curve = SuccessCurve()
         self.auv = AUV()
@@ -62,6 +68,7 @@ class Group:
         self.entropy_split = GroupEntropySplit()
         self.run_steps = Buckets(RUN_STEP_BOUNDS)
         self.success_turn = Buckets(SUCCESS_TURN_BOUNDS)
+        self.stale_score_max = Buckets(STALE_SCORE_BOUNDS)
 
     @property
     def runs(self) -> int:
@@ -93,6 +100,8 @@ class Group:
             mine.merge(theirs)
         self.run_steps.add(other.run_steps)
         self.success_turn.add(other.success_turn)
+        self.stale_score_max.add(other.stale_score_max)
+        add_exemplars(self.exemplars, other.exemplars)
 
     def with_run(self, run: FinishedRun, totals: Totals) -> Group:
         """This group and one more finished run."""
@@ -102,7 +111,20 @@ class Group:
         group.finished[run.outcome] = group.finished.get(run.outcome, 0) + 1
         for metric in group.metrics():
             metric.update(run)
-        group.run_steps.observe(run.steps)
+        group.run_steps.observe(run.steps, _exemplar(run, run.steps))
         if run.success:
-            group.success_turn.observe(max(run.steps, 1))
+            turn = max(run.steps, 1)
+            group.success_turn.observe(turn, _exemplar(run, turn))
+        if run.stale_score_max is not None:
+            worst = run.stale_score_max
+            group.stale_score_max.observe(worst, _exemplar(run, worst))
+        last = _exemplar(run, 1.0)
+        if last is not None:
+            group.exemplars[run.outcome] = last
         return group
+
+
+def _exemplar(run: FinishedRun, value: float) -> Exemplar | None:
+    if run.trace_id is None or run.ended is None:
+        return None
+    return Exemplar(run.trace_id, value, run.ended)

@@ -142,6 +142,9 @@ class FinishedRun(NamedTuple):
         loop_actions: how many of the loop steps each action has, by name.
         entropy: its action entropy; ``None``, not told.
         recall: its recall lags; ``None``, no entity was recalled.
+        stale_score_max: its highest stale score; ``None``, not measured.
+        trace_id: its trace; ``None``, it has none.
+        ended: when it ended, in seconds since the epoch; ``None``, not known.
     """
 
     success: bool | None
@@ -161,6 +164,9 @@ class FinishedRun(NamedTuple):
     loop_actions: tuple[tuple[str, int], ...] = ()
     entropy: EntropySums | None = None
     recall: RecallCounts | None = None
+    stale_score_max: int | None = None
+    trace_id: str | None = None
+    ended: float | None = None
 
 
 Record = IssuedStep | ObservedStep | FinishedRun

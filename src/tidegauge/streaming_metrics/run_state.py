@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -48,7 +49,14 @@ from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
-from tidegauge.streaming_metrics.totals import Totals, addable
+from tidegauge.streaming_metrics.totals import (
+    LEAD_AGE_BOUNDS,
+    RECALL_BOUNDS,
+    Buckets,
+    Exemplar,
+    Totals,
+    addable,
+)
 
 __all__ = ["RunState"]
 
@@ -200,13 +208,14 @@ class RunState:
         loops.update(issued)
         if step.uses or step.mentions:
             self.recall_lag.update(issued)
+            self._count_recall()
         totals = self.totals
         totals.steps += 1
         if self._saved_from is not None:
             totals.saved_steps += 1
         totals.cycle_steps += loops.cycle_steps - cycle_steps
         if loops.onsets != onsets:
-            totals.onsets["cycle"] = totals.onsets.get("cycle", 0) + 1
+            self._onset("cycle")
         if loops.settled:
             for looping in loops.cycle_names:
                 label = self._actions.admit(looping)
@@ -304,6 +313,7 @@ class RunState:
         if action in ("stop", "would_stop") and key in interventions:
             return
         interventions[key] = interventions.get(key, 0) + 1
+        self._exemplify("interventions", *key)
         if action == "stop":
             self.stopped = self.stopped or (step, reason)
         elif action == "would_stop" and self._first_would_stop is None:
@@ -335,6 +345,7 @@ class RunState:
         if outcome is None:
             outcome = "unknown" if success is None else "success" if success else "failure"
         self._success, self._outcome = success, outcome
+        self.totals.displaced_leads = _displaced_leads(self.exploration) or 0
         finished = self._so_far()
         self._premature_halt = premature_halt(finished)
         return finished
@@ -359,6 +370,9 @@ class RunState:
             loop_actions=tuple(self.totals.loop_steps.items()),
             entropy=self.entropy_split.sums,
             recall=self.recall_lag.recall,
+            stale_score_max=self.stale_score.maximum,
+            trace_id=self.started.trace_id,
+            ended=time.time() if self.started.trace_id is not None else None,
         )
 
     def report(self) -> RunReport:
@@ -444,7 +458,11 @@ class RunState:
             totals.loop_tokens = addable(cost.tokens or 0.0)
             totals.loop_seconds = addable(cost.seconds or 0.0)
         if step.seconds is not None:
-            totals.step_seconds.observe(step.seconds)
+            trace_id = self.started.trace_id
+            totals.step_seconds.observe(
+                step.seconds,
+                None if trace_id is None else Exemplar(trace_id, step.seconds, time.time()),
+            )
         self.result_streak.update(step)
         self.failed_rounds.update(step)
         self.recurrence.update(step)
@@ -457,9 +475,9 @@ class RunState:
             self.entropy_split.update(step)
         self._follow(step)
         if self.result_streak.current == self._onset_at:
-            totals.onsets["result_streak"] = totals.onsets.get("result_streak", 0) + 1
+            self._onset("result_streak")
         if step.failed and self.failed_rounds.current == self._onset_at:
-            totals.onsets["failed_rounds"] = totals.onsets.get("failed_rounds", 0) + 1
+            self._onset("failed_rounds")
 
     def _follow(self, step: ObservedStep) -> None:
         """Where the run stands: places and tasks where they are told, else states."""
@@ -477,6 +495,26 @@ class RunState:
         totals.exploitation_required = exploration.exploitation_required
         totals.exploitation_errors = exploration.exploitation_errors
         totals.backtracks = navigation.backtracks
+        if exploration.leads.visited_age is not None:
+            if totals.lead_ages is None:
+                totals.lead_ages = Buckets(LEAD_AGE_BOUNDS)
+            totals.lead_ages.observe(exploration.leads.visited_age)
+
+    def _onset(self, kind: str) -> None:
+        onsets = self.totals.onsets
+        onsets[kind] = onsets.get(kind, 0) + 1
+        self._exemplify("loops", kind)
+
+    def _exemplify(self, *counted: str) -> None:
+        trace_id = self.started.trace_id
+        if trace_id is not None:
+            self.totals.exemplars[counted] = Exemplar(trace_id, 1.0, time.time())
+
+    def _count_recall(self) -> None:
+        recall = self.recall_lag.recall
+        if recall is not None:
+            lags = self.totals.recall_lags = Buckets(RECALL_BOUNDS)
+            lags.counts, lags.total = list(recall.counts), float(recall.total)
 
     def _explore(self) -> None:
         started = self.started

@@ -19,6 +19,7 @@ class GroupSnapshot:
     finished: Group
     totals: Totals = field(default_factory=Totals)
     active: list[RunReport] = field(default_factory=list)
+    stale_at: int = 5
 
     @property
     def runs_started(self) -> int:
@@ -29,6 +30,12 @@ class GroupSnapshot:
     def runs_looping(self) -> int:
         """Active runs inside a loop whose first repetition is complete, and not excused."""
         return sum(1 for run in self.active if run.loop_repeats and not run.excused)
+
+    @property
+    def runs_stale(self) -> int | None:
+        """Active runs whose stale score is ``stale_at`` or more; ``None``, none is measured."""
+        scores = [run.stale_score for run in self.active if run.stale_score is not None]
+        return sum(score >= self.stale_at for score in scores) if scores else None
 
     def auv_bounds(self) -> tuple[float, float] | None:
         """Where the AUV can still end with the runs that are going on."""

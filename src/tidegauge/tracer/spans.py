@@ -114,6 +114,12 @@ class SpanFactory:
         """What leaves the process in place of a digest: keyed, 16 hexadecimal digits."""
         return hashlib.blake2b(digest, key=self._key, digest_size=8).hexdigest()
 
+    def exported_place(self, place: object) -> str:
+        """What leaves the process in place of a place's name: itself only if contents may."""
+        if self.capture_content:
+            return _text(str(place))
+        return self.exported_digest(repr(place).encode("utf-8", "surrogateescape"))
+
     @property
     def open_runs(self) -> int:
         """How many runs have open spans."""

@@ -55,7 +55,10 @@ def start(engine: Engine, run: str, **more: object) -> None:
 
 def step(engine: Engine, run: str, action: str = "look", **outcome: object) -> None:
     """One step that comes back to where it was, with the same result."""
-    engine.step_issued(Step(run=run, calls=(Call(action),), state="here", tokens=10))
+    entity = (f"key of {run}",)
+    engine.step_issued(
+        Step(run=run, calls=(Call(action),), state="here", tokens=10, uses=entity, mentions=entity)
+    )
     results = (CallResult("nothing", outcome.pop("error", False)),)  # type: ignore[arg-type]
     engine.step_observed(Outcome(run=run, results=results, seconds=0.5, **outcome))  # type: ignore[arg-type]
 
@@ -64,9 +67,9 @@ def catalogue_name(family: Metric) -> str:
     return family.name + "_total" if family.type == "counter" else family.name
 
 
-def samples(families: Iterable[Metric]) -> list[tuple[str, frozenset[tuple[str, str]], float]]:
+def samples(families: Iterable[Metric]) -> list[tuple[object, ...]]:
     return [
-        (sample.name, frozenset(sample.labels.items()), sample.value)
+        (sample.name, frozenset(sample.labels.items()), sample.value, sample.exemplar)
         for family in families
         for sample in family.samples
     ]
@@ -79,10 +82,18 @@ def odd_engine() -> Engine:
     for number, text in enumerate(ODD_TEXTS):
         for run in (f"{text}{number}", f"{text}-{number}"):
             engine.run_started(
-                RunStarted(run=run, agent=text, task_group=text[::-1], memory=text, t_max=9)
+                RunStarted(
+                    run=run,
+                    agent=text,
+                    task_group=text[::-1],
+                    memory=text,
+                    t_max=9,
+                    trace_id=f"{number:032x}",
+                )
             )
             for t in range(4):
-                step(engine, run, action=text, progress=t / 7, place=text, exits=("elsewhere",))
+                exits = (f"{text} {t}", f"{text} {t + 1}")
+                step(engine, run, action=text, progress=t / 7, place=exits[0], exits=exits)
             engine.intervened(run, "would_stop", "loop_repeats", 3)
         engine.run_ended(RunEnded(run=f"{text}{number}", success=number % 2 == 0))
     for arm in ("on", "off"):
@@ -104,9 +115,10 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 run.act("look", state="here", tokens=10)
                 run.observe("nothing", error=True)
         with tidegauge.run(agent="a", t_max=5, place="hall", exits=["kitchen"]) as run:
-            run.act("find")
+            run.act("look", mentions=["knife"])
+            run.act("find", uses=["knife"])
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
-            families = list(TidegaugeCollector(seen.pipeline.engine).collect())
+            families = list(TidegaugeCollector(seen.pipeline.engine, place_label=str).collect())
     assert [catalogue_name(family) for family in families] == [metric.name for metric in METRICS]
     for family, metric in zip(families, METRICS, strict=True):
         assert (family.type, family.documentation) == (metric.kind, metric.help)
@@ -326,6 +338,48 @@ def test_the_text_says_what_the_client_would_write(odd_engine: Engine) -> None:
     assert samples(ours) == samples(theirs) != []
 
 
+def test_exemplars_lead_to_the_traces_of_counted_runs_and_steps() -> None:
+    engine = Engine()
+    for number, run in enumerate(("early", "late")):
+        start(engine, run, trace_id=f"{number:032x}")
+        for _ in range(4):
+            step(engine, run)
+        engine.run_ended(RunEnded(run=run, success=True))
+    start(engine, "untraced")
+    step(engine, "untraced")
+    text = write_text(read_families(engine), openmetrics=True).decode()
+    traces = {
+        sample.name: sample.exemplar.labels["trace_id"]
+        for family in parse_openmetrics(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    late = f"{1:032x}"
+    assert traces == dict.fromkeys(
+        (
+            "tidegauge_runs_finished_total",
+            "tidegauge_loops_total",
+            "tidegauge_success_turn_bucket",
+            "tidegauge_finished_run_steps_bucket",
+            "tidegauge_stale_score_max_bucket",
+            "tidegauge_step_duration_seconds_bucket",
+        ),
+        late,
+    )
+    assert " # {" not in write_text(read_families(engine)).decode()  # the old format has none
+
+
+def test_a_place_is_shown_only_as_the_caller_wants_it() -> None:
+    engine = Engine(clock=None)
+    start(engine, "r", place="a secret place")
+    step(engine, "r", place="a secret place")
+    assert "secret" not in write_text(read_families(engine)).decode()
+    families = read_families(engine, place_label=lambda place: f"digest of {len(str(place))}")
+    text = write_text(families).decode()
+    assert 'tidegauge_run_place{agent="a",task_group="g",run="r",place="digest of 14"} 1.0' in text
+    assert "secret" not in text
+
+
 def test_the_text_keeps_type_and_help(odd_engine: Engine) -> None:
     families = read_families(odd_engine)
     for parsed in (
@@ -337,7 +391,7 @@ def test_the_text_keeps_type_and_help(odd_engine: Engine) -> None:
 
 
 def test_promtool_has_nothing_to_say(odd_engine: Engine) -> None:
-    families = read_families(odd_engine)
+    families = read_families(odd_engine, place_label=str)
     assert len(families) == len(METRICS)
     checked = subprocess.run(
         [find_binary("promtool"), "check", "metrics"],
@@ -355,7 +409,7 @@ def test_when_the_engine_fails_our_health_is_still_told() -> None:
             raise RuntimeError("out of order")
 
     families = read_families(Failing())
-    assert families == [(METRICS[-3], [(("prometheus",), 1.0)])]
+    assert families == [(METRICS[-3], [(("prometheus",), 1.0)], {})]
     assert internal_errors.counts() == {"prometheus": 1}
 
 

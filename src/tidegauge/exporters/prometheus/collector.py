@@ -11,10 +11,16 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as ClientExemplar
 
-from tidegauge.exporters.prometheus.families import Family, cumulative, read_families
+from tidegauge.exporters.prometheus.families import (
+    Family,
+    PlaceLabel,
+    cumulative,
+    read_families,
+)
 from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.totals import Buckets, Exemplar
 
 __all__ = ["TidegaugeCollector"]
 
@@ -27,6 +33,7 @@ class TidegaugeCollector(Collector):
 
     Args:
         engine: what is shown.
+        place_label: what is shown of a place; left out, places are not shown.
 
     >>> from prometheus_client import CollectorRegistry
     >>> from tidegauge.events import RunStarted
@@ -39,8 +46,9 @@ class TidegaugeCollector(Collector):
     1.0
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, place_label: PlaceLabel | None = None) -> None:
         self._engine = engine
+        self._place_label = place_label
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are the catalogue's, and asking must not take a snapshot."""
@@ -48,21 +56,44 @@ class TidegaugeCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Every metric that is measured now. Never raises."""
-        return [_metric(family) for family in read_families(self._engine)]
+        return [
+            _metric(family) for family in read_families(self._engine, place_label=self._place_label)
+        ]
 
 
 def _metric(family: Family) -> Metric:
     """In the client's form, which adds the suffixes of counters and histograms by itself."""
-    metric, rows = family
+    metric, rows, exemplars = family
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, value in rows:
             if isinstance(value, Buckets):
-                histogram.add_metric(labels, cumulative(value), sum_value=value.total)
+                histogram.add_metric(labels, _buckets(value), sum_value=value.total)
         return histogram
-    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    single = kind(metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "counter":
+        counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in rows:
+            if not isinstance(value, Buckets):
+                counter.add_metric(labels, value, exemplar=_exemplar(exemplars.get(labels)))
+        return counter
+    gauge = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, value in rows:
         if not isinstance(value, Buckets):
-            single.add_metric(labels, value)
-    return single
+            gauge.add_metric(labels, value)
+    return gauge
+
+
+def _buckets(value: Buckets) -> list[tuple[str, float] | tuple[str, float, ClientExemplar]]:
+    buckets: list[tuple[str, float] | tuple[str, float, ClientExemplar]] = []
+    for index, (bound, count) in enumerate(cumulative(value)):
+        exemplar = _exemplar(value.exemplars.get(index))
+        buckets.append((bound, count) if exemplar is None else (bound, count, exemplar))
+    return buckets
+
+
+def _exemplar(exemplar: Exemplar | None) -> ClientExemplar | None:
+    if exemplar is None:
+        return None
+    return ClientExemplar(
+        {"trace_id": exemplar.trace_id}, float(exemplar.value), round(exemplar.time, 3)
+    )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tidegauge import catalog
 from tidegauge._guard import guarded, internal_errors
 from tidegauge.catalog import MetricDefinition
+from tidegauge.events import Identity
 from tidegauge.exporters.prometheus.labels import label_value
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.group import Group
@@ -22,9 +23,12 @@ from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.totals import Buckets, Exemplar
 
-__all__ = ["MAX_RUNS", "Family", "Row", "cumulative", "read_families"]
+__all__ = ["MAX_RUNS", "Family", "PlaceLabel", "Row", "cumulative", "read_families"]
+
+PlaceLabel: TypeAlias = Callable[[Identity], str]
+"""What stands for a place as a label's value: places are contents."""
 
 MAX_RUNS: Final = 20
 """How many active runs have series of their own."""
@@ -42,18 +46,29 @@ Row: TypeAlias = tuple[Labels, float | Buckets]
 
 
 class Family(NamedTuple):
-    """One metric and its series."""
+    """One metric and its series; of a counter, the exemplars of those that have one."""
 
     metric: MetricDefinition
     rows: Sequence[Row]
+    exemplars: Mapping[Labels, Exemplar] = {}
 
 
-def read_families(engine: Engine) -> list[Family]:
-    """Every metric that is measured now, in the catalogue's order. Never raises."""
+def read_families(engine: Engine, *, place_label: PlaceLabel | None = None) -> list[Family]:
+    """Every metric that is measured now, in the catalogue's order. Never raises.
+
+    Args:
+        engine: what is read.
+        place_label: what is shown of a place; left out, places are not shown.
+    """
     snapshot = _snapshot(engine)
-    measured = dict(_measured(snapshot) if snapshot is not None else {})
+    measured = dict(_measured(snapshot, place_label) if snapshot is not None else {})
     measured.update(_health(snapshot))  # last: it tells of the faults just now
-    return [Family(metric, rows) for metric in catalog.METRICS if (rows := measured.get(metric))]
+    exemplars = _exemplars(snapshot) if snapshot is not None else {}
+    return [
+        Family(metric, rows, exemplars.get(metric, {}))
+        for metric in catalog.METRICS
+        if (rows := measured.get(metric))
+    ]
 
 
 def cumulative(buckets: Buckets) -> list[tuple[str, int]]:
@@ -76,7 +91,22 @@ def _snapshot(engine: Engine) -> Snapshot | None:
 
 
 @guarded(WHERE, default={})
-def _measured(snapshot: Snapshot) -> dict[MetricDefinition, Sequence[Row]]:
+def _exemplars(snapshot: Snapshot) -> dict[MetricDefinition, dict[Labels, Exemplar]]:
+    """The last exemplar of each series of the counters that have them."""
+    found: dict[MetricDefinition, dict[Labels, Exemplar]] = {}
+    for labels, group in _by_labels(snapshot.groups, lambda key: key[:2]).items():
+        for outcome, exemplar in group.finished.exemplars.items():
+            found.setdefault(catalog.RUNS_FINISHED, {})[*labels, outcome] = exemplar
+        for (family, *own), exemplar in group.totals.exemplars.items():
+            shown = tuple([label_value(value) for value in own])
+            found.setdefault(_WITH_EXEMPLARS[family], {})[*labels, *shown] = exemplar
+    return found
+
+
+@guarded(WHERE, default={})
+def _measured(
+    snapshot: Snapshot, place_label: PlaceLabel | None
+) -> dict[MetricDefinition, Sequence[Row]]:
     arms = _by_labels(snapshot.groups, lambda key: key)
     groups = _by_labels(snapshot.groups, lambda key: key[:2])
     runs: dict[Labels, RunReport] = {
@@ -91,6 +121,7 @@ def _measured(snapshot: Snapshot) -> dict[MetricDefinition, Sequence[Row]]:
         **{metric: _rows(read, groups) for metric, read in _OF_GROUP.items()},
         **{metric: _rows(read, arms) for metric, read in _OF_ARM.items()},
         **{metric: _rows(read, runs) for metric, read in _OF_RUN.items()},
+        catalog.RUN_PLACE: _rows(partial(_place, place_label), runs),
     }
 
 
@@ -199,6 +230,12 @@ def _stale_score(runs: Iterable[RunReport]) -> Reading:
     return {("mean",): sum(scores) / len(scores), ("max",): max(scores)}
 
 
+def _place(place_label: PlaceLabel | None, run: RunReport) -> Reading:
+    if place_label is None or run.place is None:
+        return None
+    return {(label_value(place_label(run.place)),): 1}
+
+
 def _memory_index(arms: Iterable[GroupSnapshot]) -> float | None:
     index = MemoryIndex()
     for arm in arms:
@@ -229,6 +266,7 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
         group.finished.premature_halts.halts if _placed(group) else None
     ),
     catalog.BACKTRACKS: lambda group: group.totals.backtracks if _placed(group) else None,
+    catalog.DISPLACED_LEADS: lambda group: group.totals.displaced_leads if _placed(group) else None,
     catalog.INTERVENTIONS: lambda group: {
         (label_value(action), label_value(reason)): count
         for (action, reason), count in group.totals.interventions.items()
@@ -238,6 +276,7 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     catalog.SAVED_SECONDS: lambda group: group.totals.saved_seconds,
     catalog.RUNS_ACTIVE: lambda group: len(group.active),
     catalog.RUNS_LOOPING: lambda group: group.runs_looping,
+    catalog.RUNS_STALE: lambda group: group.runs_stale,
     catalog.FRONTIER_PLACES: lambda group: _sum([run.frontier for run in group.active]),
     catalog.PENDING_TASKS: lambda group: _sum([run.pending for run in group.active]),
     catalog.STALE_SCORE: lambda group: _stale_score(group.active),
@@ -246,8 +285,13 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     catalog.SUCCESS_RATE: lambda group: group.finished.success_rate.value,
     catalog.SUCCESS_TURN: lambda group: group.finished.success_turn,
     catalog.FINISHED_RUN_STEPS: lambda group: group.finished.run_steps,
+    catalog.STALE_SCORE_MAX: lambda group: group.finished.stale_score_max,
+    catalog.LEAD_AGE: lambda group: group.totals.lead_ages,
+    catalog.RECALL_LAG: lambda group: group.totals.recall_lags,
     catalog.STEP_DURATION: lambda group: group.totals.step_seconds,
 }
+
+_WITH_EXEMPLARS: Final = {"loops": catalog.LOOPS, "interventions": catalog.INTERVENTIONS}
 
 _OF_ARM: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] = {
     catalog.AUV_SUM: lambda arm: _auv_counter(arm, arm.finished.auv.total),

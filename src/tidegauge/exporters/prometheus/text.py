@@ -14,7 +14,7 @@ from typing import Final
 from prometheus_client.utils import floatToGoString
 
 from tidegauge.exporters.prometheus.families import Family, cumulative
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.totals import Buckets, Exemplar
 
 __all__ = ["write_text"]
 
@@ -22,7 +22,7 @@ _number: Final = lru_cache(maxsize=4_096)(floatToGoString)
 
 
 def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> bytes:
-    """The families in Prometheus's text format 0.0.4, or in OpenMetrics 1.0.
+    """The families in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 with exemplars.
 
     >>> from tidegauge import catalog
     >>> family = Family(catalog.EVICTED_RUNS, [((), 2.0)])
@@ -30,7 +30,7 @@ def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> byte
     tidegauge_evicted_runs_total 2.0
     """
     lines: list[str] = []
-    for metric, rows in families:
+    for metric, rows, exemplars in families:
         name = metric.name
         shown = name.removesuffix("_total") if openmetrics else name
         lines.append(f"# HELP {shown} {metric.help}\n# TYPE {shown} {metric.kind}\n")
@@ -39,19 +39,29 @@ def write_text(families: Iterable[Family], *, openmetrics: bool = False) -> byte
             labels = template % tuple([_escaped(text) for text in values])
             if isinstance(value, Buckets):
                 buckets = cumulative(value)
+                shown_exemplars = value.exemplars if openmetrics else {}
                 lines += [
-                    f'{name}_bucket{{{labels},le="{bound}"}} {_number(count)}\n'
-                    for bound, count in buckets
+                    f'{name}_bucket{{{labels},le="{bound}"}} {_number(count)}'
+                    f"{_exemplar(shown_exemplars.get(index))}\n"
+                    for index, (bound, count) in enumerate(buckets)
                 ]
                 lines.append(f"{name}_count{{{labels}}} {_number(buckets[-1][1])}\n")
                 lines.append(f"{name}_sum{{{labels}}} {_number(value.total)}\n")
             elif labels:
-                lines.append(f"{name}{{{labels}}} {_number(value)}\n")
+                exemplar = exemplars.get(values) if openmetrics and exemplars else None
+                lines.append(f"{name}{{{labels}}} {_number(value)}{_exemplar(exemplar)}\n")
             else:
                 lines.append(f"{name} {_number(value)}\n")
     if openmetrics:
         lines.append("# EOF\n")
     return "".join(lines).encode()
+
+
+def _exemplar(exemplar: Exemplar | None) -> str:
+    if exemplar is None:
+        return ""
+    value = _number(float(exemplar.value))
+    return f' # {{trace_id="{exemplar.trace_id}"}} {value} {exemplar.time:.3f}'
 
 
 @lru_cache(maxsize=4_096)
