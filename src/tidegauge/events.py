@@ -196,6 +196,8 @@ class Outcome(NamedTuple):
         tokens: tokens spent on the step, beyond those of :class:`Step`.
         seconds: how long the step took; ``None`` takes the time since it was issued.
         time: seconds since the epoch; ``None`` takes the sink's clock.
+        blocked: the calls were answered and not run. The step counts as having brought what it
+            brought the last time in its loop, so that whoever insists climbs the ladder.
     """
 
     run: str
@@ -209,6 +211,7 @@ class Outcome(NamedTuple):
     tokens: float | None = None
     seconds: float | None = None
     time: float | None = None
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
 
@@ -24,6 +24,7 @@ from tidegauge.events import (
     Outcome,
     Reach,
     RunEnded,
+    RunOutcome,
     RunStarted,
     Step,
     Task,
@@ -128,6 +129,7 @@ def _step(data: Mapping[str, Any]) -> RecordedStep:
         achieved=_identities(data, "achieved") or (),
         progress=_number(data, "progress", maximum=1),
         seconds=_number(data, "seconds"),
+        blocked=_flag(data, "blocked") or False,
     )
     return RecordedStep(issued, observed)
 
@@ -136,9 +138,18 @@ def _run_ended(data: Mapping[str, Any]) -> RunEnded:
     return RunEnded(
         run=_required_text(data, "run"),
         success=_flag(data, "success"),
+        outcome=_run_outcome(data),
         reason=_text(data, "reason"),
         time=_time(data),
     )
+
+
+def _run_outcome(data: Mapping[str, Any]) -> RunOutcome | None:
+    value = _text(data, "outcome")
+    for known in get_args(RunOutcome):
+        if value == known:
+            return cast("RunOutcome", known)
+    return None  # what it may mean to others is nothing to us
 
 
 def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult, ...]]:

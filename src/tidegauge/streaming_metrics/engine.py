@@ -151,14 +151,6 @@ class Engine:
             self._drop()
         return signals
 
-    def step_blocked(self, run: str, step: int) -> None:
-        """A step's calls were answered and not run: no outcome of it will be observed."""
-        state = self._find(run, self._now())
-        if state is not None:
-            with state.lock:
-                if not state.finished:
-                    state.block(step)
-
     def outlook(self, run: str) -> Outlook:
         """What an active run has before it."""
         state = self._runs.get(run)

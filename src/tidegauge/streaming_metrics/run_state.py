@@ -242,27 +242,22 @@ class RunState:
         self.signals = self._signals(t, action, state, name)
         return self.signals
 
-    def block(self, t: int) -> None:
-        """The step's calls were answered, not run: the loop that they would have gone on with is
-        taken to go on, so that whoever insists on it climbs the ladder all the same.
-        """
-        issued = self._issued.pop(t, None)
-        state = self.loops.expected_state
-        if issued is None or state is None:
-            return
-        self._previous = state
-        self._take(t, issued, state, _NOTHING, None)
-
     def observe(self, outcome: Outcome, now: float | None) -> Signals | None:
         """Take an outcome; ``None`` when it belongs to no step that waits for one."""
         t = self.steps - 1 if outcome.step is None else outcome.step
         issued = self._issued.pop(t, None)
         if issued is None or self.signals is None:
             return None
-        digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
+        if outcome.blocked:
+            # The loop is taken to go on as it did: whoever insists on it climbs the ladder.
+            digest = self.loops.expected_state if t == self.steps - 1 else None
+            outcome = outcome._replace(results=())
+        else:
+            digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
         if t == self.steps - 1:
             self._previous = digest
-        self._take(t, issued, digest, outcome, _seconds(outcome, issued, now))
+        seconds = None if outcome.blocked else _seconds(outcome, issued, now)
+        self._take(t, issued, digest, outcome, seconds)
         signals = self.signals
         self.signals = self._signals(
             signals.step, signals.action_digest, signals.state_digest, signals.tool
@@ -594,9 +589,6 @@ class RunState:
             exploration.oldest_lead_age if exploration is not None else None,
             self.tokens,
         )
-
-
-_NOTHING: Final = Outcome("", ())
 
 
 @guarded("tool.key", default=None)

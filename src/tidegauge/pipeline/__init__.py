@@ -1,0 +1,7 @@
+"""The only place where the parts are joined: settings, the live step sink, ``configure()``."""
+
+from tidegauge.pipeline.engine_sink import EngineSink
+from tidegauge.pipeline.settings import Settings
+from tidegauge.pipeline.setup import Pipeline, configure
+
+__all__ = ["EngineSink", "Pipeline", "Settings", "configure"]

@@ -1,0 +1,170 @@
+"""What :func:`tidegauge.configure` takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import ToolDeclaration
+from tidegauge.policies import DEFAULT_RULES, Policy, Rule
+from tidegauge.streaming_metrics.fingerprint import Normaliser
+from tidegauge.streaming_metrics.known_graph import Distance
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from tidegauge.instrumentation.extraction import Extractor
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What :func:`configure` takes.
+
+    Args:
+        stop_on_loop: stop a run when a cycle was repeated so many times after its first round.
+        stop_on_result_streak: stop it after so many steps in a row with one outcome.
+        stop_on_failed_rounds: stop it after so many rounds in a row that failed as a whole.
+        stop_on_steps: stop it at the next step after so many.
+        nudge_on_loop: tell the model when a cycle was repeated so many times, and again after as
+            many more.
+        block_on_loop: from so many repetitions on answer its calls instead of running them.
+        rules: the whole policy instead, rule by rule.
+        tools: what is known of tools beforehand, by their names: pollers, keys, mutations.
+        extractors: tell from calls and their results where the agent stands, what it sees there
+            and what it has to do, for every run that does not tell so itself.
+        t_max: turns within which success counts towards AUV, for runs that don't say.
+        t_max_by_group: the same by task group.
+        max_runs: active runs held; one more evicts the run idle for longest.
+        stale_at: stale score from which an active run counts as stale.
+        idle_seconds: a run without a step for so long is ended as unknown.
+        max_groups: (agent, task group) pairs told apart in metrics; later ones are ``other``.
+        max_actions: action names told apart in metrics; later ones are ``other``.
+        max_period: longest cycle that can be seen, in steps.
+        max_distinct: distinct outcomes that a run remembers.
+        normaliser: takes a text and gives it without what changes and means nothing, before it
+            is digested; left out, texts are compared exactly.
+        directed: whether exits lead one way only.
+        distance: tells the distance between two places, where it is known better than the exits
+            tell; takes the place of the search for gain.
+        metrics_host: where ``/metrics`` listens; the variable OTEL_EXPORTER_PROMETHEUS_HOST
+            stands in for the default, 127.0.0.1.
+        metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
+            the default, 9464.
+        metrics_certificate: file of a certificate: ``/metrics`` is served over TLS.
+        metrics_key: file of its private key.
+        metrics_client_ca: file of certificates: only clients with one signed by them are answered.
+        serve_metrics: whether ``/metrics`` is served at all.
+        registry: put the metrics into this Prometheus registry and serve nothing.
+        record_to: record every run as step events in this file, to be replayed; ``{pid}`` in its
+            name stands for the process id.
+        record_contents: write arguments, results, states and places as they are; left out,
+            digests stand for them.
+        record_max_bytes: size past which the file is renamed and another begun.
+        record_backups: how many renamed files are kept.
+        capture_content: put arguments and results on spans; left out, the variable
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
+        digest_key: key of the digests on spans, so that they agree between processes; left out,
+            one is drawn for this process.
+        tracer_provider: use this provider for spans.
+        logger_provider: use this provider for events.
+
+    Raises:
+        ConfigurationError: a value that cannot work.
+    """
+
+    stop_on_loop: int | None = None
+    stop_on_result_streak: int | None = None
+    stop_on_failed_rounds: int | None = None
+    stop_on_steps: int | None = None
+    nudge_on_loop: int | None = None
+    block_on_loop: int | None = None
+    rules: Iterable[Rule] | None = None
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    extractors: Iterable[Extractor] = ()
+    t_max: int | None = None
+    t_max_by_group: Mapping[str, int] = field(default_factory=dict)
+    max_runs: int = 10_000
+    stale_at: int = 5
+    idle_seconds: float = 3_600.0
+    max_groups: int = 200
+    max_actions: int = 50
+    max_period: int = 10_000
+    max_distinct: int = 10_000
+    normaliser: Normaliser | None = None
+    directed: bool = False
+    distance: Distance | None = None
+    metrics_host: str | None = None
+    metrics_port: int | None = None
+    metrics_certificate: str | None = None
+    metrics_key: str | None = None
+    metrics_client_ca: str | None = None
+    serve_metrics: bool = True
+    registry: CollectorRegistry | None = None
+    record_to: str | os.PathLike[str] | None = None
+    record_contents: bool = False
+    record_max_bytes: int = 100 * 1024 * 1024
+    record_backups: int = 5
+    capture_content: bool | None = None
+    digest_key: bytes | None = None
+    tracer_provider: TracerProvider | None = None
+    logger_provider: LoggerProvider | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "stale_at",
+            "max_runs",
+            "max_groups",
+            "max_actions",
+            "max_period",
+            "max_distinct",
+        ):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is to be at least 1")
+        if self.idle_seconds <= 0:
+            raise ConfigurationError("idle_seconds is to be more than 0")
+        if self.t_max is not None and self.t_max < 1:
+            raise ConfigurationError("t_max is to be at least 1")
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65_535:
+            raise ConfigurationError("metrics_port is to be from 0 to 65535")
+        if (self.metrics_certificate is None) != (self.metrics_key is None):
+            raise ConfigurationError("metrics_certificate and metrics_key go together")
+        if self.metrics_client_ca is not None and self.metrics_certificate is None:
+            raise ConfigurationError("metrics_client_ca needs a metrics_certificate")
+        for path in (self.metrics_certificate, self.metrics_key, self.metrics_client_ca):
+            if path is not None and not os.path.isfile(path):
+                raise ConfigurationError(f"no file {path!r}, which TLS of /metrics needs")
+        if self.digest_key is not None and not 1 <= len(self.digest_key) <= 64:
+            raise ConfigurationError("digest_key is to have from 1 to 64 bytes")
+        if self.rules is not None:
+            object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
+        object.__setattr__(self, "extractors", tuple(self.extractors))
+        self.policy()
+
+    def policy(self) -> Policy:
+        """The policy that the settings describe: what is not stopped is observed."""
+        short_forms = (
+            ("loop_repeats", "stop", self.stop_on_loop),
+            ("result_streak", "stop", self.stop_on_result_streak),
+            ("failed_rounds", "stop", self.stop_on_failed_rounds),
+            ("steps", "stop", self.stop_on_steps),
+            ("loop_repeats", "nudge", self.nudge_on_loop),
+            ("loop_repeats", "block", self.block_on_loop),
+        )
+        told = [
+            Rule(signal, threshold, rung)  # type: ignore[arg-type]
+            for signal, rung, threshold in short_forms
+            if threshold is not None
+        ]
+        if self.rules is not None:
+            if told:
+                raise ConfigurationError("give either rules or the settings that stand for them")
+            return Policy(self.rules)
+        stopped = {rule.signal for rule in told if rule.rung == "stop"}
+        return Policy([*told, *(rule for rule in DEFAULT_RULES if rule.signal not in stopped)])

@@ -1,0 +1,239 @@
+"""The parts joined: an engine with its sink, spans, and ways out; ``configure()``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegauge._guard import internal_errors
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import StepSink
+from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.pipeline.engine_sink import EngineSink
+from tidegauge.pipeline.settings import Settings
+from tidegauge.streaming_metrics import Engine
+from tidegauge.tracer import SpanFactory, open_telemetry
+from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
+
+if TYPE_CHECKING:
+    from tidegauge.exporters.jsonl import LineWriter
+    from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
+    from tidegauge.pipeline.recording_sink import RecordingSink
+
+__all__ = ["Pipeline", "configure"]
+
+_SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
+
+
+class Pipeline:
+    """Everything joined: an engine with its sink, spans, and a way out.
+
+    Attributes:
+        settings: what it was made from.
+        engine: holds the runs.
+        recorder: what instrumentation reports to.
+        metrics_server: serves ``/metrics``; ``None`` when it does not.
+    """
+
+    def __init__(self, settings: Settings, *, serve: bool = True) -> None:
+        self.settings = settings
+        self.engine = Engine(
+            max_runs=settings.max_runs,
+            idle_seconds=settings.idle_seconds,
+            stale_at=settings.stale_at,
+            max_groups=settings.max_groups,
+            max_actions=settings.max_actions,
+            t_max=settings.t_max,
+            t_max_by_group=settings.t_max_by_group,
+            max_period=settings.max_period,
+            max_distinct=settings.max_distinct,
+            normaliser=settings.normaliser,
+            directed=settings.directed,
+            distance=settings.distance,
+            declarations=settings.tools,
+        )
+        self._telemetry = open_telemetry(settings.tracer_provider, settings.logger_provider)
+        capture = settings.capture_content
+        if capture is None:
+            capture = os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in _SPAN_CONTENT
+        spans = SpanFactory(
+            self._telemetry.tracer,
+            self._telemetry.logger,
+            max_runs=settings.max_runs,
+            capture_content=capture,
+            digest_key=settings.digest_key,
+        )
+        self._writer: LineWriter | None = None
+        live = EngineSink(self.engine, settings.policy())
+        sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
+        self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
+        self.metrics_server: MetricsServer | None = None
+        self._collector: TidegaugeCollector | None = None
+        self._closed = False
+        if settings.registry is not None:
+            from tidegauge.exporters.prometheus import TidegaugeCollector
+
+            self._collector = TidegaugeCollector(self.engine, place_label=spans.exported_place)
+            settings.registry.register(self._collector)
+        elif serve and settings.serve_metrics:
+            self._serve_metrics()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where ``/metrics`` is served; ``None`` when it is not."""
+        return self.metrics_server.url if self.metrics_server is not None else None
+
+    def force_flush(self) -> None:
+        """Send the spans and events that wait, if they are exported by us."""
+        self._telemetry.force_flush()
+
+    def stop_serving(self) -> None:
+        """Give the metrics' port, or their place in the registry, free."""
+        server, self.metrics_server = self.metrics_server, None
+        if server is not None:
+            server.stop()
+        collector, self._collector = self._collector, None
+        if collector is not None and self.settings.registry is not None:
+            with contextlib.suppress(KeyError):  # it was taken out by whoever owns the registry
+                self.settings.registry.unregister(collector)
+
+    def shutdown(self) -> None:
+        """Stop serving, send what waits and close what was opened for it.
+
+        The next run takes the defaults, if this was what runs took.
+        """
+        with _lock:
+            if self in _configured:
+                _configured.remove(self)
+                set_recorder(None)
+            closed, self._closed = self._closed, True
+        if not closed:
+            self.stop_serving()
+            self._telemetry.shutdown()
+            if self._writer is not None:
+                self._writer.close()
+
+    def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
+        from tidegauge.exporters.jsonl import JsonlSink, LineWriter
+        from tidegauge.pipeline.recording_sink import RecordingSink
+
+        settings = self.settings
+        assert settings.record_to is not None  # noqa: S101 -- for the type checker
+        self._writer = LineWriter(
+            settings.record_to,
+            max_bytes=settings.record_max_bytes,
+            backups=settings.record_backups,
+        )
+        lines = JsonlSink(
+            self._writer,
+            digest=spans.exported_digest,
+            contents=settings.record_contents,
+            normaliser=settings.normaliser,
+            declarations=settings.tools,
+        )
+        return RecordingSink(sink, lines)
+
+    def _serve_metrics(self) -> None:
+        from tidegauge.exporters.prometheus import MetricsServer
+
+        settings, environ = self.settings, os.environ
+        host = settings.metrics_host or environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
+        port = settings.metrics_port
+        if port is None:
+            told = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464")
+            if not told.isdecimal() or int(told) > 65_535:
+                raise ConfigurationError(f"OTEL_EXPORTER_PROMETHEUS_PORT={told!r} is no port")
+            port = int(told)
+        try:
+            self.metrics_server = MetricsServer(
+                self.engine,
+                host=host,
+                port=port,
+                place_label=self.recorder.spans.exported_place,
+                certificate=settings.metrics_certificate,
+                key=settings.metrics_key,
+                client_ca=settings.metrics_client_ca,
+            )
+        except OSError as error:
+            import ssl
+
+            if isinstance(error, ssl.SSLError):
+                raise ConfigurationError(f"the files of TLS don't fit: {error}") from error
+            # Another process of the same application often has the port: the agent goes on.
+            internal_errors.record("metrics_server", error)
+
+
+_lock = threading.Lock()
+_configured: list[Pipeline] = []
+
+
+def configure(**settings: Any) -> Pipeline:
+    """Set tidegauge up for this process; call it once, before the agents run.
+
+    Without it everything is measured with the defaults and served nowhere. A second call replaces
+    the first; runs that are open end where they began.
+
+    Args:
+        **settings: the fields of :class:`Settings`.
+
+    Returns:
+        What was set up; nothing needs to be done with it.
+
+    Raises:
+        ConfigurationError: an unknown setting, or a value that cannot work.
+
+    >>> import tidegauge
+    >>> pipeline = tidegauge.configure(stop_on_loop=3, serve_metrics=False)
+    >>> tidegauge.configure(stop_on_lop=3)
+    Traceback (most recent call last):
+        ...
+    tidegauge.errors.ConfigurationError: unknown setting 'stop_on_lop'; did you mean stop_on_loop?
+    """
+    known = [item.name for item in fields(Settings)]
+    for name in settings:
+        if name not in known:
+            raise ConfigurationError(f"unknown setting {name!r}{_suggestion(name, known)}")
+    checked = Settings(**settings)
+    for previous in tuple(_configured):
+        previous.stop_serving()  # the new one may want the same port
+    pipeline = Pipeline(checked)
+    with _lock:
+        replaced = _configured.pop() if _configured else None
+        _configured.append(pipeline)
+        set_recorder(pipeline.recorder)
+    if replaced is not None:
+        replaced.shutdown()
+    return pipeline
+
+
+def _default_recorder() -> Recorder:
+    with _lock:
+        if not _configured:
+            _configured.append(Pipeline(Settings(), serve=False))
+        recorder = _configured[0].recorder
+        set_recorder(recorder)
+    return recorder
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+
+
+def _shutdown_at_exit() -> None:
+    with _lock:
+        pipelines = list(_configured)
+        _configured.clear()
+    for pipeline in pipelines:
+        pipeline.shutdown()
+
+
+set_recorder_factory(_default_recorder)
+atexit.register(_shutdown_at_exit)
