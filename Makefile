@@ -4,13 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench format clean
+PEERS_VENV := .venv-peers
+PEERS_READY := $(PEERS_VENV)/.ready
+LLM_VENV := .venv-llm
+LLM_READY := $(LLM_VENV)/.ready
+# llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
+LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
+
+.PHONY: help demo demo-llm test check bench bench-peers format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
+	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
 	@echo "make test    all tests, with coverage"
 	@echo "make check   ruff, mypy --strict, import rules, docs"
 	@echo "make bench   what tidegauge costs, as ratios beside their marks"
+	@echo "make bench-peers  the same beside other tracers, in an environment of their own"
 	@echo "make format  put the code into ruff's form"
 	@echo "make clean   remove .venv and caches"
 
@@ -28,6 +37,20 @@ $(READY): pyproject.toml src/tidegauge/_version.py
 demo: $(READY)
 	@$(BIN)/tidegauge demo $(ARGS)
 
+$(LLM_READY): examples/local_model/requirements.txt
+	@echo "setting up $(LLM_VENV): llama.cpp is compiled, which takes minutes, once"
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(LLM_VENV) && \
+	  CMAKE_ARGS="$(LLAMA_CMAKE)" uv pip install --quiet --python $(LLM_VENV)/bin/python -e '.[demo]' -r $<; \
+	else \
+	  $(PYTHON) -m venv --clear $(LLM_VENV) && \
+	  CMAKE_ARGS="$(LLAMA_CMAKE)" $(LLM_VENV)/bin/python -m pip install --quiet -e '.[demo]' -r $<; \
+	fi
+	@touch $@
+
+demo-llm: $(LLM_READY)
+	@$(LLM_VENV)/bin/python examples/local_model/run.py $(ARGS)
+
 test: $(READY)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(ARGS)
@@ -44,9 +67,23 @@ check: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+$(PEERS_READY): benchmarks/peers/requirements.txt pyproject.toml
+	@echo "setting up $(PEERS_VENV): other tracers, for comparison only"
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(PEERS_VENV) && \
+	  uv pip install --quiet --python $(PEERS_VENV)/bin/python -e '.[demo]' -r $<; \
+	else \
+	  $(PYTHON) -m venv --clear $(PEERS_VENV) && \
+	  $(PEERS_VENV)/bin/python -m pip install --quiet -e '.[demo]' -r $<; \
+	fi
+	@touch $@
+
+bench-peers: $(PEERS_READY)
+	@$(PEERS_VENV)/bin/python -m benchmarks.peers $(ARGS)
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

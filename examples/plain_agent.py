@@ -1,6 +1,7 @@
-"""An agent without a framework that falls into a loop and is stopped.
+"""An agent without a framework: it falls into a loop, is told, has its calls blocked, is stopped.
 
-Run it, then look at what it would have told Prometheus: the last lines it prints.
+The model is a script that heeds nothing it is told. Whatever a real one needs goes where ``model``
+is called: the advice before it chooses, the answer of a blocked call in place of its result.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from tidegauge import testing
 SHELVES = {"left": "look on the right shelf", "right": "look on the left shelf"}
 
 
-@tidegauge.tool
+def model(messages: list[str]) -> str:
+    """Follows the last hint that it was given, for ever; returns the shelf to look on."""
+    hints = [message for message in messages if message.startswith("look on")]
+    return hints[-1].split()[3] if hints else "left"
+
+
+@tidegauge.tool(on_block=lambda decision: decision.advice)
 def look(shelf: str) -> str:
     """What stands on a shelf."""
     return SHELVES[shelf]
@@ -19,17 +26,22 @@ def look(shelf: str) -> str:
 
 @tidegauge.agent(task_group="library", t_max=20, success=lambda answer: answer is not None)
 def searcher(task: str) -> str | None:
-    """Follows every hint that it is given, for ever."""
-    shelf = "left"
+    """The loop of every agent: the model chooses, the tool is called, the model is told."""
+    messages = [task]
     for _ in range(100):
-        hint = look(shelf)
-        shelf = hint.split()[3]
+        if advice := tidegauge.get_current_run().nudge():
+            print(f"the model is told:\n  {advice.splitlines()[0]}")
+            messages.append(advice)
+        result = look(model(messages))
+        if not result.startswith("look on"):
+            print(f"a call is answered, not run:\n  {result.splitlines()[1]}")
+        messages.append(result)
     return None
 
 
 def main() -> None:
     """Run it until it is stopped."""
-    with testing.capture(stop_on_loop=2) as seen:
+    with testing.capture(nudge_on_loop=1, block_on_loop=2, stop_on_loop=3) as seen:
         try:
             searcher("find the atlas")
         except tidegauge.RunStopped as stop:

@@ -1,8 +1,8 @@
-"""Record ``tidegauge demo`` as docs/images/demo.svg: ``python docs/images/record_demo.py``.
+"""Record the demos as pictures in docs/images: ``python docs/images/record_demo.py [NAME]``.
 
-The demo runs in a tmux terminal of its own. Its screen is taken every few seconds, and the
+A demo runs in a tmux terminal of its own. Its screen is taken every few seconds, and the
 pictures follow one another in one SVG, by CSS alone; where nothing moves, the last one is shown.
-Needs tmux.
+Needs tmux; ``local-model`` needs what ``make demo-llm`` sets up.
 """
 
 from __future__ import annotations
@@ -14,18 +14,53 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
 WIDTH: Final = 100
-HEIGHT: Final = 34
 EVERY_SECONDS: Final = 2.0
 SHOWN_SECONDS: Final = 1.0
 LAST_SHOWN_SECONDS: Final = 8.0
-LIMIT_SECONDS: Final = 60.0
-OUT: Final = Path(__file__).with_name("demo.svg")
+LIMIT_SECONDS: Final = 300.0
+HERE: Final = Path(__file__).parent
+
+
+class Demo(NamedTuple):
+    """What is recorded.
+
+    Args:
+        typed: what a person would type.
+        program: what is run in its place.
+        begun: text that is on the screen from the first picture on.
+        ended: text that is on the last one.
+        height: lines of the terminal.
+    """
+
+    typed: str
+    program: str
+    begun: str
+    ended: str
+    height: int
+
+
+DEMOS: Final = {
+    "demo": Demo(
+        "tidegauge demo",
+        f"{Path(sys.executable).with_name('tidegauge')} demo",
+        begun="agents",
+        ended="Look next",
+        height=34,
+    ),
+    "local-model": Demo(
+        "make demo-llm",
+        "make --silent demo-llm",
+        begun="streak",
+        ended="tokens",
+        height=35,
+    ),
+}
 
 
 def tmux(*arguments: str) -> str:
@@ -34,31 +69,31 @@ def tmux(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 -- our own words
 
 
-def screens() -> Iterator[str]:
+def screens(demo: Demo) -> Iterator[str]:
     """The demo's screen from its first table to its last words, colours as ANSI codes."""
-    program = Path(sys.executable).with_name("tidegauge")
-    shown = f"printf '$ tidegauge demo\\n'; {program} demo; sleep {LIMIT_SECONDS}"
-    tmux("new-session", "-d", "-x", str(WIDTH), "-y", str(HEIGHT), shown)
+    command = f"printf '$ {demo.typed}\\n'; {demo.program}; sleep {LIMIT_SECONDS}"
+    tmux("new-session", "-d", "-x", str(WIDTH), "-y", str(demo.height), command)
     try:
         until = time.monotonic() + LIMIT_SECONDS
-        text = ""
-        while "Look next" not in text:
+        text = shown = ""
+        while demo.ended not in text:
             if time.monotonic() > until:
                 raise TimeoutError(f"the demo did not end within {LIMIT_SECONDS:.0f} s")
             time.sleep(EVERY_SECONDS)
             text = tmux("capture-pane", "-p")
-            if "agents" in text:
+            if demo.begun in text and text != shown:
+                shown = text
                 yield tmux("capture-pane", "-e", "-p")
     finally:
         tmux("kill-server")
 
 
-def picture(screen: str, name: str) -> str:
+def picture(screen: str, demo: Demo, name: str) -> str:
     """A screen as SVG, without the fonts that rich's template loads from the network."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    lines = screen.split("\n")[:HEIGHT]
-    console.print(Text.from_ansi("\n".join([*lines, *[""] * (HEIGHT - len(lines))])))
-    svg = console.export_svg(title="tidegauge demo", unique_id=name)
+    lines = screen.split("\n")[: demo.height]
+    console.print(Text.from_ansi("\n".join([*lines, *[""] * (demo.height - len(lines))])))
+    svg = console.export_svg(title=demo.typed, unique_id=name)
     return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
@@ -94,5 +129,7 @@ def moving_picture(pictures: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    taken = [picture(screen, f"demo-{number}") for number, screen in enumerate(screens())]
-    OUT.write_text(moving_picture(taken), encoding="utf-8")
+    for name in sys.argv[1:] or ["demo"]:
+        shots = enumerate(screens(DEMOS[name]))
+        taken = [picture(shot, DEMOS[name], f"{name}-{number}") for number, shot in shots]
+        (HERE / f"{name}.svg").write_text(moving_picture(taken), encoding="utf-8")

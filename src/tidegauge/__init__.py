@@ -15,7 +15,8 @@ from tidegauge.errors import (
     TidegaugeError,
 )
 from tidegauge.events import Decision, ToolDeclaration
-from tidegauge.instrumentation.context import Run, run
+from tidegauge.instrumentation.context import Run, get_current_run, run
+from tidegauge.instrumentation.current import propagate
 from tidegauge.instrumentation.decorators import agent, tool
 from tidegauge.pipeline import configure
 
@@ -32,6 +33,8 @@ __all__ = [
     "__version__",
     "agent",
     "configure",
+    "get_current_run",
+    "propagate",
     "run",
     "tool",
 ]

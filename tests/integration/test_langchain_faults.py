@@ -10,6 +10,9 @@ from langchain_core.language_models import FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 
 import tidegauge
 from support.langchain_agents import graph_agent, nothing_is_left
@@ -86,7 +89,15 @@ def everything(fails: bool) -> Any:
         [FakeListLLM(responses=["spare"])]
     )
 
+    def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [str(interrupt("may I?"))]}
+
+    paused = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    asking = paused.compile(checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "one"}}
+
     def work(text: str) -> list[str]:
+        asking.invoke({"messages": [text]}, thread)
         told = [writer.invoke(text), mute.invoke(text)]
         told += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
         if fails:
@@ -94,6 +105,7 @@ def everything(fails: bool) -> Any:
         return told
 
     async def work_later(text: str) -> list[str]:
+        await asking.ainvoke({"messages": [text]}, thread)
         told = [await writer.ainvoke(text), await mute.ainvoke(text)]
         result = await door.ainvoke({"messages": [("user", text)]})
         told += [str(m.content) for m in result["messages"]]

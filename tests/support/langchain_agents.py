@@ -12,7 +12,9 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 from support.scripted_model import ScriptedChatModel
 from tidegauge import testing
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.streaming_metrics import RunReport
 
 
 def graph_agent(model: ScriptedChatModel, tools: Sequence[BaseTool], name: str = "agent") -> Any:
@@ -34,10 +36,58 @@ def graph_agent(model: ScriptedChatModel, tools: Sequence[BaseTool], name: str =
     return graph.compile(name=name)
 
 
+class Reports(list[RunReport]):
+    """The reports of the runs that ended, as the engine gave them."""
+
+    def __init__(self, seen: testing.Capture) -> None:
+        super().__init__()
+        seen.pipeline.engine._on_finished = self.append
+
+
+class StepLog:
+    """Everything that the engine is told, run by run; it is passed on."""
+
+    def __init__(self, seen: testing.Capture) -> None:
+        self._sink = seen.pipeline.recorder.sink
+        self._steps: dict[str, list[Step]] = {}
+        self._outcomes: dict[str, dict[int, Outcome]] = {}
+        seen.pipeline.recorder.sink = self
+
+    def steps(self, run: str) -> list[tuple[Any, float | None, Any]]:
+        """Calls, tokens and results of its steps; results are ``None`` when none were observed."""
+        outcomes = self._outcomes.get(run, {})
+        return [
+            (step.calls, step.tokens, outcomes[index].results if index in outcomes else None)
+            for index, step in enumerate(self.issued(run))
+        ]
+
+    def issued(self, run: str) -> list[Step]:
+        """Its steps as they were issued."""
+        return self._steps.get(run, [])
+
+    def run_started(self, event: RunStarted) -> None:
+        self._sink.run_started(event)
+
+    def step_issued(self, event: Step) -> Decision:
+        self._steps.setdefault(event.run, []).append(event)
+        return self._sink.step_issued(event)
+
+    def step_observed(self, event: Outcome) -> Decision:
+        outcomes = self._outcomes.setdefault(event.run, {})
+        assert event.step is not None
+        assert event.step not in outcomes, "a step is observed once"
+        outcomes[event.step] = event
+        return self._sink.step_observed(event)
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        return self._sink.run_ended(event)
+
+
 def nothing_is_left(handler: TidegaugeCallbackHandler, seen: testing.Capture) -> bool:
     """Whether no run is open anywhere: in the handler, in the engine, among the spans."""
     return (
         len(handler._runs) == 0
+        and handler._runs.waiting == 0
         and not seen.pipeline.engine.snapshot().active
         and seen.pipeline.recorder.spans.open_runs == 0
     )

@@ -27,6 +27,8 @@ NAMES = [
     "__version__",
     "agent",
     "configure",
+    "get_current_run",
+    "propagate",
     "run",
     "tool",
 ]

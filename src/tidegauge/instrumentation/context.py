@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextvars import Token
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Final, Self, TypeAlias
-
-from opentelemetry import context as otel_context
-from opentelemetry.trace import INVALID_SPAN, Span
+from typing import Self
 
 from tidegauge._guard import guarded
-from tidegauge.errors import RunStopped
 from tidegauge.events import (
     ABSENT,
     GO_ON,
     Call,
-    CallResult,
     Decision,
     Identity,
     Outcome,
@@ -25,20 +19,11 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.instrumentation.current import (
-    CurrentRun,
-    current_run,
-    get_recorder,
-    undo,
-)
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import Failure, OpenRun
+from tidegauge.instrumentation.recorder import new_run_id
 
-__all__ = ["Run", "run"]
-
-Failure: TypeAlias = bool | BaseException | None
-"""Whether a call failed (``None``, not known), or the exception with which it did."""
-
-_MAX_OPEN_STEPS: Final = 1_000
+__all__ = ["Run", "get_current_run", "run"]
 
 
 class Run:
@@ -46,7 +31,8 @@ class Run:
 
     Report every step twice: :meth:`act` before the action is run, :meth:`observe` when its
     result is there. Both raise :class:`~tidegauge.RunStopped` when the policy stops the run and
-    return the decision otherwise; nothing else of ours is ever raised.
+    return the decision otherwise; nothing else of ours is ever raised. Where the policy blocks
+    (``decision.block``), don't run the action: answer the model with ``decision.advice``.
 
     >>> import tidegauge
     >>> with tidegauge.run(agent="counter", task="count to two") as run:
@@ -56,26 +42,36 @@ class Run:
     ...     run.finish(success=True)
     """
 
-    def __init__(self, event: RunStarted) -> None:
-        self._event = event
-        self._recorded: RecordedRun | None = None
-        self._tools: dict[int, list[Span]] = {}
-        self._last_step = -1
-        self._faults = 0
-        self._success: bool | None = None
-        self._reason: str | None = None
-        self._run_token: Token[CurrentRun | None] | None = None
-        self._span_token: Token[otel_context.Context] | None = None
+    __slots__ = ("_open",)
+
+    def __init__(self, opened: OpenRun) -> None:
+        self._open = opened
 
     @property
     def id(self) -> str:
         """The run's id."""
-        return self._event.run
+        return self._open.id
 
     @property
     def trace_id(self) -> str | None:
         """Trace of the run, when spans are recorded."""
-        return self._recorded.event.trace_id if self._recorded else None
+        recorded = self._open.recorded
+        return recorded.event.trace_id if recorded else None
+
+    @property
+    def decision(self) -> Decision:
+        """The last decision that was not to go on; one to stop stays. Poll it where you like."""
+        return self._open.decision
+
+    def nudge(self) -> str | None:
+        """What the model is to be told before it chooses again; ``None``, nothing.
+
+        Call it before each call of the model and put the text where the model reads it. A nudge
+        that was taken is gone; if the model goes on all the same, the next one follows.
+        """
+        recorded = self._open.recorded
+        nudge = recorded.take_nudge() if recorded else None
+        return nudge.advice if nudge else None
 
     @guarded("run.act", default=GO_ON)
     def act(
@@ -105,16 +101,11 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; the action is not to be run.
         """
+        calls = (Call(action, arguments),)
         step = Step(
-            self.id,
-            (Call(action, arguments),),
-            state,
-            tokens,
-            entropy,
-            tuple(uses),
-            tuple(mentions),
+            self.id, calls, state, tokens, entropy, tuple(uses), tuple(mentions), blockable=True
         )
-        return self._act(step, (call_id,))[0]
+        return self._open.issue(step, (call_id,))[0]
 
     @guarded("run.act", default=GO_ON)
     def act_round(
@@ -136,16 +127,11 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; none of the calls is to be run.
         """
+        issued = tuple([Call(*call) for call in calls])
         step = Step(
-            self.id,
-            tuple([Call(*call) for call in calls]),
-            state,
-            tokens,
-            entropy,
-            tuple(uses),
-            tuple(mentions),
+            self.id, issued, state, tokens, entropy, tuple(uses), tuple(mentions), blockable=True
         )
-        return self._act(step, (*call_ids, *[None] * len(step.calls)))[0]
+        return self._open.issue(step, (*call_ids, *[None] * len(issued)))[0]
 
     def observe(
         self,
@@ -212,40 +198,28 @@ class Run:
         Raises:
             RunStopped: the policy stops the run.
         """
-        recorded = self._recorded
-        if recorded is None:
-            return GO_ON
-        told = [_told(outcome, error) for outcome, error in results]
-        index = self._last_step if step is None else step
-        if self._tools:
-            self._end_tools(recorded, index, told)
-        if index < 0:
-            return GO_ON
-        decision = recorded.observe(
-            Outcome(
-                self.id,
-                tuple([CallResult(outcome, _failed(error)) for outcome, error in told]),
-                index,
-                place,
-                None if exits is None else tuple(exits),
-                tuple(tasks),
-                tuple(achieved),
-                progress,
-                tokens,
-                seconds,
-            )
+        outcome = Outcome(
+            self.id,
+            (),
+            step,
+            place,
+            None if exits is None else tuple(exits),
+            tuple(tasks),
+            tuple(achieved),
+            progress,
+            tokens,
+            seconds,
         )
-        if recorded.decision.stop:
-            recorded.enforce()
-        return decision
+        return self._open.observe(list(results), outcome)
 
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
         """Say how the run ended; it is reported when the ``with`` block is left."""
-        self._success = success
-        self._reason = reason
+        self._open.success = success
+        self._open.reason = reason
 
     def __enter__(self) -> Self:
-        self._open()
+        self._open.start()
+        self._open.enter()
         return self
 
     def __exit__(
@@ -254,7 +228,8 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._close(error)
+        self._open.leave()
+        self._open.end(error)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -265,87 +240,7 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._close(error)
-
-    @guarded("run.open", default=None)
-    def _open(self) -> None:
-        self._recorded = get_recorder().start_run(self._event)
-        self._run_token = current_run.set(CurrentRun(self, in_tool=False))
-        if self._recorded.context is not None and self._recorded.span.is_recording():
-            self._span_token = otel_context.attach(self._recorded.context)
-
-    @guarded("run.close", default=None)
-    def _close(self, error: BaseException | None) -> None:
-        recorded, self._recorded = self._recorded, None
-        undo(self._span_token)
-        undo(self._run_token)
-        self._span_token = self._run_token = None
-        if recorded is None:
-            return
-        for index in list(self._tools):
-            self._end_tools(recorded, index, [])
-        if isinstance(error, RunStopped):
-            recorded.end(outcome="stopped", reason=error.reason)
-        elif error is None or not isinstance(error, Exception):  # None, or cancelled, interrupted
-            success = self._success if error is None else None
-            recorded.end(success=success, reason=self._reason)
-        else:
-            recorded.end(
-                success=self._success, outcome="error", reason=type(error).__name__, error=error
-            )
-
-    def tool_span(self, step: int) -> Span:
-        """The open span of a step's only call; an invalid one when there is none."""
-        spans = self._tools.get(step)
-        return spans[0] if spans else INVALID_SPAN
-
-    def issue_call(self, action: str, arguments: object) -> int:
-        """As :meth:`act` of one call; gives the step's index, to observe it by.
-
-        Raises:
-            RunStopped: the policy stops the run; the action is not to be run.
-        """
-        return self._act(Step(self.id, (Call(action, arguments),)), (None,))[1]
-
-    def abandon(self, step: int) -> None:
-        """The step's calls were cancelled: nobody will know what they would have brought."""
-        if self._recorded is not None:
-            self._end_tools(self._recorded, step, [])
-
-    def _act(self, step: Step, call_ids: Sequence[str | None]) -> tuple[Decision, int]:
-        recorded = self._recorded
-        if recorded is None:
-            return GO_ON, -1
-        issued = recorded.steps
-        decision = recorded.issue(step)
-        if decision.signals is not None:
-            index = decision.signals.step
-        elif recorded.steps > issued:
-            index = issued
-        else:  # a fault of ours: the step has its spans and no index
-            self._faults += 1
-            index = -self._faults
-        self._last_step = index
-        if recorded.decision.stop:
-            recorded.enforce()
-        if recorded.span.is_recording():
-            self._tools[index] = [
-                recorded.start_tool(
-                    call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
-                )
-                for call, call_id in zip(step.calls, call_ids, strict=False)
-            ]
-            if len(self._tools) > _MAX_OPEN_STEPS:
-                self._end_tools(recorded, next(iter(self._tools)), [])
-        return decision, index
-
-    def _end_tools(
-        self, recorded: RecordedRun, index: int, results: Sequence[tuple[object, Failure]]
-    ) -> None:
-        for number, span in enumerate(self._tools.pop(index, ())):
-            outcome, error = results[number] if number < len(results) else (None, None)
-            told = error if isinstance(error, BaseException) else "tool_error" if error else None
-            recorded.end_tool(span, result=outcome, error=told)
+        self.__exit__(kind, error, traceback)
 
 
 def run(
@@ -386,34 +281,39 @@ def run(
         run_id: the run's id; left out, a new one.
     """
     outer = current_run.get()
-    return Run(
-        RunStarted(
-            run=run_id or new_run_id(),
-            agent=agent,
-            task=task,
-            task_group=task_group,
-            t_max=t_max,
-            model=model,
-            memory=memory,
-            operations=operations,
-            height=height,
-            place=place,
-            exits=None if exits is None else tuple(exits),
-            tasks=tuple(tasks),
-            goal=goal,
-            reach=reach,
-            parent=outer.run.id if outer else None,
-            conversation=conversation,
-        )
+    event = RunStarted(
+        run=run_id or new_run_id(),
+        agent=agent,
+        task=task,
+        task_group=task_group,
+        t_max=t_max,
+        model=model,
+        memory=memory,
+        operations=operations,
+        height=height,
+        place=place,
+        exits=None if exits is None else tuple(exits),
+        tasks=tuple(tasks),
+        goal=goal,
+        reach=reach,
+        parent=outer.run.id if outer else None,
+        conversation=conversation,
     )
+    return Run(OpenRun(event))
 
 
-def _told(outcome: object, error: Failure) -> tuple[object, Failure]:
-    """An exception without an outcome is the outcome, by what it says."""
-    if outcome is ABSENT and isinstance(error, BaseException):
-        return f"{type(error).__name__}: {error}", error
-    return outcome, error
+def get_current_run() -> Run:
+    """The run that the caller is in: inside a decorated agent, or a ``with tidegauge.run(...)``.
 
+    Outside of every run it is one that takes no steps and never steps in, so that its methods can
+    be called everywhere.
 
-def _failed(error: Failure) -> bool | None:
-    return True if isinstance(error, BaseException) else error
+    >>> import tidegauge
+    >>> with tidegauge.run(run_id="r1"):
+    ...     tidegauge.get_current_run().id
+    'r1'
+    >>> tidegauge.get_current_run().act("look").action
+    'go_on'
+    """
+    current = current_run.get()
+    return Run(current.run if current else OpenRun(RunStarted(run="")))

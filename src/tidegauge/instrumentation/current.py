@@ -3,45 +3,120 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextvars import ContextVar, Token, copy_context
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+from opentelemetry import context as otel_context
+
+from tidegauge._guard import guarded
 from tidegauge.instrumentation.recorder import Recorder
 
 if TYPE_CHECKING:
-    from tidegauge.instrumentation.context import Run
+    from tidegauge.instrumentation.open_run import OpenRun
 
 __all__ = [
+    "Current",
     "CurrentRun",
     "current_run",
     "get_recorder",
+    "propagate",
     "set_recorder",
     "set_recorder_factory",
-    "undo",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CurrentRun(NamedTuple):
     """The run that the caller is in, and whether it is inside one of its tools."""
 
-    run: Run
+    run: OpenRun
     in_tool: bool
 
 
 current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
 
 
-def undo(token: Token[Any] | None) -> None:
+class Current:
+    """Makes a run the current one, and a span the current span, while a body runs.
+
+    A body that pauses (a generator that yields) leaves nothing behind in its consumer's context;
+    what it has made current itself meanwhile is there again when it goes on.
+
+    Args:
+        run: becomes the current one.
+        context: becomes OpenTelemetry's current context; ``None``, that stays as it is.
+    """
+
+    __slots__ = ("_context", "_context_token", "_run", "_run_token")
+
+    def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
+        self._run: CurrentRun | None = run
+        self._context = context
+        self._run_token: Token[CurrentRun | None] | None = None
+        self._context_token: Token[otel_context.Context] | None = None
+
+    @guarded("current.enter", default=None)
+    def __enter__(self) -> None:
+        self._run_token = current_run.set(self._run)
+        if self._context is not None:
+            self._context_token = otel_context.attach(self._context)
+
+    @guarded("current.leave", default=None)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._run = current_run.get()
+        if self._context_token is not None:
+            self._context = otel_context.get_current()
+            _undo(self._context_token)
+        if self._run_token is not None:
+            _undo(self._run_token)
+        self._run_token = self._context_token = None
+
+
+def propagate(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that is called in another thread belong to the run it is handed over in.
+
+    Python's threads begin with an empty context, so that a tool called there belongs to no run.
+    The function returned here runs, wherever and however often it is called, in a copy of the
+    context of this moment. ``asyncio.to_thread`` and asyncio's tasks do that by themselves.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import tidegauge
+    >>> @tidegauge.tool
+    ... def double(number):
+    ...     return 2 * number
+    >>> with tidegauge.run(agent="doubler"), ThreadPoolExecutor() as executor:
+    ...     list(executor.map(tidegauge.propagate(double), [1, 2, 3]))
+    [2, 4, 6]
+    """
+    context = copy_context()
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        # One context cannot be entered twice at a time: each call has a copy of its own.
+        return context.copy().run(function, *args, **kwargs)
+
+    return wrapper
+
+
+def _undo(token: Token[Any]) -> None:
     """Undo the ``set`` of a context variable, OpenTelemetry's current context among them.
 
     A block left in another context than it was entered in (a generator closed early) has nothing
     to undo: that context is gone, and with it what was set there.
     """
-    if token is not None:
-        with contextlib.suppress(ValueError):
-            token.var.reset(token)
+    with contextlib.suppress(ValueError):
+        token.var.reset(token)
 
 
 _lock = threading.Lock()

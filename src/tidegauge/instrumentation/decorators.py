@@ -1,27 +1,29 @@
-"""``@tidegauge.agent`` and ``@tidegauge.tool``, on sync and async functions."""
+"""``@tidegauge.agent`` and ``@tidegauge.tool``, on functions of every kind."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import Token
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast, overload
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 from tidegauge._guard import guarded
-from tidegauge.errors import ConfigurationError
-from tidegauge.instrumentation.context import Run, run
-from tidegauge.instrumentation.current import CurrentRun, current_run, undo
+from tidegauge.errors import CallBlocked, ConfigurationError
+from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration
+from tidegauge.instrumentation.bodies import Answer, Begin, Scope, wrap
+from tidegauge.instrumentation.context import run
+from tidegauge.instrumentation.current import Current, CurrentRun, current_run
+from tidegauge.instrumentation.open_run import OpenRun
 
 __all__ = ["agent", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Success = Callable[[Any], bool | None]
+Success: TypeAlias = Callable[[Any], bool | None]
+OnBlock: TypeAlias = Callable[[Decision], Any]
 
 
 @overload
@@ -49,21 +51,23 @@ def agent(
 ) -> Any:
     """Make every call of a function a run.
 
-    The task is the call's first argument that is text. The run ends when the function returns;
-    an exception makes its outcome ``error``.
+    The task is the call's first argument that is text. The run ends when the function returns; an
+    exception makes its outcome ``error``. A generator's run begins with its first item and ends
+    when it is exhausted or closed; it is the current run only while the generator's body runs.
 
     Args:
-        function: the agent, sync or async.
+        function: the agent: sync, async, a generator or an async generator.
         name: its name; left out, the function's.
         task_group: family of tasks whose runs are compared.
         t_max: turns within which a solved task counts towards AUV.
         model: name of the model that decides.
         memory: arm of a memory experiment.
-        success: tells from the returned value whether the task was solved; left out, nobody
-            knows, and the run counts in no success rate.
+        success: tells from the returned value whether the task was solved (of a generator that
+            returns nothing, from the list of its items); left out, nobody knows, and the run
+            counts in no success rate.
 
     Raises:
-        ConfigurationError: the function is a generator; use ``with tidegauge.run(...)`` inside.
+        ConfigurationError: a class is decorated; decorate its methods.
 
     >>> import tidegauge
     >>> @tidegauge.agent(success=lambda answer: answer == 4)
@@ -76,13 +80,12 @@ def agent(
     4
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        _refuse_generators(function, "agent")
+    def decorate(function: Any) -> Any:
         label = name or _name_of(function)
 
-        def open_run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
             texts = (value for value in (*args, *kwargs.values()) if isinstance(value, str))
-            return run(
+            opened = run(
                 agent=label,
                 task=next(texts, None),
                 task_group=task_group,
@@ -90,26 +93,9 @@ def agent(
                 model=model,
                 memory=memory,
             )
+            return _AgentCall(opened._open, success)
 
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def async_wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
-                with open_run(args, kwargs) as opened:
-                    answer = await function(*args, **kwargs)
-                    _finish(opened, success, answer)
-                return answer
-
-            return cast("Callable[P, R]", async_wrapper)
-
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            with open_run(args, kwargs) as opened:
-                answer = function(*args, **kwargs)
-                _finish(opened, success, answer)
-            return answer
-
-        return wrapper
+        return _decorated(function, begin)
 
     return decorate if function is None else decorate(function)
 
@@ -117,67 +103,98 @@ def agent(
 @overload
 def tool(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def tool(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def tool(function: Callable[P, R] | None = None, /, *, name: str | None = None) -> Any:
+def tool(
+    *,
+    name: str | None = None,
+    poll: bool | int | timedelta = False,
+    key: Callable[[Any], object] | None = None,
+    mutates: bool = False,
+    on_block: OnBlock | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    poll: bool | int | timedelta = False,
+    key: Callable[[Any], object] | None = None,
+    mutates: bool = False,
+    on_block: OnBlock | None = None,
+) -> Any:
     """Make every call of a function inside a run a step of that run.
 
     Outside of a run, and inside another tool, the function is called as it is. An exception is
-    a failed outcome and goes on to the caller.
+    a failed outcome and goes on to the caller. A generator's outcome is what it returns, else the
+    list of its items; its step begins with its first item.
+
+    ``poll``, ``key`` and ``mutates`` declare what is known of the tool beforehand: see
+    :class:`~tidegauge.ToolDeclaration`.
 
     Args:
-        function: the tool, sync or async.
+        function: the tool: sync, async, a generator or an async generator.
         name: its name; left out, the function's.
+        poll: whether it waits for something to change, and how long it may: ``True``, a number
+            of steps or a ``timedelta``.
+        key: takes the call's arguments, a dictionary by name, and gives what is compared in
+            their place.
+        mutates: whether a call that succeeds has changed something.
+        on_block: takes the decision and gives the answer in place of a call that the policy
+            blocks, which is not run; left out, :class:`~tidegauge.CallBlocked` is raised.
 
     Raises:
-        ConfigurationError: the function is a generator.
-    """
+        ConfigurationError: a class is decorated; decorate its methods.
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        _refuse_generators(function, "tool")
+    >>> import tidegauge
+    >>> @tidegauge.tool(poll=True, key=lambda arguments: arguments["job"])
+    ... def state_of(job, request_id):
+    ...     return "running"
+    >>> with tidegauge.run(agent="waiter"):
+    ...     state_of("build", request_id=7)
+    'running'
+    """
+    declared = None
+    if poll or key is not None or mutates:
+        declared = ToolDeclaration(poll=poll, key=key, mutates=mutates)
+
+    def decorate(function: Any) -> Any:
         label = name or _name_of(function)
         names = _parameter_names(function)
 
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def async_wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
-                current = current_run.get()
-                if current is None or current.in_tool:
-                    return await function(*args, **kwargs)
-                with _ToolCall(current.run, label, _arguments(names, args, kwargs)) as call:
-                    call.result = result = await function(*args, **kwargs)
-                return result
-
-            return cast("Callable[P, R]", async_wrapper)
-
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | Answer | None:
             current = current_run.get()
             if current is None or current.in_tool:
-                return function(*args, **kwargs)
-            with _ToolCall(current.run, label, _arguments(names, args, kwargs)) as call:
-                call.result = result = function(*args, **kwargs)
-            return result
+                return None
+            call = Call(label, _arguments(names, args, kwargs), declared)
+            decision, issued = _issue(current.run, call)
+            if not decision.block:
+                return issued
+            if on_block is not None:
+                return Answer(on_block(decision))
+            raise CallBlocked(label, advice=decision.advice or decision.message or "")
 
-        return wrapper
+        return _decorated(function, begin)
 
     return decorate if function is None else decorate(function)
 
 
-def _refuse_generators(function: Callable[..., Any], kind: str) -> None:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"@tidegauge.{kind} takes no generator function ({_name_of(function)}): "
-            "open a run inside it with `with tidegauge.run(...)`"
-        )
+def _decorated(function: Any, begin: Begin) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(wrap(function.__func__, begin))
+    if inspect.isclass(function):
+        raise ConfigurationError(f"decorate the methods of {function.__name__}, not the class")
+    return wrap(function, begin)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    """A function's own name; a callable object goes by its class."""
+def _name_of(function: Any) -> str:
+    """A function's own name; a partial goes by its function, a callable object by its class."""
+    while isinstance(function, functools.partial):
+        function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+def _parameter_names(function: Any) -> tuple[str, ...]:
+    if isinstance(function, staticmethod | classmethod):
+        function = function.__func__
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -198,51 +215,79 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     return arguments
 
 
-@guarded("agent.finish", default=None)
-def _finish(opened: Run, success: Success | None, answer: object) -> None:
-    if success is not None:
-        opened.finish(success=success(answer))
+class _AgentCall:
+    """One call of an agent as a run."""
 
+    __slots__ = ("_run", "_success")
 
-class _ToolCall:
-    """One call of a tool as a step: issued before it, observed after it.
-
-    Raises:
-        RunStopped: the policy stops the run, before the tool is called or after it.
-    """
-
-    __slots__ = ("_run", "_run_token", "_span_token", "_step", "result")
-
-    def __init__(self, opened: Run, name: str, arguments: object) -> None:
-        self.result: object = None
+    def __init__(self, opened: OpenRun, success: Success | None) -> None:
         self._run = opened
-        self._step = opened.issue_call(name, arguments)
-        self._run_token: Token[CurrentRun | None] | None = None
-        self._span_token: Token[otel_context.Context] | None = None
+        self._success = success
+        opened.start()
 
-    def __enter__(self) -> Self:
-        self._run_token = current_run.set(CurrentRun(self._run, in_tool=True))
-        self._make_current()
-        return self
+    def __enter__(self) -> None:
+        self._run.enter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        undo(self._span_token)
-        undo(self._run_token)
-        if error is None:
-            self._run.observe(self.result, step=self._step)
-        elif isinstance(error, Exception):
-            self._run.observe(error=error, step=self._step)
-        else:
-            self._run.abandon(self._step)
+    def __exit__(self, *raised: object) -> None:
+        self._run.leave()
 
-    @guarded("tool.make_current", default=None)
-    def _make_current(self) -> None:
-        """Let the spans that the tool opens hang on its own."""
-        span = self._run.tool_span(self._step)
-        if span.is_recording():
-            self._span_token = otel_context.attach(trace.set_span_in_context(span))
+    def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        if error is None and result is not ABSENT:
+            self._tell_success(result)
+        self._run.end(error)
+
+    end_quietly = end
+
+    @guarded("agent.finish", default=None)
+    def _tell_success(self, answer: object) -> None:
+        if self._success is not None:
+            self._run.success = self._success(answer)
+
+
+class _ToolCall(Current):
+    """One call of a tool as a step that was issued: observed when it ends."""
+
+    __slots__ = ("_ended", "_index", "_opened")
+
+    def __init__(self, opened: OpenRun, index: int) -> None:
+        span = opened.tool_span(index)
+        context = trace.set_span_in_context(span) if span.is_recording() else None
+        super().__init__(CurrentRun(opened, in_tool=True), context)
+        self._opened = opened
+        self._index = index
+        self._ended = False
+
+    def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """Report what the call brought back.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        self._end(result, error, enforce=True)
+
+    def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """The same; a stop is raised at the next step."""
+        self._end(result, error, enforce=False)
+
+    @guarded("tool.end", default=None)
+    def _end(self, result: object, error: BaseException | None, *, enforce: bool) -> None:
+        ended, self._ended = self._ended, True
+        if ended:
+            return
+        outcome = Outcome(self._opened.id, (), self._index)
+        if isinstance(error, Exception):
+            self._opened.observe([(ABSENT, error)], outcome, enforce=enforce)
+        elif error is None:
+            failed = None if result is ABSENT else False
+            self._opened.observe([(result, failed)], outcome, enforce=enforce)
+        elif isinstance(error, GeneratorExit) and result is not ABSENT:
+            # Its consumer had enough, and whoever closes a generator can take no exception.
+            self._opened.observe([(result, False)], outcome, enforce=False)
+        else:  # cancelled, interrupted
+            self._opened.abandon(self._index)
+
+
+@guarded("tool.issue", default=(GO_ON, None))
+def _issue(opened: OpenRun, call: Call) -> tuple[Decision, _ToolCall | None]:
+    decision, index = opened.issue(Step(opened.id, (call,), blockable=True))
+    return decision, None if decision.block else _ToolCall(opened, index)

@@ -115,6 +115,9 @@ def extract_observation(
     of several extractors that can tell where one call led, the first is believed. Tasks, achieved
     tasks and entities are those of all calls, each once. Progress is the one told last.
 
+    Tasks that a call tells without a place (a to-do list) are left out when another call of the
+    round tells one: they would be taken for tasks of that place, done by being there.
+
     Args:
         extractors: asked in their order.
         calls: the calls of the round.
@@ -125,6 +128,7 @@ def extract_observation(
     exits: tuple[Identity, ...] | None = None
     progress: float | None = None
     tasks: dict[Identity, Task] = {}
+    loose_tasks: dict[Identity, Task] = {}
     achieved: dict[Identity, None] = {}
     mentions: dict[Identity, None] = {}
     for call, result in zip(calls, results, strict=False):
@@ -138,14 +142,15 @@ def extract_observation(
                 place, exits = seen.place, seen.exits
             if seen.progress is not None:
                 progress = seen.progress
+            told = loose_tasks if seen.place is None else tasks
             for task in seen.tasks:
-                tasks.setdefault(task.id, task)
+                told.setdefault(task.id, task)
             achieved.update(dict.fromkeys(seen.achieved))
             mentions.update(dict.fromkeys(seen.mentions))
     return Observation(
         place,
         exits,
-        tuple(islice(tasks.values(), MAX_ITEMS)),
+        tuple(islice((loose_tasks if place is None else tasks).values(), MAX_ITEMS)),
         tuple(islice(achieved, MAX_ITEMS)),
         progress,
         tuple(islice(mentions, MAX_ITEMS)),

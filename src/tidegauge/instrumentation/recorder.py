@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Link, Span
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
@@ -32,6 +32,7 @@ from tidegauge.events import (
     StepSink,
 )
 from tidegauge.instrumentation.extraction import (
+    MAX_ITEMS,
     Extractor,
     extract_observation,
     extract_reach,
@@ -66,20 +67,27 @@ class Recorder:
         self.extractors = tuple(extractors)
 
     def start_run(
-        self, event: RunStarted, context: Context | None = None, *, traced: bool = True
+        self,
+        event: RunStarted,
+        context: Context | None = None,
+        *,
+        beside: SpanContext | None = None,
+        traced: bool = True,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
-            traced: whether spans are made for it; somebody else may make them.
+            beside: the span that somebody else has made for it: ours are not made, and events
+                have its context.
+            traced: whether spans are made for it at all.
         """
         if self.extractors and event.reach == "adjacent":
             reach = extract_reach(self.extractors)
             event = event if reach is None else replace(event, reach=reach)
         run = RecordedRun(self, event)
-        run._start(context, traced)
+        run._start(context, beside, traced=traced)
         return run
 
 
@@ -141,10 +149,12 @@ class RecordedRun:
         """Parent context for what belongs to the run."""
         return self._spans.context if self._spans is not None else None
 
-    def _start(self, context: Context | None, traced: bool) -> None:
-        self._traced = traced
-        if traced:
+    def _start(self, context: Context | None, beside: SpanContext | None, *, traced: bool) -> None:
+        self._traced = traced and beside is None
+        if self._traced:
             self._start_span(context)
+        elif beside is not None:
+            self._spans = self._recorder.spans.beside(beside)
         self._start_record()
 
     @guarded("recorder.start_span", default=None)
@@ -259,11 +269,21 @@ class RecordedRun:
             nudge, self._nudge = self._nudge, None
         return nudge
 
+    @guarded("recorder.give_back_nudge", default=None)
+    def give_back_nudge(self, nudge: Decision) -> None:
+        """A nudge that was taken was not told after all; a newer one stands in its place."""
+        with self._lock:
+            self._nudge = self._nudge or nudge
+
     @guarded("recorder.suspend", default=None)
-    def suspend(self) -> None:
-        """The run waits for somebody: its span is closed, its record stays open."""
+    def suspend(self, reason: str | None = None) -> None:
+        """The run waits for somebody: its span is closed, its record stays open.
+
+        Args:
+            reason: why, in a word.
+        """
         if self._spans is not None:
-            self._spans.end(None)
+            self._spans.end(None, stopped_reason=reason)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
@@ -333,8 +353,8 @@ class RecordedRun:
         if calls is None:
             return None
         seen = extract_observation(extractors, calls, outcome.results)
-        with self._lock:
-            self._mentions = seen.mentions
+        with self._lock:  # steps observed in parallel are all seen before the next one
+            self._mentions = (*self._mentions, *seen.mentions)[-MAX_ITEMS:]
         return outcome._replace(
             place=seen.place if outcome.place is None else outcome.place,
             exits=seen.exits if outcome.place is None and outcome.exits is None else outcome.exits,

@@ -138,11 +138,11 @@ class Loops(Metric[IssuedStep]):
         return [name for _, _, name in self._cycle]
 
     @property
-    def expected_state(self) -> bytes | None:
-        """The state that comes next if the kept cycle goes on; ``None`` when it does not."""
+    def expected(self) -> tuple[bytes, bytes, str] | None:
+        """State, action and name of the step that comes next if the kept cycle goes on."""
         if self.matched < 0 or not self._cycle:
             return None
-        return self._cycle[self.matched % len(self._cycle)][0]
+        return self._cycle[self.matched % len(self._cycle)]
 
     def _close_cycle(self, state: bytes) -> None:
         """The steps from ``state`` on are a cycle; the cursor moves to its end."""

@@ -95,6 +95,7 @@ class RunState:
         "_outcome",
         "_premature_halt",
         "_previous",
+        "_refused",
         "_saved_from",
         "_success",
         "_tells_entropy",
@@ -170,6 +171,7 @@ class RunState:
         self.patience: Patience | None = None  # only for a run that calls a declared tool
         self._declarations = declarations
         self._first_would_stop: tuple[int, str] | None = None
+        self._refused: _Issued | None = None  # the step before, if it was blocked
         self._saved_from: int | None = None  # the first step that a stop would have saved
         self._actions = actions
         self._onset_at = onset_at
@@ -205,7 +207,15 @@ class RunState:
         loops = self.loops
         cycle_steps, onsets = loops.cycle_steps, loops.onsets
         issued = IssuedStep(t, state, action, name, step.uses, step.mentions)
-        loops.update(issued)
+        refused, self._refused = self._refused, None
+        insists = (
+            refused is not None
+            and action == refused.action
+            and (step.state is ABSENT or seen == refused.state)
+        )
+        # Asking again for what was blocked is going on with the loop, whatever its period.
+        expected = loops.expected if insists else None
+        loops.update(issued if expected is None else IssuedStep(t, *expected))
         if step.uses or step.mentions:
             self.recall_lag.update(issued)
             self._count_recall()
@@ -250,7 +260,9 @@ class RunState:
             return None
         if outcome.blocked:
             # The loop is taken to go on as it did: whoever insists on it climbs the ladder.
-            digest = self.loops.expected_state if t == self.steps - 1 else None
+            expected = self.loops.expected if t == self.steps - 1 else None
+            digest = expected[0] if expected is not None else None
+            self._refused = issued if expected is not None else None
             outcome = outcome._replace(results=())
         else:
             digest = outcome_digest(issued.calls, outcome.results, self._normaliser)

@@ -25,11 +25,18 @@ TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 -- not that kind of token
 ERROR_TYPE: Final = "error.type"
+OTHER_ERROR: Final = "_OTHER"
 
 INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
+
+CHAT_DURATION: Final = "gen_ai.client.operation.duration"
+TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 -- not that kind of token
+AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
+TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
 
 RUN_ID: Final = "tidegauge.run.id"
 RUN_PARENT: Final = "tidegauge.run.parent"

@@ -1,32 +1,38 @@
-"""Where spans and events go: the application's own providers, else the standard variables.
+"""Where spans, events and metrics go: the application's own providers, else the standard variables.
 
 With ``OTEL_EXPORTER_OTLP_ENDPOINT`` (or the one for a single signal) set and no provider of the
 application's own, spans and events are exported over OTLP by the SDK's batch processors, which
 read the other ``OTEL_`` variables themselves. Without either, spans cost next to nothing and go
-nowhere. The global providers are never set: that is the application's to do.
+nowhere. Metrics are pushed only when that is asked for, since they are usually scraped. The global
+providers are never set: that is the application's to do.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import _logs, trace
+from opentelemetry import _logs, metrics, trace
 from opentelemetry._logs import Logger, LoggerProvider
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
 from tidegauge._version import __version__
-from tidegauge.errors import ConfigurationError
 from tidegauge.tracer.conventions import SCHEMA_URL
+from tidegauge.tracer.otlp_environment import otlp_asked_for, otlp_exporter
 
-__all__ = ["Telemetry", "open_telemetry"]
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
 
+__all__ = ["Telemetry", "application_meter_provider", "open_telemetry"]
 
 _CLOSING_SECONDS: Final = 5.0
+_MAX_SERIES: Final = 100_000
 
 
 class OwnProvider:
@@ -48,7 +54,7 @@ class OwnProvider:
         """Start sending what waits."""
         self._close.set()
         if not self._thread.is_alive():  # it ended, or is that of the process before a fork
-            self.provider.shutdown()
+            self._shutdown()
 
     def end_shutdown(self, deadline: float) -> None:
         """Wait for the end of it, up to a moment of the monotonic clock; then give up."""
@@ -58,21 +64,34 @@ class OwnProvider:
 
     def _run(self) -> None:
         self._close.wait()
-        self.provider.shutdown()
+        self._shutdown()
+
+    def _shutdown(self) -> None:
+        with contextlib.suppress(Exception):  # that of metrics raises what was not sent in time
+            self.provider.shutdown()
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """A tracer and an event logger, and how to flush and close what was made for them."""
+    """A tracer and an event logger, and how to flush and close what was made for them.
+
+    Attributes:
+        tracer: of spans.
+        logger: of events.
+        meter_provider: of metrics; ``None``, the application's, whenever it sets one up.
+        owned: what was made here.
+    """
 
     tracer: Tracer
     logger: Logger
+    meter_provider: MeterProvider | None = None
     owned: tuple[OwnProvider, ...] = ()
 
     def force_flush(self, timeout_millis: int = 5_000) -> None:
-        """Send what waits in our own batch processors."""
+        """Send what waits in our own processors, and the metrics of this moment."""
         for own in self.owned:
-            own.provider.force_flush(timeout_millis)
+            with contextlib.suppress(Exception):  # that of metrics raises what was not sent in time
+                own.provider.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
         """Close our own providers, within seconds; those of the application are left alone."""
@@ -86,12 +105,18 @@ class Telemetry:
 def open_telemetry(
     tracer_provider: TracerProvider | None = None,
     logger_provider: LoggerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    *,
+    push_metrics: Callable[[Any], Any] | None = None,
 ) -> Telemetry:
     """Find or make the providers.
 
     Args:
         tracer_provider: use this one for spans.
         logger_provider: use this one for events.
+        meter_provider: use this one for metrics.
+        push_metrics: metrics are to be pushed; where the application has no provider for them,
+            the exporter of ours is what this makes of an OTLP exporter.
 
     Raises:
         ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
@@ -101,24 +126,34 @@ def open_telemetry(
         tracer_provider = _own_or_global_tracer_provider(owned)
     if logger_provider is None:
         # Whoever has set up spans has decided about logs too: ours come only beside our spans.
-        own = bool(owned) and _otlp_asked_for("logs")
+        own = bool(owned) and otlp_asked_for("logs")
         logger_provider = _own_logger_provider(owned) if own else _logs.get_logger_provider()
+    if meter_provider is None and push_metrics is not None:
+        meter_provider = application_meter_provider() or _own_meter_provider(owned, push_metrics)
     return Telemetry(
         tracer_provider.get_tracer("tidegauge", __version__, schema_url=SCHEMA_URL),
         logger_provider.get_logger("tidegauge", __version__, schema_url=SCHEMA_URL),
+        meter_provider,
         tuple(owned),
     )
 
 
+def application_meter_provider() -> MeterProvider | None:
+    """The global provider of metrics, if the application has set one up."""
+    provider = metrics.get_meter_provider()
+    # Those of the API package itself collect nothing: they stand for one that is not there.
+    return None if type(provider).__module__.startswith("opentelemetry.metrics") else provider
+
+
 def _own_or_global_tracer_provider(owned: list[OwnProvider]) -> TracerProvider:
     current = trace.get_tracer_provider()
-    if not isinstance(current, trace.ProxyTracerProvider) or not _otlp_asked_for("traces"):
+    if not isinstance(current, trace.ProxyTracerProvider) or not otlp_asked_for("traces"):
         return current
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    exporter = _exporter("traces")
-    provider = SdkTracerProvider(shutdown_on_exit=False)
+    exporter = otlp_exporter("traces")
+    provider = SdkTracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     owned.append(OwnProvider(provider, exporter))
     return provider
@@ -128,62 +163,39 @@ def _own_logger_provider(owned: list[OwnProvider]) -> LoggerProvider:
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    exporter = _exporter("logs")
-    provider = SdkLoggerProvider(shutdown_on_exit=False)
+    exporter = otlp_exporter("logs")
+    provider = SdkLoggerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     owned.append(OwnProvider(provider, exporter))
     return provider
 
 
-def _otlp_asked_for(signal: str) -> bool:
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    exporters = os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp")
-    if "otlp" not in (name.strip() for name in exporters.split(",")):
-        return False
-    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-    return any(os.environ.get(name, "").strip() for name in names)
+def _own_meter_provider(owned: list[OwnProvider], wrapped: Callable[[Any], Any]) -> MeterProvider:
+    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+
+    exporter = wrapped(otlp_exporter("metrics"))
+    provider = SdkMeterProvider([_reader(exporter)], resource=_resource(), shutdown_on_exit=False)
+    owned.append(OwnProvider(provider, exporter))
+    return provider
 
 
-def _exporter(signal: str) -> Any:
-    protocol = (
-        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
-        or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    ).strip()
-    makers: dict[tuple[str, str], Callable[[], Any]] = {
-        ("http/protobuf", "traces"): _http_traces,
-        ("http/protobuf", "logs"): _http_logs,
-        ("grpc", "traces"): _grpc_traces,
-        ("grpc", "logs"): _grpc_logs,
-    }
-    maker = makers.get((protocol, signal))
-    if maker is None:
-        raise ConfigurationError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: choose grpc or http/protobuf"
-        )
-    return maker()
+def _reader(exporter: Any) -> Any:
+    """The SDK's periodic reader, without its limit of 2,000 series a metric: ours are bounded."""
+    from opentelemetry.sdk.metrics import Histogram, ObservableCounter, ObservableGauge
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    limits: dict[Any, int] = dict.fromkeys(
+        (Histogram, ObservableCounter, ObservableGauge), _MAX_SERIES
+    )
+    try:
+        return PeriodicExportingMetricReader(exporter, cardinality_limits=limits)
+    except TypeError:  # an SDK from before there was a limit
+        return PeriodicExportingMetricReader(exporter)
 
 
-def _http_traces() -> Any:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+def _resource() -> Resource:
+    """What the environment tells of this process, and an id of its own where it tells none."""
+    from opentelemetry.sdk.resources import Resource
 
-    return OTLPSpanExporter()
-
-
-def _http_logs() -> Any:
-    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-
-    return OTLPLogExporter()
-
-
-def _grpc_traces() -> Any:
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter()
-
-
-def _grpc_logs() -> Any:
-    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
-
-    return OTLPLogExporter()
+    own = Resource({"service.instance.id": str(uuid.uuid4())})
+    return own.merge(Resource.create())

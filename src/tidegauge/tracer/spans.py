@@ -13,23 +13,36 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final
+from time import perf_counter
+from typing import Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    Tracer,
+)
 from opentelemetry.util.types import AttributeValue
 
 from tidegauge._guard import guarded
 from tidegauge.events import Decision, RunStarted, RunSummary, Signals
 from tidegauge.tracer import conventions as names
+from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
 
 __all__ = ["RunSpans", "SpanFactory"]
 
 _MAX_CONTENT: Final = 8_192
 _MAX_NAME: Final = 128
 _MAX_OPEN: Final = 1_000
+
+Attributes: TypeAlias = dict[str, AttributeValue]
+_Child: TypeAlias = tuple[Span, float, Attributes]  # begun when, with what attributes
 
 
 class SpanFactory:
@@ -42,6 +55,7 @@ class SpanFactory:
         capture_content: whether arguments and results are put on tool spans.
         digest_key: key of the exported digests, so that short contents can't be guessed;
             ``None`` draws one for this process.
+        metrics: where durations and tokens are recorded; left out, nowhere.
     """
 
     def __init__(
@@ -52,11 +66,14 @@ class SpanFactory:
         max_runs: int = 10_000,
         capture_content: bool = False,
         digest_key: bytes | None = None,
+        metrics: CallMetricsSource | None = None,
     ) -> None:
         self.tracer = tracer
         self.logger = logger
         self.capture_content = capture_content
-        self._key = digest_key or os.urandom(16)
+        # Taken up by every digest: a copy costs less than starting again from the key.
+        self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
+        self._metrics = metrics or CallMetricsSource()
         self._max_runs = max_runs
         self._lock = threading.Lock()
         self._open: OrderedDict[int, RunSpans] = OrderedDict()
@@ -71,7 +88,7 @@ class SpanFactory:
             context: the parent; ``None`` takes the caller's current context.
             link: to the span that the run had before it was suspended.
         """
-        attributes: dict[str, AttributeValue] = {
+        attributes: Attributes = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
             names.RUN_ID: _text(event.run),
         }
@@ -95,15 +112,22 @@ class SpanFactory:
             attributes,
             links=None if link is None else (link,),
         )
-        spans = RunSpans(self, span, trace.set_span_in_context(span, parent))
+        metrics = self._metrics.current()
+        within = trace.set_span_in_context(span, parent)
+        spans = RunSpans(self, span, within, attributes, metrics)
         with self._lock:
             self._open[id(spans)] = spans
             evicted = (
                 self._open.popitem(last=False)[1] if len(self._open) > self._max_runs else None
             )
         if evicted is not None:
-            evicted.end(None)
+            evicted.close()
         return spans
+
+    def beside(self, span: SpanContext) -> RunSpans:
+        """For a run whose spans somebody else makes: events have the context of their span."""
+        theirs = NonRecordingSpan(span)
+        return RunSpans(self, theirs, trace.set_span_in_context(theirs))
 
     def forget(self, spans: RunSpans) -> None:
         """Drop a run that has ended from the store."""
@@ -112,7 +136,9 @@ class SpanFactory:
 
     def exported_digest(self, digest: bytes) -> str:
         """What leaves the process in place of a digest: keyed, 16 hexadecimal digits."""
-        return hashlib.blake2b(digest, key=self._key, digest_size=8).hexdigest()
+        hashed = self._keyed.copy()
+        hashed.update(digest)
+        return hashed.hexdigest()
 
     def exported_place(self, place: object) -> str:
         """What leaves the process in place of a place's name: itself only if contents may."""
@@ -134,13 +160,23 @@ class RunSpans:
         context: the parent context of everything below it.
     """
 
-    __slots__ = ("_children", "_factory", "context", "span")
+    __slots__ = ("_attributes", "_began", "_children", "_factory", "_metrics", "context", "span")
 
-    def __init__(self, factory: SpanFactory, span: Span, context: Context) -> None:
+    def __init__(
+        self,
+        factory: SpanFactory,
+        span: Span,
+        context: Context,
+        attributes: Attributes | None = None,
+        metrics: CallMetrics | None = None,
+    ) -> None:
         self._factory = factory
         self.span = span
         self.context = context
-        self._children: dict[int, Span] = {}
+        self._children: dict[int, _Child] = {}
+        self._metrics = metrics
+        self._attributes = attributes or {}
+        self._began = perf_counter()
 
     @property
     def trace_id(self) -> str | None:
@@ -158,7 +194,7 @@ class RunSpans:
             provider: whose it is, by the convention's names.
             inside: the tool call that makes it; ``None``, the agent itself.
         """
-        attributes: dict[str, AttributeValue] = {names.OPERATION_NAME: names.CHAT}
+        attributes: Attributes = {names.OPERATION_NAME: names.CHAT}
         if model:
             attributes[names.REQUEST_MODEL] = _text(model)
         if provider:
@@ -176,7 +212,7 @@ class RunSpans:
     ) -> None:
         """Close the span of a model call."""
         if span.is_recording():
-            attributes: dict[str, AttributeValue] = {}
+            attributes: Attributes = {}
             if input_tokens is not None:
                 attributes[names.USAGE_INPUT_TOKENS] = input_tokens
             if output_tokens is not None:
@@ -184,7 +220,17 @@ class RunSpans:
             if finish_reasons:
                 attributes[names.RESPONSE_FINISH_REASONS] = finish_reasons
             span.set_attributes(attributes)
-        self._end(span, error)
+        took = self._end(span, error)
+        if self._metrics is not None and took is not None:
+            seconds, told = took
+            self._metrics.chat(
+                seconds,
+                told,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                error=_error_type(error),
+                context=self._inside(span),
+            )
 
     def start_tool(
         self,
@@ -202,7 +248,7 @@ class RunSpans:
             signals: what the sink said when the action was issued.
             arguments: put on the span only when contents are asked for.
         """
-        attributes: dict[str, AttributeValue] = {
+        attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
             names.TOOL_NAME: _text(name),
             names.TOOL_TYPE: "function",
@@ -222,13 +268,19 @@ class RunSpans:
         """Close the span of a tool call."""
         if self._factory.capture_content and error is None and span.is_recording():
             span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
-        self._end(span, error)
+        took = self._end(span, error)
+        if self._metrics is not None and took is not None:
+            seconds, told = took
+            agent = self._attributes.get(names.AGENT_NAME)
+            if agent is not None:
+                told[names.AGENT_NAME] = agent
+            self._metrics.tool(seconds, told, error=_error_type(error), context=self._inside(span))
 
     def event(
         self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
     ) -> None:
         """Send an event with the context of ``span``, or of the run's own."""
-        context = trace.set_span_in_context(span, self.context) if span else self.context
+        context = self._inside(span) if span else self.context
         self._factory.logger.emit(
             LogRecord(event_name=name, attributes=dict(attributes), context=context)
         )
@@ -247,7 +299,7 @@ class RunSpans:
 
     def intervention(self, decision: Decision) -> None:
         """Tell that a policy stepped in."""
-        attributes: dict[str, AttributeValue] = {names.INTERVENTION: decision.action}
+        attributes: Attributes = {names.INTERVENTION: decision.action}
         if decision.reason:
             attributes[names.INTERVENTION_REASON] = decision.reason
         if decision.signals is not None:
@@ -263,9 +315,13 @@ class RunSpans:
         error: BaseException | str | None = None,
     ) -> None:
         """Close the run's span and whatever it left open."""
-        self._factory.forget(self)
-        for child in list(self._children.values()):
-            self._end(child, None)
+        if self._metrics is not None:
+            self._metrics.agent(
+                perf_counter() - self._began,
+                self._attributes,
+                error=_error_type(error),
+                context=self.context,
+            )
         span = self.span
         if span.is_recording():
             if summary is not None:
@@ -277,9 +333,16 @@ class RunSpans:
                     span.set_attribute(names.STALE_SCORE_MAX, summary.stale_score_max)
             if stopped_reason:
                 span.set_attribute(names.STOPPED_REASON, stopped_reason)
-        _finish(span, error)
+        self.close(error)
 
-    def _add_step(self, attributes: dict[str, AttributeValue], signals: Signals) -> None:
+    def close(self, error: BaseException | str | None = None) -> None:
+        """Close the run's span and whatever it left open, of which nothing more is known."""
+        self._factory.forget(self)
+        for child, *_ in list(self._children.values()):
+            self._end(child, None)
+        _finish(self.span, error)
+
+    def _add_step(self, attributes: Attributes, signals: Signals) -> None:
         digest = self._factory.exported_digest
         attributes[names.STEP_INDEX] = signals.step
         attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
@@ -292,21 +355,32 @@ class RunSpans:
         self,
         name: str,
         kind: SpanKind,
-        attributes: dict[str, AttributeValue],
+        attributes: Attributes,
         inside: Span | None = None,
     ) -> Span:
-        parent = self.context if inside is None else trace.set_span_in_context(inside, self.context)
+        parent = self.context if inside is None else self._inside(inside)
         span = self._factory.tracer.start_span(name, parent, kind, attributes)
-        if span.is_recording():
+        recording = span.is_recording()
+        if self._metrics is not None and not recording:
+            # One object may stand for all that are not recorded: each call is to be told apart.
+            span = NonRecordingSpan(span.get_span_context())
+        if recording or self._metrics is not None:
             children = self._children
-            children[id(span)] = span
+            children[id(span)] = (span, perf_counter(), attributes)
             if len(children) > _MAX_OPEN:
-                self._end(next(iter(children.values())), None)
+                self._end(next(iter(children.values()))[0], None)
         return span
 
-    def _end(self, span: Span, error: BaseException | str | None) -> None:
-        self._children.pop(id(span), None)
+    def _end(
+        self, span: Span, error: BaseException | str | None
+    ) -> tuple[float, Attributes] | None:
+        """Close it; gives the seconds since it was opened, and the attributes of then."""
+        child = self._children.pop(id(span), None)
         _finish(span, error)
+        return None if child is None else (perf_counter() - child[1], child[2])
+
+    def _inside(self, span: Span) -> Context:
+        return trace.set_span_in_context(span, self.context)
 
 
 @guarded("spans.end", default=None)
@@ -314,11 +388,15 @@ def _finish(span: Span, error: BaseException | str | None) -> None:
     if not span.is_recording():
         return  # not sampled, or ended before its time to make room
     if error is not None:
-        kind = type(error)
-        told = error if isinstance(error, str) else f"{kind.__module__}.{kind.__qualname__}"
-        span.set_attribute(names.ERROR_TYPE, told)
+        span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
         span.set_status(StatusCode.ERROR)
     span.end()
+
+
+def _error_type(error: BaseException | str | None) -> str | None:
+    if error is None or isinstance(error, str):
+        return error
+    return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def _name(operation: str, what: str | None) -> str:

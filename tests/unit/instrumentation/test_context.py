@@ -380,7 +380,7 @@ class TestEnd:
         with capture() as seen, tidegauge.run() as run:
             for n in range(1_200):
                 run.act("look", n)
-            assert len(run._tools) == 1_000
+            assert len(run._open._tools) == 1_000
             assert len(seen.spans) == 200
         assert len(seen.spans) == 1_201
 
@@ -490,6 +490,79 @@ class TestSteps:
             report = seen.pipeline.engine.snapshot().active[0]
         assert (report.tokens, report.progress, report.progress_auv) == (15, 0.5, 0.5 * 3.5 / 4)
         assert group(seen).totals.step_seconds.total == 2.5
+
+
+class TestSteppingIn:
+    """What a policy decides, told to an agent that reports its own steps."""
+
+    def test_a_nudge_is_told_once(self):
+        with capture(nudge_on_loop=1), tidegauge.run() as run:
+            repeat(run, 1)
+            assert run.nudge() is None
+            assert run.decision.action == "go_on"
+            repeat(run, 1)
+            assert run.decision.nudge
+            advice = run.nudge()
+            assert "the same step repeated once, since step 1 (look)" in advice
+            assert run.decision.advice == advice
+            assert run.nudge() is None
+            repeat(run, 1)
+            assert "repeated twice" in run.nudge()
+        assert run.nudge() is None
+        assert run.decision.nudge
+
+    def test_the_decision_is_there_to_be_polled(self):
+        with capture(stop_on_loop=2) as seen:
+            run = tidegauge.run()
+            with suppress(RunStopped), run:
+                repeat(run, 5)
+            assert run.decision.stop
+            assert seen.pipeline.engine.snapshot().active == []
+
+    def test_a_blocked_call_has_no_span_and_no_outcome(self):
+        with capture(block_on_loop=2) as seen, tidegauge.run() as run:
+            decisions = []
+            for _ in range(5):
+                decisions.append(run.act("look", state="same"))
+                told = run.observe("nothing")  # also where nothing was run
+            assert told.action == "go_on"
+            assert run.observe("again", step=3).action == "go_on"
+            assert run.act("open").action == "go_on"
+            run.observe("a door")
+            report = seen.pipeline.engine.snapshot().active[0]
+        assert [decision.block for decision in decisions] == [False, False, True, True, True]
+        assert decisions[2].advice.startswith("This call was not run")
+        assert report.steps == 6
+        assert seen.tree() == ["invoke_agent", *["  execute_tool look"] * 2, "  execute_tool open"]
+        assert seen.pipeline.engine.snapshot().dropped_events == 0
+
+    def test_a_round_is_blocked_as_a_whole(self):
+        with capture(block_on_loop=1) as seen, tidegauge.run() as run:
+            for _ in range(2):
+                decision = run.act_round([("a", 1), ("b", 2)], state="same")
+                run.observe_round([("x", False), ("y", False)])
+        assert decision.block
+        assert len(seen.spans) == 3
+
+    def test_a_run_that_blocks_for_ever_is_bounded(self):
+        with capture(block_on_loop=1), tidegauge.run() as run:
+            for _ in range(1_200):
+                run.act("look", state="same")
+                run.observe("nothing")
+            assert len(run._open._blocked) == 1_000
+
+    def test_the_current_run_is_the_one_the_caller_is_in(self):
+        with capture(nudge_on_loop=1) as seen:
+            outside = tidegauge.get_current_run()
+            assert (outside.id, outside.trace_id, outside.nudge()) == ("", None, None)
+            with tidegauge.run() as run:
+                repeat(run, 2)
+                inside = tidegauge.get_current_run()
+                assert (inside.id, inside.trace_id) == (run.id, run.trace_id)
+                assert inside.nudge() is not None
+                inside.finish(success=True)
+            outside.finish(success=True)
+        assert group(seen).finished.finished == {"success": 1}
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -638,7 +711,7 @@ class TestCrowd:
                 for n in range(self.STEPS):
                     run.act("look", f"{name} {n}")
                     await asyncio.sleep(0)
-                    assert current_run.get().run is run
+                    assert current_run.get().run.id == run.id
                     run.observe(f"{name} {n} done")
                 run.finish(success=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from opentelemetry.trace import SpanContext
 
 from support.span_story import events, story
 from tidegauge import RunStopped
@@ -18,6 +19,7 @@ from tidegauge.events import (
     Signals,
     Step,
 )
+from tidegauge.instrumentation.extraction import Observation
 from tidegauge.instrumentation.recorder import Recorder, new_run_id
 from tidegauge.testing import capture
 
@@ -174,6 +176,17 @@ class TestDecisions:
         assert run.take_nudge().advice == "try the attic"
         assert run.take_nudge() is None
 
+    def test_a_nudge_that_was_not_told_after_all_is_due_again(self, started):
+        first = Decision("nudge", "loop_repeats", "again", signals(1))
+        second = Decision("nudge", "result_streak", "still", signals(2))
+        run, _ = started(first, second)
+        run.issue(LOOK)
+        run.give_back_nudge(run.take_nudge())
+        assert run.take_nudge() is first
+        run.issue(LOOK)
+        run.give_back_nudge(first)
+        assert run.take_nudge() is second, "a newer one stands in its place"
+
     def test_the_stop_carries_what_was_measured_and_no_digest(self, started):
         measured = signals(4, loop_repeats=2, loop_period=3, novelty=0.5)
         run, _ = started(Decision("stop", "loop_repeats", "again", measured))
@@ -245,3 +258,43 @@ class TestFaults:
 
 def broken(*args, **kwargs):
     raise ZeroDivisionError("a fault of ours")
+
+
+def test_beside_somebody_else_s_span_there_are_events_and_no_spans(seen):
+    theirs = SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=True)
+    recorder = Recorder(
+        ScriptedSink(Decision("go_on", signals=signals(1, loop_repeats=1, loop_first_step=1))),
+        seen.pipeline.recorder.spans,
+    )
+    run = recorder.start_run(RunStarted(run="r1"), beside=theirs)
+    run.issue(LOOK)
+    run.resume()
+    run.end()
+    assert seen.spans == []
+    [onset] = seen.events
+    assert onset.event_name == "tidegauge.loop.onset"
+    assert (onset.trace_id, onset.span_id) == (theirs.trace_id, theirs.span_id)
+    assert seen.pipeline.recorder.spans.open_runs == 0
+
+
+def test_entities_of_steps_observed_in_parallel_are_all_mentioned_next(seen):
+    class Entities:
+        reach = None
+
+        def uses(self, call):
+            return ()
+
+        def observe(self, call, result):
+            return Observation(mentions=(result.outcome,))
+
+    sink = seen.pipeline.recorder.sink
+    recorder = Recorder(sink, seen.pipeline.recorder.spans, extractors=[Entities()])
+    run = recorder.start_run(RunStarted(run="r1"))
+    first, second = (run.issue(LOOK).signals.step for _ in range(2))
+    run.observe(Outcome("r1", (CallResult("lamp"),), second))
+    run.observe(Outcome("r1", (CallResult("key"),), first))
+    run.issue(LOOK._replace(uses=("lamp", "key")))
+    assert seen.pipeline.engine.get("r1").recall_lag.lags == 0  # seen with this step, not recalled
+    run.issue(LOOK._replace(uses=("lamp", "key")))
+    assert seen.pipeline.engine.get("r1").recall_lag.lags == 2
+    run.end()

@@ -43,6 +43,54 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             {"failed_rounds": 3},
             "3 rounds in a row failed",
         ),
+        (
+            Rule("loop_cost_steps", 7, "stop"),
+            {**LOOP, "loop_repeats": 2, "loop_cost_steps": 6},
+            {**LOOP, "loop_repeats": 2, "loop_cost_steps": 7},
+            "the same 3 steps repeated twice, since step 4: 7 steps",
+        ),
+        (
+            Rule("loop_cost_tokens", 2_000, "stop"),
+            {**LOOP, "loop_repeats": 1, "loop_cost_tokens": 1_999.0},
+            {**LOOP, "loop_repeats": 1, "loop_cost_tokens": 2_000.0},
+            "the same 3 steps repeated once, since step 4: 2,000 tokens",
+        ),
+        (
+            Rule("loop_cost_seconds", 0.5, "stop"),
+            {**LOOP, "loop_repeats": 1, "loop_cost_seconds": 0.4},
+            {**LOOP, "loop_repeats": 1, "loop_cost_seconds": 0.5},
+            "the same 3 steps repeated once, since step 4: 0.5 seconds",
+        ),
+        (
+            Rule("recurrence", 3, "stop"),
+            {"recurrence": 2},
+            {"recurrence": 3},
+            "an action has brought the same 3 times before",
+        ),
+        (
+            Rule("stale_score", 10, "stop"),
+            {"stale_score": 9},
+            {"stale_score": 10},
+            "known ground again and again, stale score 10",
+        ),
+        (
+            Rule("stale_rises", 2, "stop"),
+            {"stale_rises": 1},
+            {"stale_rises": 2},
+            "the stale score rose twice without progress",
+        ),
+        (
+            Rule("oldest_lead_age", 20, "stop"),
+            {"oldest_lead_age": 19},
+            {"oldest_lead_age": 20},
+            "a place was seen 20 steps ago and not visited yet",
+        ),
+        (
+            Rule("tokens", 100_000, "stop"),
+            {"tokens": 99_999.0},
+            {"tokens": 100_000.0},
+            "100,000 tokens were spent",
+        ),
         # the tenth step may be taken, the eleventh may not
         (Rule("steps", 10, "stop"), {"steps": 10}, {"steps": 11}, "more than 10 steps"),
     ],
@@ -62,7 +110,26 @@ def test_a_run_is_stopped_from_the_line_on(
     assert policy.would_stop(signals(**past)) == []
 
 
-@pytest.mark.parametrize("signal", ["result_streak", "failed_rounds"])
+def test_novelty_holds_from_above() -> None:
+    policy = Policy([Rule("novelty", 0.25, "stop")])
+    assert not policy.decide(signals(novelty=0.26)).stop
+    assert policy.decide(signals(novelty=0.25)).message == "of the last outcomes 25% were new"
+    assert policy.decide(signals(novelty=0.0)).stop
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        "result_streak",
+        "failed_rounds",
+        "recurrence",
+        "stale_score",
+        "oldest_lead_age",
+        "tokens",
+        "loop_cost_tokens",
+        "loop_cost_seconds",
+    ],
+)
 def test_what_was_not_observed_stops_nothing(signal: Any) -> None:
     assert Policy([Rule(signal, 1)]).would_stop(signals(**{signal: None})) == []
 
@@ -152,9 +219,128 @@ class TestRulesOfAnAgent:
                 Policy([Rule("steps", 9, agent=agent), Rule("steps", 8, agent=agent)])
 
 
+class TestRulesOfATool:
+    policy = Policy(
+        [
+            Rule("loop_repeats", 3, "stop"),
+            Rule("loop_repeats", 9, "stop", tool="poll"),
+            Rule("loop_repeats", 5, "stop", agent="patient"),
+            Rule("loop_repeats", 20, "stop", agent="patient", tool="poll"),
+        ]
+    )
+
+    @pytest.mark.parametrize(
+        ("agent", "tool", "least"),
+        [
+            ("", "look", 3),
+            ("", "poll", 9),
+            ("patient", "look", 5),
+            ("patient", "poll", 20),
+            ("", "look+poll", 3),  # a round of several is another tool
+        ],
+    )
+    def test_go_before_those_of_the_agent_and_both_before_the_general(
+        self, agent: str, tool: str, least: int
+    ) -> None:
+        known = signals(**LOOP, agent=agent, tool=tool)
+        for repeats in range(1, 22):
+            stops = self.policy.decide(known._replace(loop_repeats=repeats)).stop
+            assert stops == (repeats >= least)
+
+    def test_a_tool_s_rule_takes_the_place_of_an_agent_s(self) -> None:
+        policy = Policy(
+            [
+                Rule("failed_rounds", 2, "stop", agent="a"),
+                Rule("failed_rounds", 4, "stop", tool="shell"),
+            ]
+        )
+        known = signals(failed_rounds=3, agent="a")
+        assert policy.decide(known).stop
+        assert not policy.decide(known._replace(tool="shell")).stop
+
+
+class TestTheLadder:
+    policy = Policy(
+        [
+            Rule("loop_repeats", 2, "nudge"),
+            Rule("loop_repeats", 3, "block"),
+            Rule("loop_repeats", 5, "stop"),
+            Rule("result_streak", 4, "stop"),
+        ]
+    )
+
+    @pytest.mark.parametrize(
+        ("repeats", "action"),
+        [(1, "go_on"), (2, "nudge"), (3, "block"), (4, "block"), (5, "stop")],
+    )
+    def test_the_highest_rung_that_holds_decides(self, repeats: int, action: str) -> None:
+        known = signals(**LOOP, loop_repeats=repeats)
+        assert self.policy.decide(known, blockable=True).action == action
+
+    def test_a_call_that_cannot_be_answered_is_nudged(self) -> None:
+        known = signals(**LOOP, loop_repeats=4)
+        assert self.policy.decide(known).action == "nudge"
+
+    def test_the_rung_of_another_signal_counts(self) -> None:
+        known = signals(**LOOP, loop_repeats=3, result_streak=4)
+        assert self.policy.decide(known, blockable=True).reason == "result_streak"
+
+    def test_the_rules_to_nudge_that_hold(self) -> None:
+        assert self.policy.nudges(signals(**LOOP, loop_repeats=9)) == [self.policy.rules[0]]
+        assert self.policy.nudges(signals()) == []
+
+
+class TestExcusedSteps:
+    """Steps that prove nothing by being the same: a poller waits, a call changes something."""
+
+    @pytest.mark.parametrize(
+        ("signal", "known", "enough"),
+        [
+            ("loop_repeats", {**LOOP, "loop_repeats": 9}, 3),
+            ("loop_cost_tokens", {**LOOP, "loop_cost_tokens": 9.0}, 3),
+            ("result_streak", {"result_streak": 9}, 9),
+            ("recurrence", {"recurrence": 9}, 1),
+            ("stale_score", {"stale_score": 9}, 1),
+            ("stale_rises", {"stale_rises": 9}, 1),
+        ],
+    )
+    @pytest.mark.parametrize("rung", ["observe", "nudge", "stop"])
+    def test_excuse_what_is_made_of_them_alone(
+        self, signal: Any, known: dict[str, Any], enough: int, rung: Any
+    ) -> None:
+        policy = Policy([Rule(signal, 9, rung)])
+
+        def holds(excused: int) -> bool:
+            told = signals(**known, excused_steps=excused)
+            return policy.decide(told).action != "go_on" or policy.would_stop(told) != []
+
+        assert [holds(excused) for excused in (0, enough - 1, enough, enough + 1)] == [
+            True,
+            True,
+            False,
+            False,
+        ]
+
+    @pytest.mark.parametrize(
+        ("signal", "known"),
+        [
+            ("steps", {"steps": 10}),
+            ("tokens", {"tokens": 9.0}),
+            ("failed_rounds", {"failed_rounds": 9}),
+        ],
+    )
+    def test_not_what_goes_by_something_else(self, signal: Any, known: dict[str, Any]) -> None:
+        policy = Policy([Rule(signal, 9, "stop")])
+        assert policy.decide(signals(**known, excused_steps=99)).stop
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (("novelty", 1), "the threshold of novelty is to be from 0 up to 1"),
+        (("novelty", -0.1), "the threshold of novelty is to be from 0 up to 1"),
+        (("loop_cost_seconds", 0), "the threshold of loop_cost_seconds is to be more than 0"),
+        (("result_streak", 3, "block"), "result_streak tells of no repeated call"),
         (("loops", 3), "unknown signal 'loops': choose from loop_repeats, "),
         (("steps", 0), "the threshold of steps is to be at least 1"),
         (("steps", -1), "the threshold of steps is to be at least 1"),
@@ -177,6 +363,19 @@ class TestParseRules:
             Rule("failed_rounds", 3, "stop"),
             Rule("steps", 30, "stop"),
         )
+
+    def test_every_rung_and_shares(self) -> None:
+        text = "loop_repeats=2:nudge,loop_repeats=3:block,loop_repeats=5,novelty=0.1:observe"
+        assert parse_rules(text) == (
+            Rule("loop_repeats", 2, "nudge"),
+            Rule("loop_repeats", 3, "block"),
+            Rule("loop_repeats", 5, "stop"),
+            Rule("novelty", 0.1, "observe"),
+        )
+
+    def test_an_unknown_rung_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="unknown rung 'halt'"):
+            parse_rules("steps=3:halt")
 
     @pytest.mark.parametrize(
         "text", ["", "steps", "steps=", "steps=-1", "steps=many", "steps=3,", "steps=3;loops=1"]

@@ -4,8 +4,15 @@
 >>> handler = TidegaugeCallbackHandler(agent="researcher", task_group="docs")
 >>> config = {"callbacks": [handler]}  # agent.invoke(inputs, config=config)
 
+:func:`instrument` gives one to every invocation in the process.
+
+Beside it :class:`TidegaugeMiddleware` steps in where the policy says so, in agents of
+``langchain.agents.create_agent``. The handler needs langchain-core only, the middleware langchain.
+
 Needs ``pip install 'tidegauge[langchain]'``.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from tidegauge.errors import MissingExtraError
 
@@ -14,6 +21,25 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("langchain_core", extra="langchain") from error
 
+from tidegauge.instrumentation.langchain.global_handler import instrument, uninstrument
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
+from tidegauge.instrumentation.langchain.messages import stopped_by
 
-__all__ = ["TidegaugeCallbackHandler"]
+if TYPE_CHECKING:
+    from tidegauge.instrumentation.langchain.middleware import TidegaugeMiddleware
+
+__all__ = [
+    "TidegaugeCallbackHandler",
+    "TidegaugeMiddleware",
+    "instrument",
+    "stopped_by",
+    "uninstrument",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TidegaugeMiddleware":
+        from tidegauge.instrumentation.langchain.middleware import TidegaugeMiddleware
+
+        return TidegaugeMiddleware
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

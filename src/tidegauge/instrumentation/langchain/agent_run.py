@@ -11,30 +11,38 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
-from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import current_run, get_recorder
+from tidegauge.errors import RunStopped
+from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
-    RunLabels,
+    ModelAnswer,
     agent_identity,
-    run_labels,
-    task_text,
 )
 from tidegauge.instrumentation.langchain.rounds import Rounds, ToolCall
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.recorder import RecordedRun
 
-__all__ = ["AgentRun", "ModelCall", "Scope", "Success", "open_child_run", "open_root_run"]
+__all__ = ["AgentRun", "ModelCall", "Scope", "Success", "WaitingKey"]
 
 Success: TypeAlias = Callable[[Any], bool | None]
+
+WaitingKey: TypeAlias = tuple[str, str, str, str | None]
+"""Thread, agent, place in the graphs around it, and its task there."""
 
 _MAX_MODEL_NODES: Final = 100
 
 
 class ModelCall(NamedTuple):
-    """An open model call. ``chooses`` says whether its tool calls are the agent's action."""
+    """An open model call.
+
+    Attributes:
+        span: its span.
+        chooses: whether its tool calls are the agent's action.
+        place: the execution of a graph's node that it is made in; ``None`` outside of graphs.
+    """
 
     span: Span
     chooses: bool
+    place: object = None
 
 
 class AgentRun:
@@ -42,6 +50,7 @@ class AgentRun:
 
     Attributes:
         root: callback id of its root chain, as an integer like the other ones here.
+        key: where it waits when its graph is interrupted; ``None``, it has no thread to wait in.
         recorded: takes its steps and spans.
         traced: whether its spans are recorded; without, none are made for its calls.
         rounds: its rounds.
@@ -49,8 +58,14 @@ class AgentRun:
         identity: tells its agent from one that is invoked inside it.
         models: its open model calls, by callback id.
         tools: its open tool calls, by callback id.
-        interrupted: a node paused the graph for a person.
-        watched_only: after a fault of ours, nothing is stopped any more.
+        interrupted: its graph is paused for a person.
+        around: where it is invoked, inside another run.
+        call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        waiting: runs inside it that were interrupted, and are resumed or ended with it.
+        blockable: whoever sets it answers calls that are blocked (see ``Rounds.blocked``) in place
+            of running them.
+        graceful: whoever sets it ends the run when it is to stop; nothing is raised then.
+        watched_only: after a fault of ours, nothing is blocked or stopped any more.
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
@@ -59,9 +74,14 @@ class AgentRun:
     __slots__ = (
         "_model_nodes",
         "_success",
+        "around",
+        "blockable",
+        "call",
+        "graceful",
         "held",
         "identity",
         "interrupted",
+        "key",
         "last_seen",
         "metadata",
         "models",
@@ -71,6 +91,7 @@ class AgentRun:
         "rounds",
         "tools",
         "traced",
+        "waiting",
         "watched_only",
     )
 
@@ -79,23 +100,55 @@ class AgentRun:
         root: UUID,
         recorded: RecordedRun,
         metadata: Mapping[str, Any],
+        *,
+        key: WaitingKey | None = None,
         success: Success | None = None,
     ) -> None:
-        self.root = root.int
         self.recorded = recorded
-        self.traced = recorded.span.is_recording()
         self.rounds = Rounds(recorded)
-        self.metadata = metadata
-        self.identity = agent_identity(metadata)
+        self.key = key
+        self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
         self.tools: dict[int, ToolCall] = {}
-        self.interrupted = False
+        self.around: Scope | None = None
+        self.call: ToolCall | None = None
+        self.waiting: list[AgentRun] = []
+        self.blockable = False
+        self.graceful = False
         self.watched_only = False
         self.held = False
         self.last_seen = 0.0
         self.open_ids: dict[int, None] = {}
         self._model_nodes: set[str] = set()
         self._success = success
+
+    def _enter(self, root: UUID, metadata: Mapping[str, Any]) -> None:
+        self.root = root.int
+        self.metadata = metadata
+        self.identity = agent_identity(metadata)
+        self.traced = self.recorded.span.is_recording()
+        self.interrupted = False
+
+    def suspend(self) -> None:
+        """Its graph is paused for a person: its span is closed, its rounds wait for the rest."""
+        self.models.clear()
+        self.tools.clear()
+        self.recorded.suspend("interrupt")
+        if self.around is not None:
+            self.around.run.waiting.append(self)
+
+    def resume(self, root: UUID, metadata: Mapping[str, Any], context: Context | None) -> None:
+        """Its graph goes on, in another invocation.
+
+        Args:
+            root: callback id of the new root chain.
+            metadata: what came with it.
+            context: parent of the new span; ``None`` takes the caller's current context.
+        """
+        if self.around is not None and self in self.around.run.waiting:
+            self.around.run.waiting.remove(self)
+        self.recorded.resume(context)
+        self._enter(root, metadata)
 
     def enter_node(self, metadata: Mapping[str, Any]) -> None:
         """A chain begins; in a graph's node that asks the model, that is a new turn.
@@ -121,10 +174,39 @@ class AgentRun:
         self.rounds.turn(messages)
         self.enforce()
 
+    def issue(self, answer: ModelAnswer, place: object) -> None:
+        """The model chose calls: a step. None of them runs yet.
+
+        Args:
+            answer: what the model said.
+            place: the execution of a graph's node in which it did; ``None`` outside of graphs.
+        """
+        self.rounds.issue(
+            answer.calls,
+            entropy=answer.entropy,
+            place=place,
+            blockable=self.blockable and not self.watched_only,
+        )
+        self.enforce()
+
+    def stop_error(self) -> RunStopped | None:
+        """The deliberate stop, when the run is to stop; else ``None``."""
+        return None if self.watched_only else self.recorded.stop_error(STOP)
+
     def enforce(self) -> None:
-        """Raise the deliberate stop, when the run is to stop."""
-        if self.recorded.decision.stop and not self.watched_only:
+        """Raise the deliberate stop, when the run is to stop and nobody ends it gracefully."""
+        if self.recorded.decision.stop and not self.watched_only and not self.graceful:
             self.recorded.enforce(STOP)
+
+    def answer(self, result: CallResult, *, raised: bool = False) -> None:
+        """Tell the run around it what it brought back, when it is a step of that run.
+
+        Args:
+            result: what it brought back.
+            raised: it raised an exception, and may be tried again.
+        """
+        if self.call is not None and self.around is not None:
+            self.around.run.rounds.end(self.call, result, raised=raised)
 
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
@@ -156,72 +238,3 @@ class Scope(NamedTuple):
         """Parent context for the spans of what happens here."""
         context, span = self.run.recorded.context, self.tool_span
         return context if span is None else trace.set_span_in_context(span, context)
-
-
-def open_root_run(
-    root: UUID,
-    inputs: object,
-    metadata: Mapping[str, Any],
-    *,
-    labels: RunLabels,
-    name: str | None,
-    model: str | None,
-    success: Success | None,
-) -> AgentRun:
-    """Open the run of an outermost chain.
-
-    Args:
-        root: its callback id.
-        inputs: its input; looked at for the task only.
-        metadata: what came with it; overrides ``labels``.
-        labels: what the handler was given.
-        name: its name, for an agent that has no other.
-        model: name of the model that decides.
-        success: tells from its output whether the task was solved.
-    """
-    told = run_labels(metadata)
-    around = current_run.get()
-    event = RunStarted(
-        run=new_run_id(),
-        agent=told.agent or labels.agent or metadata.get("lc_agent_name") or name or "",
-        task=told.task or task_text(inputs),
-        task_group=told.task_group or labels.task_group or "",
-        t_max=told.t_max or labels.t_max,
-        model=model,
-        memory=told.memory or labels.memory,
-        parent=around.run.id if around else None,
-        conversation=_text(metadata.get("thread_id")),
-    )
-    return AgentRun(root, get_recorder().start_run(event), metadata, success)
-
-
-def open_child_run(
-    root: UUID, inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
-) -> AgentRun:
-    """Open the run of an agent that is invoked inside a tool.
-
-    Args:
-        root: callback id of its root chain.
-        inputs: that chain's input.
-        metadata: what came with it; what is also said of the run around it is inherited, and no
-            label of this one.
-        name: the chain's name.
-        around: the tool call that it happens in.
-    """
-    outer = around.run.recorded.event
-    told = run_labels(metadata, around.run.metadata)
-    event = RunStarted(
-        run=new_run_id(),
-        agent=told.agent or metadata.get("lc_agent_name") or name or "",
-        task=told.task or task_text(inputs),
-        task_group=told.task_group or outer.task_group,
-        t_max=told.t_max,
-        memory=told.memory or outer.memory,
-        parent=outer.run,
-        conversation=outer.conversation,
-    )
-    return AgentRun(root, get_recorder().start_run(event, around.context()), metadata)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

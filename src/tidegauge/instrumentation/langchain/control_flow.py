@@ -7,20 +7,25 @@ agent was invoked. So does the deliberate stop. Without LangGraph it is a plain 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.callbacks import BaseCallbackHandler
 
 from tidegauge.errors import RunStopped
 
-__all__ = ["STOP", "ending", "is_failure", "is_interrupt"]
+__all__ = ["STOP", "GraphHandler", "ending", "hand_off", "is_failure", "is_interrupt", "resumes"]
 
 STOP: type[RunStopped] = RunStopped
 """What is raised to stop a run, in the form that LangGraph lets through where it is installed."""
 
 _interrupts: tuple[type[BaseException], ...] = ()
 _control_flow: tuple[type[BaseException], ...] = (RunStopped,)
+_hand_offs: tuple[type[BaseException], ...] = ()
+_commands: tuple[type[object], ...] = ()
 
 try:
-    from langgraph.errors import GraphBubbleUp, GraphInterrupt
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+    from langgraph.types import Command
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "langgraph":
         raise
@@ -32,7 +37,20 @@ else:
     STOP = GraphRunStopped
     _interrupts = (GraphInterrupt,)
     _control_flow = (RunStopped, GraphBubbleUp)
+    _hand_offs = (ParentCommand,)
+    _commands = (Command,)
 
+if TYPE_CHECKING:
+    GraphHandler = BaseCallbackHandler
+    """What a handler is to be, for a graph to tell it of interrupts; older ones tell nobody."""
+else:
+    try:
+        from langgraph.callbacks import GraphCallbackHandler as GraphHandler
+    except ModuleNotFoundError:
+        GraphHandler = BaseCallbackHandler
+
+_COMMANDS: Final = _commands
+_HAND_OFFS: Final = _hand_offs
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
 
@@ -40,6 +58,16 @@ _CONTROL_FLOW: Final = _control_flow
 def is_interrupt(error: BaseException) -> bool:
     """Whether a graph pauses for a person with this: the run is neither solved nor failed."""
     return isinstance(error, _INTERRUPTS)
+
+
+def resumes(inputs: object) -> bool:
+    """Whether a graph that is invoked with this goes on from its thread's last checkpoint."""
+    return inputs is None or isinstance(inputs, _COMMANDS)
+
+
+def hand_off(error: BaseException) -> object:
+    """The command with which an agent hands over to another node of the graph around it."""
+    return error.args[0] if isinstance(error, _HAND_OFFS) and error.args else None
 
 
 def is_failure(error: BaseException) -> bool:

@@ -10,12 +10,14 @@ What a step is, and when a run is stopped:
   to the round before. (Raised at a tool's start it would leave calls without answers in a
   checkpoint.) What is decided when a round is observed is raised when the graph comes back to the
   node that asks the model, else at the model call itself. A lone tool is stopped at its start.
-- An agent invoked inside a tool is a run of its own, child of the run around it, when its metadata
+- An agent invoked inside a run is a run of its own, child of the run around it, when its metadata
   name another agent (``lc_agent_name``, which ``create_agent(name=...)`` sets, or
-  ``tidegauge_agent``). Any other chain inside a tool is part of that tool: its model calls have
-  spans and their tokens count, its tool calls are no steps. Agents that are nodes of one graph
-  share its run.
-- A graph that is interrupted and resumed is two runs, the first of unknown outcome.
+  ``tidegauge_agent``), and when LangChain tells no parent of it (a chain given callbacks of its
+  own). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off) it is
+  a step of the run around it, named like the agent. Any other chain is part of the run, or of the
+  tool, that it is invoked in: inside a tool its model calls have spans and their tokens count, its
+  tool calls are no steps.
+- A graph that is interrupted on a thread, and resumed on it, is one run.
 """
 
 from __future__ import annotations
@@ -24,23 +26,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import CallResult
-from tidegauge.instrumentation.langchain import control_flow, parsing
-from tidegauge.instrumentation.langchain.agent_run import (
-    AgentRun,
-    ModelCall,
-    Scope,
-    Success,
-    open_child_run,
-    open_root_run,
-)
+from tidegauge.events import CallResult, RunStarted
+from tidegauge.instrumentation.current import get_recorder
+from tidegauge.instrumentation.langchain import control_flow, opening, parsing
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
+from tidegauge.instrumentation.langchain.run_lookup import RunHolder, enclosing_scope
 from tidegauge.instrumentation.langchain.run_map import RunMap
 
 __all__ = ["TidegaugeCallbackHandler"]
@@ -57,8 +53,9 @@ def _watch_only(
     parent_run_id: UUID | None = None,
     **kwargs: Any,
 ) -> None:
-    for known in (run_id, parent_run_id):
-        scope = handler._runs.find(known)
+    told = getattr(args[0], "run_id", None) if args else None
+    for known in (run_id, parent_run_id, told):
+        scope = handler._runs.scope_of(known)
         if scope is not None:
             scope.run.watched_only = True
 
@@ -69,7 +66,7 @@ def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
     return guarded(f"langchain.{method.__name__}", default=None, on_fault=on_fault)(method)
 
 
-class TidegaugeCallbackHandler(BaseCallbackHandler):
+class TidegaugeCallbackHandler(RunHolder):
     """Makes every invocation that it is given to a run, and its rounds of tool calls steps.
 
     One handler may serve any number of invocations, in threads and in tasks at once. Give it to
@@ -92,9 +89,12 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         success: tells from the root chain's output whether the task was solved; left out, nobody
             knows, and the run counts in no success rate.
+        idle_seconds: a run whose model is not called for so long, be it that it waits for a
+            person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
+            whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1.
+        ConfigurationError: ``t_max`` is below 1, or ``idle_seconds`` not above 0.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -114,13 +114,16 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         model: str | None = None,
         memory: str | None = None,
         success: Success | None = None,
+        idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
             raise ConfigurationError("t_max is to be at least 1")
+        if not idle_seconds > 0:
+            raise ConfigurationError("idle_seconds is to be above 0")
+        super().__init__(RunMap(idle_seconds=idle_seconds))
         self._labels = parsing.RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         self._success = success
-        self._runs = RunMap()
 
     @_hook
     def on_chain_start(
@@ -133,52 +136,68 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A root chain opens a run; a chain inside belongs to the run around it.
+        """A root chain opens a run or resumes one; a chain inside belongs to the run around it.
 
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
-        runs = self._runs
-        scope = runs.find(parent_run_id)
+        runs, told, name = self._runs, metadata or {}, kwargs.get("name")
+        scope = runs.scope_of(parent_run_id)
         if scope is None:
             # A handler that was given twice is told of the root twice, of what is inside once.
-            if parent_run_id is None and runs.find(run_id) is None:
-                runs.open(
-                    open_root_run(
-                        run_id,
-                        inputs,
-                        metadata or {},
-                        labels=self._labels,
-                        name=kwargs.get("name"),
-                        model=self._model,
-                        success=self._success,
-                    )
+            if parent_run_id is None and runs.scope_of(run_id) is None:
+                around = enclosing_scope()
+                event = opening.root_run(
+                    inputs, told, labels=self._labels, name=name, model=self._model, around=around
                 )
-        elif scope.tool is None:
-            scope.run.enter_node(metadata or {})
-            runs.enter(run_id, scope)
-        elif parsing.agent_identity(metadata or {}) == scope.run.identity:
-            runs.enter(run_id, scope)
+                self._open(run_id, event, inputs, told, around, success=self._success)
+        elif parsing.agent_identity(told) != scope.run.identity:
+            event = opening.child_run(inputs, told, name=name, around=scope)
+            self._open(run_id, event, inputs, told, scope)
         else:
-            name = kwargs.get("name")
-            runs.open(open_child_run(run_id, inputs, metadata or {}, name=name, around=scope))
+            if scope.tool is None:
+                scope.run.enter_node(told)
+            runs.enter(run_id.int, scope)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A root chain ends its run."""
-        scope = self._runs.leave(run_id)
-        if scope is not None and scope.run.root == run_id.int:
-            self._end(scope.run, success=scope.run.succeeded(outputs))
+        """A root chain ends its run, unless its graph was interrupted."""
+        scope = self._runs.leave(run_id.int)
+        if scope is None or scope.run.root != run_id.int:
+            return
+        run = scope.run
+        if run.interrupted and run.key is not None:
+            self._suspend(run)
+        else:
+            self._end(run, success=run.succeeded(outputs))
+            run.answer(parsing.agent_result(outputs))
 
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
-        scope = self._runs.leave(run_id)
+        scope = self._runs.leave(run_id.int)
         if scope is None:
             return
-        if control_flow.is_interrupt(error):
+        run, interrupt = scope.run, control_flow.is_interrupt(error)
+        if interrupt and scope.tool is None:
+            run.interrupted = True
+        if run.root != run_id.int:
+            return
+        if interrupt and run.key is not None:
+            self._suspend(run)
+        else:
+            self._end(run, **control_flow.ending(error))
+            if control_flow.is_failure(error):
+                run.answer(parsing.failed_result(error), raised=True)
+            elif not interrupt:
+                command = control_flow.hand_off(error)
+                run.answer(CallResult() if command is None else parsing.agent_result(command))
+
+    @_hook
+    def on_interrupt(self, event: Any) -> None:
+        """A graph is paused for a person, be it that no node asked (``interrupt_before``)."""
+        scope = self._runs.scope_of(event.run_id)
+        if scope is not None and scope.tool is None:
             scope.run.interrupted = True
-        if scope.run.root == run_id.int:
-            self._end(scope.run, **control_flow.ending(error))
 
     @_hook
     def on_chat_model_start(
@@ -209,7 +228,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
-        scope = self._runs.find(parent_run_id)
+        scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is None or call is None:
             return
@@ -224,8 +243,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             )
         run.rounds.add_tokens(answer.tokens, scope.tool)
         if call.chooses and answer.calls:
-            run.rounds.issue(answer.calls)
-            run.enforce()
+            run.issue(answer, call.place)
 
     @_hook
     def on_llm_error(
@@ -237,7 +255,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """The model call failed, or was stopped."""
-        scope = self._runs.find(parent_run_id)
+        scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is not None and call is not None:
             failure = error if control_flow.is_failure(error) else None
@@ -255,11 +273,11 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A tool is about to run: a call of the round that was issued, or a step of its own."""
-        scope = self._runs.find(parent_run_id)
+        scope = self._runs.scope_of(parent_run_id)
         if scope is None:
             return
         if scope.tool is not None:
-            self._runs.enter(run_id, scope)
+            self._runs.enter(run_id.int, scope)
             return
         run = scope.run
         run.enforce()
@@ -273,12 +291,12 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
                 name, call_id=call_id, signals=call.round.signals, arguments=call.arguments
             )
         run.tools[run_id.int] = call
-        self._runs.enter(run_id, Scope(run, call))
+        self._runs.enter(run_id.int, Scope(run, call))
 
     @_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool has ended; the last one of its round makes the outcome known."""
-        scope = self._runs.leave(run_id)
+        scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
@@ -291,14 +309,15 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool raised: a failed outcome, unless it was control flow."""
-        scope = self._runs.leave(run_id)
+        scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
         run = scope.run
         if control_flow.is_interrupt(error):
-            run.interrupted = True
-        if control_flow.is_failure(error):
+            run.interrupted = True  # the call is begun again when the graph is resumed
+            run.recorded.end_tool(call.span)
+        elif control_flow.is_failure(error):
             run.recorded.end_tool(call.span, error=error)
             run.rounds.end(call, parsing.failed_result(error), raised=True)
         else:
@@ -308,7 +327,7 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
     def _start_model(
         self, messages: list[BaseMessage], run_id: UUID, told: Mapping[str, Any]
     ) -> None:
-        scope = self._runs.find(told.get("parent_run_id"))
+        scope = self._runs.scope_of(told.get("parent_run_id"))
         if scope is None:
             return
         run, metadata = scope.run, told.get("metadata") or {}
@@ -321,8 +340,55 @@ class TidegaugeCallbackHandler(BaseCallbackHandler):
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(told.get("options"))
-        run.models[run_id.int] = ModelCall(span, chooses)
+        place = metadata.get("langgraph_checkpoint_ns")
+        run.models[run_id.int] = ModelCall(span, chooses, place)
+
+    def _open(
+        self,
+        root: UUID,
+        event: RunStarted,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        around: Scope | None,
+        *,
+        success: Success | None = None,
+    ) -> None:
+        """Open a run, or resume the one that waits for this invocation."""
+        call = None
+        if around is not None and around.tool is None:
+            around.run.enforce()
+            call = around.run.rounds.begin(event.agent, parsing.last_content(inputs), None)
+            around.run.enforce()
+        context = None if around is None else around.context()
+        key = opening.waiting_key(event, metadata)
+        run = None if key is None else self._runs.take_waiting(key)
+        if run is not None and not self._goes_on(run, metadata, inputs):
+            self._end(run, outcome="unknown", reason="not resumed")
+            run = None
+        if run is None:
+            recorded = get_recorder().start_run(event, context)
+            run = AgentRun(root, recorded, metadata, key=key, success=success)
+        else:
+            run.resume(root, metadata, context)
+        run.around, run.call = around, call
+        self._runs.open(Scope(run))
+
+    def _goes_on(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
+        """Whether a run that waited is resumed by this invocation.
+
+        What is invoked inside a graph gets its input again; its thread says that it goes on.
+        """
+        nested = metadata.get("langgraph_checkpoint_ns") is not None
+        return (nested or control_flow.resumes(inputs)) and not self._runs.is_idle(run)
+
+    def _suspend(self, run: AgentRun) -> None:
+        run.suspend()
+        displaced = self._runs.wait(run)
+        if displaced is not None:
+            displaced.end(outcome="unknown", reason="not resumed")
 
     def _end(self, run: AgentRun, **told: Any) -> None:
         self._runs.close(run)
         run.end(**told)
+        for inside in run.waiting:
+            self._end(inside, outcome="unknown", reason="not resumed")

@@ -12,14 +12,18 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 
+from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult
 
 __all__ = [
     "ChosenCall",
     "ModelAnswer",
     "RunLabels",
+    "action_entropy",
     "agent_identity",
+    "agent_result",
     "failed_result",
+    "last_content",
     "model_and_provider",
     "model_answer",
     "run_labels",
@@ -68,6 +72,7 @@ class ModelAnswer(NamedTuple):
     input_tokens: int | None = None
     output_tokens: int | None = None
     finish_reasons: tuple[str, ...] = ()
+    entropy: float | None = None
 
     @property
     def tokens(self) -> int | None:
@@ -171,10 +176,35 @@ def model_answer(response: LLMResult) -> ModelAnswer:
             [ChosenCall(call["name"], call["args"], call["id"]) for call in message.tool_calls]
         )
     reasons = (str(reason),) if reason else ()
+    entropy = action_entropy(told.get("logprobs"))
     if usage:
-        return ModelAnswer(calls, usage["input_tokens"], usage["output_tokens"], reasons)
+        return ModelAnswer(calls, usage["input_tokens"], usage["output_tokens"], reasons, entropy)
     usage = (response.llm_output or {}).get("token_usage") or {}
-    return ModelAnswer(calls, usage.get("prompt_tokens"), usage.get("completion_tokens"), reasons)
+    tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return ModelAnswer(calls, *tokens, reasons, entropy)
+
+
+def action_entropy(logprobs: object) -> float | None:
+    """Entropy of an answer, in nats per token.
+
+    Args:
+        logprobs: ``response_metadata["logprobs"]`` as OpenAI's models and those with its API
+            give it: ``content`` has an entry for each token, with its ``logprob`` and those of
+            its ``top_logprobs``. Of a token without alternatives its own is taken.
+
+    Returns:
+        ``None`` when it has another form, or no token.
+
+    >>> top = [{"logprob": -0.105}, {"logprob": -2.303}]
+    >>> round(action_entropy({"content": [{"logprob": -0.105, "top_logprobs": top}]}), 3)
+    0.325
+    >>> action_entropy(None) is None
+    True
+    """
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    if not isinstance(content, list):
+        return None
+    return token_entropy([_logprobs(token) for token in content if isinstance(token, Mapping)])
 
 
 def tool_result(output: object) -> CallResult:
@@ -201,6 +231,31 @@ def failed_result(error: BaseException) -> CallResult:
     return CallResult(f"{type(error).__name__}: {error}", True)
 
 
+def last_content(state: object) -> object:
+    """What a graph's input, output or command ends with: content of its last message, or itself.
+
+    >>> last_content({"messages": [("user", "find the key"), ("ai", "there is none")]})
+    'there is none'
+    """
+    if hasattr(state, "update") and hasattr(state, "goto"):
+        state = state.update
+    messages = state.get("messages") if isinstance(state, Mapping) else state
+    if isinstance(messages, list) and messages:
+        messages = messages[-1]
+    if isinstance(messages, BaseMessage):
+        return messages.content
+    if isinstance(messages, Mapping) and "content" in messages:
+        return messages["content"]
+    if isinstance(messages, tuple) and len(messages) == 2:
+        return messages[1]
+    return state if messages is None else messages
+
+
+def agent_result(output: object) -> CallResult:
+    """What an agent brought back that is a step of another one: how its output ends."""
+    return CallResult(last_content(output), False)
+
+
 def tool_answers(messages: Sequence[Any]) -> Iterator[ToolMessage]:
     """The tool messages after the model's last one: what answers its calls, last first."""
     for message in reversed(messages):
@@ -208,6 +263,14 @@ def tool_answers(messages: Sequence[Any]) -> Iterator[ToolMessage]:
             return
         if isinstance(message, ToolMessage):
             yield message
+
+
+def _logprobs(token: Mapping[str, Any]) -> list[float]:
+    """Of a token's alternatives, itself among them."""
+    told = [top.get("logprob") for top in token.get("top_logprobs") or ()]
+    return [
+        logprob for logprob in told or [token.get("logprob")] if isinstance(logprob, int | float)
+    ]
 
 
 def _human_text(message: object) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge.events import ABSENT, Call, CallResult, Outcome, Signals, Step
+from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
 from tidegauge.instrumentation.langchain.parsing import ChosenCall, tool_answers, tool_result
 from tidegauge.instrumentation.recorder import RecordedRun
 
@@ -39,17 +39,29 @@ class ToolCall:
 
 
 class Round:
-    """The calls of one step. ``step`` is ``None`` when it could not be reported."""
+    """The calls of one step.
 
-    __slots__ = ("calls", "signals", "step", "tokens")
+    Attributes:
+        calls: in the order in which they were chosen.
+        place: the execution of a graph's node in which they were; ``None``, in no graph.
+        step: its index; ``None`` when nothing is to be observed: it could not be reported, or is
+            blocked.
+        signals: what was known when it was issued.
+        decision: to block it; ``None``, its calls are run.
+        tokens: spent inside its tools.
+    """
 
-    def __init__(self, chosen: Sequence[ChosenCall], number: int) -> None:
+    __slots__ = ("calls", "decision", "place", "signals", "step", "tokens")
+
+    def __init__(self, chosen: Sequence[ChosenCall], number: int, place: object = None) -> None:
         self.calls = [
             ToolCall(self, call.name, call.arguments, call.id or f"{number}.{position}")
             for position, call in enumerate(chosen)
         ]
+        self.place = place
         self.step: int | None = None
         self.signals: Signals | None = None
+        self.decision: Decision | None = None
         self.tokens: int | None = None
 
     @property
@@ -59,6 +71,11 @@ class Round:
             if call.result is None:
                 return False
         return True
+
+    @property
+    def begun(self) -> bool:
+        """Whether a call was run."""
+        return any(call.begun for call in self.calls)
 
     @property
     def raised(self) -> bool:
@@ -73,7 +90,7 @@ class Rounds:
     """Reports one run's rounds. Parallel tools end in threads of their own, hence the lock.
 
     At most 1,000 calls are waited for; of more, the oldest are given up: their steps stay
-    unobserved.
+    unobserved. Of blocked calls the last 1,000 are known.
 
     Args:
         recorded: takes the steps.
@@ -84,6 +101,8 @@ class Rounds:
         self._lock = threading.Lock()
         self._tokens: int | None = None  # spent since the last step
         self._waiting: dict[str, ToolCall] = {}  # by their keys
+        self._blocked: dict[str, ToolCall] = {}  # by their keys
+        self._last: Round | None = None
         self._raised: list[Round] = []  # ended, but a call that raised may be tried again
 
     def add_tokens(self, tokens: int | None, tool: ToolCall | None) -> None:
@@ -96,10 +115,42 @@ class Rounds:
             else:
                 tool.round.tokens = (tool.round.tokens or 0) + tokens
 
-    def issue(self, chosen: Sequence[ChosenCall]) -> None:
-        """The model chose these calls; none of them runs yet."""
+    def issue(
+        self,
+        chosen: Sequence[ChosenCall],
+        *,
+        entropy: float | None = None,
+        place: object = None,
+        blockable: bool = False,
+    ) -> None:
+        """The model chose these calls; none of them runs yet.
+
+        A model that is asked again before any of its calls was run, in the same execution of the
+        same node, was retried (its answer was refused by middleware or a parser): when it chooses
+        the same again, that is the same step.
+
+        Args:
+            chosen: the calls.
+            entropy: of the model's answer, in nats per token.
+            place: the execution of a graph's node in which it chose; ``None``, in no graph.
+            blockable: whether somebody asks for :meth:`blocked` before they are run, and answers
+                those that are.
+        """
         with self._lock:
-            self._issue(chosen)
+            if place is None or not self._chosen_again(chosen, place):
+                self._issue(chosen, entropy=entropy, place=place, blockable=blockable)
+
+    def blocked(self, call_id: str) -> Decision | None:
+        """Why a chosen call is to be answered and not to be run; ``None``, it is to be run.
+
+        The calls of a round are one action: all of them are blocked, or none. A blocked call is
+        waited for no more, and its answer is no outcome.
+
+        Args:
+            call_id: the model's id of the call.
+        """
+        call = self._blocked.get(call_id)
+        return None if call is None else call.round.decision
 
     def begin(self, name: str, arguments: object, call_id: str | None) -> ToolCall:
         """A tool is about to run: the chosen call that it is, or a round of its own.
@@ -152,30 +203,70 @@ class Rounds:
                     if call.round.ended:
                         self._observe(call.round)
 
-    def _issue(self, chosen: Sequence[ChosenCall]) -> list[ToolCall]:
+    def _issue(
+        self,
+        chosen: Sequence[ChosenCall],
+        *,
+        entropy: float | None = None,
+        place: object = None,
+        blockable: bool = False,
+    ) -> list[ToolCall]:
         if self._raised:
             self._settle()
         recorded = self._recorded
         tokens, self._tokens = self._tokens, None
         steps = recorded.steps
-        made = Round(chosen, steps)
+        self._last = made = Round(chosen, steps, place)
         calls = tuple([Call(call.name, call.arguments) for call in chosen])
-        decision = recorded.issue(Step(recorded.id, calls, ABSENT, tokens))
-        if decision.signals is not None:
+        decision = recorded.issue(
+            Step(recorded.id, calls, ABSENT, tokens, entropy, blockable=blockable)
+        )
+        if decision.block:
+            made.signals, made.decision = decision.signals, decision
+        elif decision.signals is not None:
             made.signals = decision.signals
             made.step = decision.signals.step
         elif recorded.steps > steps:
             made.step = steps
-        waiting = self._waiting
+        self._expect(made)
+        return made.calls
+
+    def _expect(self, made: Round) -> None:
+        """Its calls may run now; what has their keys of an earlier round is forgotten."""
+        waiting, blocked = self._waiting, self._blocked
         for call in made.calls:
             waiting[call.key] = call
         while len(waiting) > _MAX_WAITING:
             del waiting[next(iter(waiting))]
-        return made.calls
+        if made.decision is None and not blocked:
+            return
+        for call in made.calls:
+            blocked.pop(call.key, None)
+            if made.decision is not None:
+                blocked[call.key] = waiting.pop(call.key)
+        while len(blocked) > _MAX_WAITING:
+            del blocked[next(iter(blocked))]
+
+    def _chosen_again(self, chosen: Sequence[ChosenCall], place: object) -> bool:
+        """Whether this is the last round once more; its calls have new keys then."""
+        last = self._last
+        if last is None or last.place != place or last.begun or len(last.calls) != len(chosen):
+            return False
+        pairs = list(zip(last.calls, chosen, strict=True))
+        for call, again in pairs:
+            if (call.name, call.arguments) != (again.name, again.arguments):
+                return False
+        for call, again in pairs:
+            self._waiting.pop(call.key, None)
+            self._blocked.pop(call.key, None)
+            call.key = again.id or call.key
+        self._expect(last)
+        return True
 
     def _chosen(self, name: str, arguments: object, call_id: str | None) -> ToolCall | None:
         if call_id is not None:
-            return self._waiting.get(call_id)
+            # A call that is run although it is blocked is no step of its own.
+            return self._waiting.get(call_id) or self._blocked.get(call_id)
         # Called by hand with the arguments alone: the call that was chosen with them, else the
         # first of that name that has not begun.
         named = [call for call in self._waiting.values() if call.name == name]

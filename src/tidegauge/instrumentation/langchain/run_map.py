@@ -5,28 +5,25 @@ Inside, ids are the integers that they stand for: a ``UUID`` is hashed in Python
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Any
 from uuid import UUID
 
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
+from tidegauge.instrumentation import run_map
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
 
 __all__ = ["RunMap"]
 
-_MAX_OPEN_IDS: Final = 10_000
 
-
-class RunMap:
+class RunMap(run_map.RunMap[int, Scope]):
     """The open runs of one handler, and the scope of every open chain and tool in them.
 
-    A run is taken out when its root chain ends. One whose end never comes is ended as unknown,
-    when it has been idle for too long or too many others are open.
+    Runs that wait for a person are held among the others, and are ended as unknown like them when
+    they wait for too long or too many others are open.
 
     Args:
-        max_runs: open runs held; one more ends the one idle for longest.
+        max_runs: runs held; one more ends the one idle for longest.
         idle_seconds: a run without a model call for so long is ended when the next one opens.
         clock: seconds.
     """
@@ -38,84 +35,53 @@ class RunMap:
         idle_seconds: float = 3_600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_runs = max_runs
-        self._idle_seconds = idle_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._scopes: dict[int, Scope] = {}
-        self._runs: OrderedDict[int, AgentRun] = OrderedDict()  # least recently seen first
+        super().__init__(max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
+        self._waiting: dict[WaitingKey, AgentRun] = {}
 
-    def __len__(self) -> int:
-        """How many runs, chains and tools are open."""
-        return len(self._scopes)
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a person."""
+        return len(self._waiting)
 
-    def find(self, run_id: UUID | None) -> Scope | None:
+    def scope_of(self, run_id: UUID | None) -> Scope | None:
         """The scope of an open chain or tool."""
         return None if run_id is None else self._scopes.get(run_id.int)
 
-    def open(self, run: AgentRun) -> None:
-        """Take a run in, and end those that it displaces."""
-        now = self._clock()
-        displaced: list[tuple[AgentRun, str]] = []
+    def wait(self, run: AgentRun) -> AgentRun | None:
+        """A run's invocation has ended, but not the run: hold it until :meth:`take_waiting`.
+
+        Returns:
+            A run that waited at the same place, which nobody will resume any more.
+        """
         with self._lock:
-            run.last_seen = now
-            run.held = True
-            self._runs[run.root] = run
-            self._scopes[run.root] = Scope(run)
-            for oldest in self._oldest(now):
-                reason = "idle" if now - oldest.last_seen > self._idle_seconds else "too many runs"
-                displaced.append((oldest, reason))
-                self._take_out(oldest)
-        for oldest, reason in displaced:
-            oldest.end(outcome="unknown", reason=reason)
+            if run.key is None or not run.held:
+                return None
+            before = self._waiting.get(run.key)
+            if before is not None:
+                self._take_out(before)
+            self._forget_ids(run)
+            self._waiting[run.key] = run
+            return before
 
-    def seen(self, run: AgentRun) -> None:
-        """The run is alive."""
+    def take_waiting(self, key: WaitingKey) -> AgentRun | None:
+        """The run that waits at this place, which is held no more: it is resumed or ended."""
         with self._lock:
-            if run.held:
-                run.last_seen = self._clock()
-                self._runs.move_to_end(run.root)
+            run = self._waiting.get(key)
+            if run is not None:
+                self._take_out(run)
+            return run
 
-    def enter(self, run_id: UUID, scope: Scope) -> None:
-        """A chain or a tool began in ``scope``; nothing when its run has ended."""
-        run, key = scope.run, run_id.int
-        with self._lock:
-            if not run.held:
-                return
-            self._scopes[key] = scope
-            run.open_ids[key] = None
-            if len(run.open_ids) > _MAX_OPEN_IDS:
-                oldest = next(iter(run.open_ids))
-                del run.open_ids[oldest]
-                self._scopes.pop(oldest, None)
+    def is_idle(self, run: AgentRun) -> bool:
+        """Whether a run that waited did so for too long: its record may be closed by now."""
+        return self._clock() - run.last_seen > self._idle_seconds
 
-    def leave(self, run_id: UUID) -> Scope | None:
-        """A chain or a tool has ended: its scope, if it was open."""
-        key = run_id.int
-        with self._lock:
-            scope = self._scopes.pop(key, None)
-            if scope is not None:
-                scope.run.open_ids.pop(key, None)
-            return scope
+    def _take_out(self, run: Any) -> None:
+        super()._take_out(run)
+        key = run.key
+        if key is not None and self._waiting.get(key) is run:
+            del self._waiting[key]
 
-    def close(self, run: AgentRun) -> None:
-        """Take a run out, with all that is open in it."""
-        with self._lock:
-            self._take_out(run)
-
-    def _oldest(self, now: float) -> list[AgentRun]:
-        """The runs that are to go: idle for too long, or one too many."""
-        gone: list[AgentRun] = []
-        for run in self._runs.values():
-            crowded = len(self._runs) - len(gone) > self._max_runs
-            if not crowded and now - run.last_seen <= self._idle_seconds:
-                break
-            gone.append(run)
-        return gone
-
-    def _take_out(self, run: AgentRun) -> None:
-        run.held = False
-        self._runs.pop(run.root, None)
+    def _forget_ids(self, run: AgentRun) -> None:
         self._scopes.pop(run.root, None)
         for key in run.open_ids:
             self._scopes.pop(key, None)

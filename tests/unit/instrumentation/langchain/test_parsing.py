@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -174,3 +175,73 @@ def test_how_a_run_ended() -> None:
     error = ValueError("x")
     expected = {"outcome": "error", "reason": "ValueError", "error": error}
     assert control_flow.ending(error) == expected
+
+
+def test_what_hands_over_and_what_resumes() -> None:
+    command = Command(goto="bert")
+    assert control_flow.hand_off(ParentCommand(command)) is command
+    assert control_flow.hand_off(ValueError("x")) is None
+    assert [control_flow.resumes(told) for told in (None, command, {}, "go")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+HALF = math.log(0.5)
+
+
+def token(*alternatives: float, chosen: float | None = None) -> dict[str, Any]:
+    """A token of an answer as OpenAI's chat completions tell it."""
+    tops = [{"token": str(n), "logprob": told, "bytes": [n]} for n, told in enumerate(alternatives)]
+    told = chosen if chosen is not None else alternatives[0]
+    return {"token": "0", "logprob": told, "bytes": [0], "top_logprobs": tops}
+
+
+@pytest.mark.parametrize(
+    ("content", "entropy"),
+    [
+        ([token(HALF, HALF)], math.log(2)),
+        ([token(0.0), token(HALF, HALF)], math.log(2) / 2),
+        ([token(chosen=HALF)], math.log(2)),
+        ([token(chosen=HALF), {"token": "x"}, None], math.log(2)),
+        ([token(chosen=0)], 0.0),
+        ([token(HALF, HALF, -9_999.0)], math.log(2)),
+        ([], None),
+        ([{"token": "x"}], None),
+        ([{"token": "x", "logprob": None, "top_logprobs": None}], None),
+        (None, None),
+        ("text", None),
+    ],
+)
+def test_the_entropy_of_an_answer(content: object, entropy: float | None) -> None:
+    logprobs = {"content": content, "refusal": None}
+    message = AIMessage("x", response_metadata={"logprobs": logprobs, "finish_reason": "stop"})
+    answer = parsing.model_answer(LLMResult(generations=[[ChatGeneration(message=message)]]))
+    assert answer.entropy == (None if entropy is None else pytest.approx(entropy))
+
+
+@pytest.mark.parametrize("logprobs", [None, [], "text", {}, {"tokens": ["x"]}, {"content": None}])
+def test_log_probabilities_of_another_form_are_left_alone(logprobs: object) -> None:
+    assert parsing.action_entropy(logprobs) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "content"),
+    [
+        ({"messages": [HumanMessage("go"), AIMessage("gone")]}, "gone"),
+        ({"messages": [("user", "go")]}, "go"),
+        ({"messages": [{"role": "user", "content": "go"}]}, "go"),
+        ({"messages": HumanMessage("go")}, "go"),
+        ({"messages": []}, []),
+        ({"n": 1}, {"n": 1}),
+        ([AIMessage("a"), AIMessage("b")], "b"),
+        (Command(update={"messages": [AIMessage("yours now")]}, goto="bert"), "yours now"),
+        (Command(goto="bert"), None),
+        ("go", "go"),
+        (None, None),
+    ],
+)
+def test_what_a_state_ends_with(state: object, content: object) -> None:
+    assert parsing.last_content(state) == content

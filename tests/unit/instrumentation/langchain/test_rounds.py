@@ -32,13 +32,14 @@ class Log:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.outcomes: list[Outcome] = []
+        self.decision = GO_ON
 
     def run_started(self, event: RunStarted) -> None:
         pass
 
     def step_issued(self, event: Step) -> Decision:
         self.steps.append(event)
-        return GO_ON
+        return self.decision if event.blockable else GO_ON
 
     def step_observed(self, event: Outcome) -> Decision:
         self.outcomes.append(event)
@@ -159,3 +160,111 @@ def test_a_step_that_could_not_be_reported_is_not_observed(log: Log, rounds: Rou
     assert not log.outcomes
     rounds.end(rounds.begin("look", {}, None), DONE)
     assert [step for step, _ in log.observed] == [0]
+
+
+BLOCK = Decision("block", "loop_repeats", advice="try another door")
+
+
+def test_the_calls_of_a_blocked_round_are_answered_and_not_waited_for(
+    log: Log, rounds: Rounds
+) -> None:
+    chosen = [ChosenCall("push", {"door": "red"}, "a"), ChosenCall("push", {"door": "blue"}, "b")]
+    log.decision = BLOCK
+    rounds.issue(chosen, blockable=True)
+    assert rounds.blocked("a") == rounds.blocked("b") == BLOCK
+    assert rounds.blocked("c") is None
+    answers = [ToolMessage("try another door", tool_call_id=id) for id in "ab"]
+    rounds.turn([AIMessage(""), *answers])
+    rounds.turn()
+    assert not rounds._waiting
+    assert not log.outcomes
+    assert [step.blockable for step in log.steps] == [True]
+
+
+def test_without_anybody_to_answer_nothing_is_blocked(log: Log, rounds: Rounds) -> None:
+    log.decision = BLOCK
+    rounds.issue([ChosenCall("push", {}, "a")])
+    assert rounds.blocked("a") is None
+    rounds.end(rounds.begin("push", {}, "a"), DONE)
+    assert log.observed == [(0, (DONE,))]
+
+
+def test_a_blocked_call_that_is_run_all_the_same_is_no_step_of_its_own(
+    log: Log, rounds: Rounds
+) -> None:
+    log.decision = BLOCK
+    rounds.issue([ChosenCall("push", {}, "a")], blockable=True)
+    rounds.end(rounds.begin("push", {}, "a"), DONE)
+    rounds.turn()
+    assert len(log.steps) == 1
+    assert not log.outcomes
+
+
+def test_an_id_that_is_used_again_is_not_blocked_for_ever(log: Log, rounds: Rounds) -> None:
+    log.decision = BLOCK
+    rounds.issue([ChosenCall("push", {}, "a")], blockable=True)
+    log.decision = GO_ON
+    rounds.issue([ChosenCall("pull", {}, "a")], blockable=True)
+    assert rounds.blocked("a") is None
+    rounds.end(rounds.begin("pull", {}, "a"), DONE)
+    assert log.observed == [(1, (DONE,))]
+    log.decision = BLOCK
+    rounds.issue([ChosenCall("push", {}, "a")], blockable=True)
+    assert rounds.blocked("a") == BLOCK
+    assert not rounds._waiting
+
+
+def test_blocked_calls_are_bounded(
+    log: Log, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_WAITING", 2)
+    log.decision = BLOCK
+    for number in range(5):
+        rounds.issue([ChosenCall("push", {}, f"c{number}")], blockable=True)
+    assert list(rounds._blocked) == ["c3", "c4"]
+
+
+def test_a_model_that_is_asked_again_and_says_the_same_chose_once(log: Log, rounds: Rounds) -> None:
+    for id in "ab":
+        rounds.issue([ChosenCall("look", {"at": 1}, id)], place="model:1")
+    assert len(log.steps) == 1
+    assert list(rounds._waiting) == ["b"]
+    rounds.end(rounds.begin("look", {"at": 1}, "b"), DONE)
+    assert log.observed == [(0, (DONE,))]
+    rounds.issue([ChosenCall("look", {"at": 1}, "c")], place="model:1")
+    assert len(log.steps) == 2, "its calls were run: this is another step"
+
+
+@pytest.mark.parametrize(
+    ("again", "place"),
+    [
+        ([ChosenCall("look", {"at": 2}, "b")], "model:1"),
+        ([ChosenCall("push", {"at": 1}, "b")], "model:1"),
+        ([ChosenCall("look", {"at": 1}, "b"), ChosenCall("look", {"at": 1}, "c")], "model:1"),
+        ([ChosenCall("look", {"at": 1}, "b")], "model:2"),
+        ([ChosenCall("look", {"at": 1}, "b")], None),
+    ],
+)
+def test_a_model_that_says_something_else_chose_again(
+    log: Log, rounds: Rounds, again: list[ChosenCall], place: str | None
+) -> None:
+    rounds.issue([ChosenCall("look", {"at": 1}, "a")], place="model:1" if place else None)
+    rounds.issue(again, place=place)
+    assert len(log.steps) == 2
+
+
+def test_a_blocked_round_that_is_chosen_again_is_blocked_under_its_new_ids(
+    log: Log, rounds: Rounds
+) -> None:
+    log.decision = BLOCK
+    for id in "ab":
+        rounds.issue([ChosenCall("look", {}, id)], place="model:1", blockable=True)
+    assert (rounds.blocked("a"), rounds.blocked("b")) == (None, BLOCK)
+    assert len(log.steps) == 1
+    assert not rounds._waiting
+
+
+def test_the_entropy_of_a_choice_goes_with_its_step(log: Log, rounds: Rounds) -> None:
+    rounds.issue([ChosenCall("look", {}, "a")], entropy=0.5)
+    rounds.issue([ChosenCall("look", {}, "b")])
+    assert [step.entropy for step in log.steps] == [0.5, None]

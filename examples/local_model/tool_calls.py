@@ -1,0 +1,82 @@
+"""Tool calls as JSON: the schema that a grammar holds a model to, and what it wrote read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+
+__all__ = ["ChatTurn", "WrittenCall", "call_schema", "chat_turns", "read_call"]
+
+
+class WrittenCall(NamedTuple):
+    """A tool call as the model wrote it."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ChatTurn(TypedDict):
+    """One turn of a conversation, as a chat template takes it."""
+
+    role: str
+    content: str
+
+
+def call_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON schema of one call of one of these tools.
+
+    Args:
+        tools: each as ``{"type": "function", "function": {"name": ..., "parameters": ...}}``.
+    """
+    return {"anyOf": [_one_call(tool["function"]) for tool in tools]}
+
+
+def read_call(text: str) -> WrittenCall:
+    """The call in what the model wrote.
+
+    Raises:
+        ValueError: it is none, as when the model was cut off in the middle of it.
+
+    >>> read_call('{"name": "move", "arguments": {"direction": "up"}}')
+    WrittenCall(name='move', arguments={'direction': 'up'})
+    """
+    match json.loads(text):
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return WrittenCall(name, arguments)
+    raise ValueError(f"no tool call: {text!r}")
+
+
+def chat_turns(messages: Sequence[BaseMessage]) -> list[ChatTurn]:
+    """LangChain's messages for a chat template that knows no tools.
+
+    Calls are shown in the form in which the model is to write them, answers of tools as what the
+    user says next. Turns of one role become one: templates want them to take turns.
+    """
+    turns: list[ChatTurn] = []
+    for message in messages:
+        role, content = _turn(message)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += f"\n{content}"
+        else:
+            turns.append({"role": role, "content": content})
+    return turns
+
+
+def _turn(message: BaseMessage) -> tuple[str, str]:
+    if isinstance(message, SystemMessage):
+        return "system", message.text
+    if isinstance(message, AIMessage):
+        calls = [{"name": call["name"], "arguments": call["args"]} for call in message.tool_calls]
+        return "assistant", "\n".join(map(json.dumps, calls)) or message.text
+    return "user", message.text
+
+
+def _one_call(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": function["parameters"]},
+        "required": ["name", "arguments"],
+    }

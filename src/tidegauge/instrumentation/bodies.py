@@ -1,0 +1,260 @@
+"""Functions of every kind with something around their bodies.
+
+A decorated function stays what it was: a coroutine function, a generator function, an async
+generator function or a plain one. What is around it is a :class:`Scope`, which is entered whenever
+the body runs and left whenever it pauses, so that a generator's consumer sees nothing of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from typing import Any, Final, Protocol, TypeAlias
+
+from tidegauge._guard import guarded
+from tidegauge.events import ABSENT
+
+__all__ = ["Answer", "Begin", "Scope", "wrap"]
+
+
+class Scope(Protocol):
+    """What is around one call of a function."""
+
+    def __enter__(self) -> None:
+        """The body begins, or goes on."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """The body pauses, or is done."""
+
+    def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """The call is over; a second time this does nothing.
+
+        Args:
+            result: what it brought back; absent, not known.
+            error: the exception that ended it, ``GeneratorExit`` where its consumer had enough of
+                the items that are its result.
+        """
+
+    def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """The same where nobody could take an exception."""
+
+
+class Answer:
+    """Given in place of the call, which is not to be run."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Scope | Answer | None]
+"""Takes a call's arguments when its body is to begin; ``None``, the call is left as it is."""
+
+_Function: TypeAlias = Callable[..., Any]
+
+_MAX_ITEMS: Final = 1_000
+
+
+def wrap(function: _Function, begin: Begin) -> _Function:
+    """The same function, of the same kind, inside of what ``begin`` gives for each call.
+
+    A generator's result is what it returns, else its items, the first 1,000 of them. Where a plain
+    function returns a coroutine, a generator or a future, the call lasts until that is done.
+    """
+    return functools.wraps(function)(_kind(function)(function, begin))
+
+
+def _kind(function: _Function) -> Callable[[_Function, Begin], _Function]:
+    called = (function, getattr(function, "__call__", None))  # noqa: B004 -- an object's, to be looked at
+    if any(map(inspect.iscoroutinefunction, called)):
+        return _coroutine
+    if any(map(inspect.isgeneratorfunction, called)):
+        return _generator
+    if any(map(inspect.isasyncgenfunction, called)):
+        return _async_generator
+    return _plain
+
+
+def _plain(function: _Function, begin: Begin) -> _Function:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        scope = begin(args, kwargs)
+        if scope is None:
+            return function(*args, **kwargs)
+        if isinstance(scope, Answer):
+            return scope.value
+        try:
+            with scope:
+                result = function(*args, **kwargs)
+        except BaseException as error:
+            scope.end(error=error)
+            raise
+        return _end_with(scope, result)
+
+    return wrapper
+
+
+def _coroutine(function: _Function, begin: Begin) -> _Function:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        scope = begin(args, kwargs)
+        if scope is None:
+            return await function(*args, **kwargs)
+        if isinstance(scope, Answer):
+            return await _awaited(scope.value)
+        try:
+            with scope:
+                result = await function(*args, **kwargs)
+        except BaseException as error:
+            scope.end(error=error)
+            raise
+        return _end_with(scope, result)
+
+    return wrapper
+
+
+def _generator(function: _Function, begin: Begin) -> _Function:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        scope = begin(args, kwargs)
+        if scope is None:
+            return (yield from function(*args, **kwargs))
+        if isinstance(scope, Answer):
+            yield scope.value
+            return None
+        items: list[Any] = []
+        # What ``yield from`` does, with the scope around the body alone.
+        try:
+            with scope:
+                body = function(*args, **kwargs)
+                item = next(body)
+            while True:
+                _keep(items, item)
+                try:
+                    given = yield item
+                except GeneratorExit:
+                    with scope:
+                        body.close()
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 -- the body's to handle
+                    with scope:
+                        item = body.throw(thrown)
+                else:
+                    with scope:
+                        item = body.send(given)
+        except StopIteration as stop:
+            result = stop.value
+        except BaseException as error:
+            scope.end(items, error)
+            raise
+        scope.end(items if result is None else result)
+        return result
+
+    return wrapper
+
+
+def _async_generator(function: _Function, begin: Begin) -> _Function:
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        scope = begin(args, kwargs)
+        if isinstance(scope, Answer):
+            yield await _awaited(scope.value)
+            return
+        scope = scope or _NOTHING_AROUND
+        items: list[Any] = []
+        try:
+            with scope:
+                body = function(*args, **kwargs)
+                item = await anext(body)
+            while True:
+                _keep(items, item)
+                try:
+                    given = yield item
+                except GeneratorExit:
+                    with scope:
+                        if not body.ag_running:  # a loop that shuts down closes both by itself
+                            await body.aclose()
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 -- the body's to handle
+                    with scope:
+                        item = await body.athrow(thrown)
+                else:
+                    with scope:
+                        item = await body.asend(given)
+        except StopAsyncIteration:
+            scope.end(items)
+        except BaseException as error:
+            scope.end(items, error)
+            raise
+
+    return wrapper
+
+
+def _keep(items: list[Any], item: Any) -> None:
+    if len(items) < _MAX_ITEMS:
+        items.append(item)
+
+
+def _end_with(scope: Scope, result: Any) -> Any:
+    """End the call with its result, or once what it returned is done."""
+    if isinstance(result, CoroutineType):
+        return _later(_coroutine, scope, result)
+    if isinstance(result, GeneratorType):
+        return _later(_generator, scope, result)
+    if isinstance(result, AsyncGeneratorType):
+        return _later(_async_generator, scope, result)
+    if hasattr(type(result), "add_done_callback"):  # a future of asyncio or of an executor
+        result.add_done_callback(functools.partial(_end_with_future, scope))
+    elif hasattr(type(result), "__await__"):
+        scope.end()  # it may be more than to be awaited: it is given as it is
+    else:
+        scope.end(result)
+    return result
+
+
+def _later(kind: Callable[[_Function, Begin], _Function], scope: Scope, body: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
+        unused.detach()
+        return scope
+
+    wrapped = kind(lambda: body, begin)()
+    unused = weakref.finalize(wrapped, scope.end_quietly, error=GeneratorExit())
+    unused.atexit = False
+    return wrapped
+
+
+@guarded("bodies.future", default=None)
+def _end_with_future(scope: Scope, future: Any) -> None:
+    if future.cancelled():
+        scope.end_quietly(error=GeneratorExit())
+    elif (error := future.exception()) is not None:
+        scope.end_quietly(error=error)
+    else:
+        scope.end_quietly(future.result())
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+class _NothingAround:
+    """The scope of a call that is left as it is."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        pass
+
+    end_quietly = end
+
+
+_NOTHING_AROUND = _NothingAround()

@@ -1,0 +1,34 @@
+"""The ready extractors, a kind of agent each. Pass them to ``configure(extractors=[...])``.
+
+======================== ============================================ ================= ==========
+extractor                place                                        exits             reach
+======================== ============================================ ================= ==========
+:class:`WebPages`        the page's URL                               its links         adjacent
+:class:`Files`           the file or folder, or the search            paths shown       anywhere
+:class:`Documents`       the document's id, or the search             ids mentioned     anywhere
+:class:`TodoList`        none; its entries are tasks, ticked or open  none              no opinion
+======================== ============================================ ================= ==========
+
+All of them read at most :data:`TEXT_LIMIT` characters of a result, tell nothing of a call that
+failed, and keep no state. One's own is any object of the protocol
+:class:`~tidegauge.instrumentation.extraction.Extractor`, or functions wrapped by
+:func:`~tidegauge.instrumentation.extraction.extractor`.
+"""
+
+from tidegauge.instrumentation.extraction import Extractor, Observation, extractor
+from tidegauge.instrumentation.extractors.documents import Documents
+from tidegauge.instrumentation.extractors.files import Files
+from tidegauge.instrumentation.extractors.reading import TEXT_LIMIT
+from tidegauge.instrumentation.extractors.todo_list import TodoList
+from tidegauge.instrumentation.extractors.web_pages import WebPages
+
+__all__ = [
+    "TEXT_LIMIT",
+    "Documents",
+    "Extractor",
+    "Files",
+    "Observation",
+    "TodoList",
+    "WebPages",
+    "extractor",
+]

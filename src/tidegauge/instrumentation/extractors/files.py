@@ -1,0 +1,212 @@
+"""Files: what a coding agent reads and edits, and the paths that it is shown."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from tidegauge.events import Call, CallResult, Identity, Reach
+from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
+from tidegauge.instrumentation.extractors.paths import (
+    entry_path,
+    is_file,
+    listed_paths,
+    looks_listed,
+    normalised_path,
+    searched_paths,
+)
+from tidegauge.instrumentation.extractors.reading import (
+    applies,
+    arguments_of,
+    body_of,
+    first_text,
+    leaves,
+    search_place,
+    searches,
+    text_of,
+    tool_names,
+)
+from tidegauge.instrumentation.extractors.shell import FileUse, file_use, is_command
+
+__all__ = ["Files"]
+
+_FILE_ARGUMENTS: Final = (
+    "path",
+    "file",
+    "file_path",
+    "filepath",
+    "filename",
+    "file_name",
+    "absolute_path",
+    "target_file",
+    "notebook_path",
+)
+_FOLDER_ARGUMENTS: Final = ("directory", "dir", "dir_path", "folder", "directory_path")
+_COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")
+_EDITS: Final = frozenset({"content", "new_string", "new_str", "replacement", "file_text", "edits"})
+_PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "name", "files", "paths"})
+_TOLD: Final = re.compile(r"\[File: (/\S{1,400}) \(")
+_MISSING: Final = ("No such file or directory", "cannot access")
+_DEFINED: Final = re.compile(
+    r"\b(?:def|class|function|func|fn|struct|interface|enum|trait)[ \t]{1,9}(\w{1,200})"
+)
+_WORD: Final = re.compile(r"\b[A-Za-z_]\w{2,199}\b")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """Reads a coding agent's calls: the place is a file, a folder, or a search.
+
+    - A call with a path, or a shell command that reads or writes a file (``cat``, ``sed``, ``>``
+      and the like), stands at that file.
+    - A call that lists a folder stands at the folder; its exits are the entries (plain, ``ls -l``,
+      ``tree``, JSON).
+    - A search (a ``pattern`` or ``query``, or ``grep``, ``find``, ``git diff`` and the like) is
+      a place itself when it found anything; its exits are the paths that it shows, as
+      ``path:line:``, alone on a line, in a diff or in JSON. The same search is the same place.
+
+    A shell's folder is not followed from one call to the next: give ``working_directory``, and
+    what ``cd`` does counts for the rest of its line. Entities (for the recall lag) are the paths
+    shown, and those in a call's arguments.
+
+    Args:
+        tools: names of the tools to read; ``None``, all whose arguments have one of the names
+            below, or that are named like the shell commands known here.
+        path_arguments: names of the arguments that hold a file or folder.
+        folder_arguments: names of those that always hold a folder.
+        command_arguments: names of those that hold a shell command. Arguments that are text alone
+            are taken for one as well.
+        working_directory: where relative paths start; paths below it are written relative to it.
+        identifiers: whether the names of functions and classes that a result defines, and the
+            words of a call's arguments, are entities too.
+        reach: how the agent moves between files.
+
+    >>> files = Files(working_directory="/repo")
+    >>> found = CallResult("src/app.py:3:import cart\\ntests/test_cart.py:1:import cart")
+    >>> files.observe(Call("bash", {"command": "grep -rn cart ."}), found).exits
+    ('src/app.py', 'tests/test_cart.py')
+    >>> files.observe(Call("read_file", {"path": "/repo/src/app.py"}), CallResult("...")).place
+    'src/app.py'
+    """
+
+    tools: Collection[str] | None = None
+    path_arguments: Collection[str] = _FILE_ARGUMENTS
+    folder_arguments: Collection[str] = _FOLDER_ARGUMENTS
+    command_arguments: Collection[str] = _COMMAND_ARGUMENTS
+    working_directory: str = ""
+    identifiers: bool = False
+    reach: Reach | None = "anywhere"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", tool_names(self.tools))
+
+    def uses(self, call: Call) -> Iterable[Identity]:
+        """The file or folder of the call; with ``identifiers``, its words."""
+        if not applies(self.tools, call):
+            return
+        arguments = arguments_of(call)
+        use = self._use(call, arguments)
+        if use is not None and use.kind != "search":
+            path = self._normalised(use.path or ".")
+            if path is not None:
+                yield path
+        if self.identifiers:
+            yield from _first(_WORD.findall(text_of(arguments)))
+
+    def observe(self, call: Call, result: CallResult) -> Observation | None:
+        """Where the call stands, and the paths that it shows."""
+        if result.error or not applies(self.tools, call):
+            return None
+        arguments, body = arguments_of(call), body_of(result.outcome)
+        use = _told(body) or self._use(call, arguments)
+        if use is None:
+            return None
+        shown: tuple[str, ...] | None = None
+        place: Identity | None
+        if use.kind == "search":
+            found = (posixpath.join(use.path, path) for path in _found(body))
+            shown = self._paths(found)
+            place = search_place(call, arguments) if shown else None
+        else:
+            place = None if _is_missing(body) else self._normalised(use.path or ".")
+            if use.kind == "list" or _is_listing(use.path, body):
+                shown = self._paths(_entries(body, use.path))
+        if place is None:
+            return None
+        exits = None if shown is None else tuple([path for path in shown if path != place])
+        defined = _DEFINED.findall(text_of(body)) if self.identifiers else ()
+        return Observation(place, exits, mentions=_first([*(exits or ()), *defined]))
+
+    def _use(self, call: Call, arguments: Mapping[str, object] | str) -> FileUse | None:
+        """What the call does with files."""
+        if isinstance(arguments, str):
+            line = f"{call.action} {arguments}" if is_command(call.action) else arguments
+            use = file_use(line)
+            prose = use is not None and use.kind == "read" and not is_file(use.path)
+            return None if prose else use
+        folder = first_text(arguments, self.folder_arguments)
+        path = first_text(arguments, self.path_arguments)
+        if searches(arguments) and _EDITS.isdisjoint(arguments):
+            return FileUse("search", "")
+        if path is not None:
+            return FileUse("read", path)
+        if folder is not None:
+            return FileUse("list", folder)
+        command = first_text(arguments, self.command_arguments)
+        if command is not None:
+            return file_use(command)
+        return file_use(call.action) if not arguments else None
+
+    def _paths(self, told: Iterable[str]) -> tuple[str, ...]:
+        paths = map(self._normalised, told)
+        return _first(path for path in paths if path is not None and path != ".")
+
+    def _normalised(self, path: str) -> str | None:
+        return normalised_path(path, self.working_directory)
+
+
+def _told(body: object) -> FileUse | None:
+    """The file that an editor says it has open, as SWE-agent's does."""
+    match = _TOLD.match(body) if isinstance(body, str) else None
+    return FileUse("read", match.group(1)) if match else None
+
+
+def _entries(body: object, folder: str) -> Iterator[str]:
+    """The entries of a listing: of text, or of a JSON value's texts."""
+    if isinstance(body, str):
+        return listed_paths(body, folder)
+    texts = (leaf.text for leaf in leaves(body) if leaf.key in _PATH_KEYS or not leaf.key)
+    return (entry_path(folder, text) for text in texts)
+
+
+def _is_missing(body: object) -> bool:
+    """Whether a shell says in a line or two that there is no such file, and calls it no error."""
+    return isinstance(body, str) and len(body) < 400 and any(word in body for word in _MISSING)
+
+
+def _found(body: object) -> Iterator[str]:
+    """The paths that a search shows."""
+    for leaf in leaves(body):
+        if leaf.key in _PATH_KEYS:
+            yield leaf.text
+        else:
+            yield from searched_paths(leaf.text)
+
+
+def _is_listing(path: str, body: object) -> bool:
+    """Whether a call with a path listed a folder: names of files mostly have a suffix."""
+    if isinstance(body, list):
+        return all(isinstance(entry, str | Mapping) for entry in body)
+    name = posixpath.basename(path.rstrip("/"))
+    if not isinstance(body, str) or (posixpath.splitext(name)[1] and name not in (".", "..")):
+        return False
+    return looks_listed(body)
+
+
+def _first(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of them, each once."""
+    return tuple(dict.fromkeys(islice(names, MAX_ITEMS)))

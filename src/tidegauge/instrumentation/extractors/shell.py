@@ -1,0 +1,144 @@
+"""What a shell command does with files, as far as a glance tells: reads, lists or searches."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+__all__ = ["FileUse", "Kind", "file_use", "is_command"]
+
+Kind: TypeAlias = Literal["read", "list", "search"]
+
+_MAX_COMMAND: Final = 2_000
+_SEPARATORS: Final = frozenset("();<>|&\n")
+_READ: Final = frozenset(
+    {"awk", "bat", "cat", "create", "edit", "emacs", "head", "insert", "less", "more", "nano"}
+    | {"nl", "open", "sed", "stat", "str_replace", "strings", "tail", "touch", "undo_edit", "vi"}
+    | {"view", "vim", "wc", "xxd"}
+)
+_LIST: Final = frozenset({"dir", "ls", "tree"})
+_SEARCH: Final = frozenset(
+    {"ack", "ag", "egrep", "fd", "fgrep", "find", "find_file", "git", "grep", "locate", "rg"}
+    | {"search_dir", "search_file"}
+)
+_GREP: Final = frozenset({"ack", "ag", "egrep", "fgrep", "grep", "rg", "search_file"})
+_SCRIPTED: Final = frozenset({"awk", "sed"})  # their first operand is a script
+_GIT_PATHS: Final = frozenset({"diff", "grep", "ls-files", "show"})
+_KNOWN: Final = re.compile(rf"\b(?:{'|'.join(sorted(_READ | _LIST | _SEARCH))})\b|>")
+_GLOB: Final = re.compile(r"(?:(?<=/)|^)[^/]*[*?\[]")
+_NUMBER: Final = re.compile(r"[\d,:+$-]+p?")
+
+
+def is_command(name: str) -> bool:
+    """Whether that is the name of a command that is known here."""
+    return name == "cd" or name in _READ or name in _LIST or name in _SEARCH
+
+
+class FileUse(NamedTuple):
+    """What a command does, and with which file or folder (``""``: the one it is run in).
+
+    The path of a search is the folder it is run in, which is where its results start from.
+    """
+
+    kind: Kind
+    path: str
+
+
+def file_use(command: str) -> FileUse | None:
+    """The last thing that a command line does with files; ``None``, nothing that is known here.
+
+    Only its first 2,000 characters are read. A ``cd`` counts for what comes
+    after it on the line.
+
+    >>> file_use("cd src && head -n 20 app/main.py | grep import")
+    FileUse(kind='read', path='src/app/main.py')
+    >>> file_use("ls -la tests"), file_use("grep -rn TODO ."), file_use("make test")
+    (FileUse(kind='list', path='tests'), FileUse(kind='search', path=''), None)
+    """
+    command = command[:_MAX_COMMAND]
+    folder, found = "", None
+    if _KNOWN.search(command) is None:
+        return None
+    for words in _commands(command):
+        name = posixpath.basename(words[0])
+        operands = _operands(words)
+        if name == "cd":
+            folder = posixpath.join(folder, operands[0] if operands else "~")
+            continue
+        use = _use(name, operands, recursive=any(_is_recursive(word) for word in words))
+        if use is not None:
+            found = FileUse(use.kind, posixpath.join(folder, use.path) if use.path else folder)
+    return found
+
+
+def _use(name: str, operands: Sequence[str], *, recursive: bool) -> FileUse | None:
+    if name in _LIST:
+        return FileUse("list", _GLOB.split(operands[0])[0] if operands else "")
+    if name in _READ:
+        files = [each for each in operands[name in _SCRIPTED :] if not _NUMBER.fullmatch(each)]
+        return FileUse("read", files[0]) if files else None
+    if name == "git" and (not operands or operands[0] not in _GIT_PATHS):
+        return None
+    if name not in _SEARCH:
+        return None
+    paths = operands[1:] if name in _GREP else ()
+    if len(paths) == 1 and not recursive and posixpath.splitext(paths[0])[1]:
+        return FileUse("read", paths[0])  # a search in one file is a look at it
+    return FileUse("search", "")
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """The words of each command on the line, but for those that another one feeds by a pipe.
+
+    A file that output is sent to gives a command ``edit`` of its own. What a here-document holds
+    is no command.
+    """
+    words: list[str] = []
+    fed = here_document = False
+    redirect = ""
+    for word in [*_words(line), ";"]:
+        separates = bool(word) and _SEPARATORS.issuperset(word)
+        if separates and ("<" in word or ">" in word):
+            redirect = word
+            here_document |= word == "<<"
+            if words and words[-1].isdigit():  # the 2 of 2>errors
+                words.pop()
+        elif separates:
+            if words and not fed:
+                yield words
+            words, fed = [], word == "|"
+            if here_document and "\n" in word:
+                return
+        elif not redirect:
+            words.append(word)
+        else:
+            if redirect in (">", ">>") and not word.startswith("/dev/"):
+                yield ["edit", word]
+            redirect = ""
+
+
+def _words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words: list[str] = []
+    with contextlib.suppress(ValueError):  # a quote is not closed: what came before it counts
+        words.extend(lexer)
+    return words
+
+
+def _operands(words: Sequence[str]) -> list[str]:
+    """What follows the name and is no option, nor a number that belongs to one."""
+    return [
+        word
+        for before, word in pairwise(words)
+        if not word.startswith("-") and not (before.startswith("-") and word.isdigit())
+    ]
+
+
+def _is_recursive(word: str) -> bool:
+    return word == "--recursive" or (word[:1] == "-" and word[1:2] != "-" and "r" in word.lower())

@@ -1,0 +1,258 @@
+"""Middleware for ``langchain.agents.create_agent``: acts on what the policy decides.
+
+The callback handler measures and decides; it cannot talk to the model, and can end a run by an
+exception only. The middleware stands inside the agent:
+
+- a **nudge** is put before the model as one more message, after all answers; by default it is in
+  that request only and not in the agent's state;
+- a **blocked** call is answered and not run, and so is every other call of its round;
+- a **stop** ends the agent with a message that says why. What the model chose last is kept, its
+  calls are answered as not run: the state is clean, and a thread with a checkpointer can go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+from tidegauge.errors import ConfigurationError, MissingExtraError, RunStopped
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, AgentState, hook_config
+    from langchain.agents.middleware.types import ModelRequest, ModelResponse
+except ModuleNotFoundError as error:
+    raise MissingExtraError("langchain", extra="langchain") from error
+
+from langchain_core.messages import AnyMessage, ToolMessage
+from langgraph.config import get_config
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from tidegauge._guard import guarded
+from tidegauge.events import Decision
+from tidegauge.instrumentation.langchain.messages import (
+    nudge_message,
+    refused_message,
+    stop_text,
+    stopped_message,
+    unanswered_calls,
+)
+from tidegauge.instrumentation.langchain.steering import (
+    SteeredRun,
+    find_steered_run,
+    has_handler,
+)
+from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+
+__all__ = ["TidegaugeMiddleware"]
+
+_ToolAnswer: TypeAlias = ToolMessage | Command[Any]
+
+_logger = logging.getLogger("tidegauge")
+_NO_RUN: Final = (
+    "TidegaugeMiddleware finds no run and lets everything pass: invoke the agent with "
+    "config={'callbacks': [TidegaugeCallbackHandler()]}, or give the middleware the span processor"
+)
+
+
+class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Nudges, blocks and stops an agent, as the policy of :func:`tidegauge.configure` says.
+
+    One middleware may serve any number of agents and invocations. It needs somebody who reports
+    the run: a :class:`TidegaugeCallbackHandler` among the callbacks of the invocation, or else the
+    span processor, from which it takes nudges and stops (a span tells of a call too late to block
+    it). Without both it says so once in the log. It lets everything pass where it knows of no run,
+    and after a fault of ours.
+
+    It goes with other middleware in any order. Listed after one that lets a person edit calls, it
+    sees the edited call, and lets it pass where the model's own would have been blocked.
+
+    Args:
+        on_stop: ``"end"`` ends the agent with a last message, in which
+            :func:`~tidegauge.instrumentation.langchain.stopped_by` finds the stop; ``"raise"``
+            raises :class:`~tidegauge.RunStopped`, as the handler does without middleware.
+        persist_nudges: keep nudges in the agent's state, as part of its history.
+        nudge: makes the message for a decision to nudge; left out, a ``HumanMessage`` of its
+            ``advice``.
+        stop_message: the text of the last message; left out, what happened in a sentence.
+        spans: the processor that reads the spans of another instrumentation of this agent.
+
+    Raises:
+        ConfigurationError: ``on_stop`` is something else.
+
+    >>> from langchain.agents import create_agent
+    >>> from langchain_core.language_models import FakeListChatModel
+    >>> from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+    >>> model = FakeListChatModel(responses=["the door is open"])
+    >>> agent = create_agent(model, middleware=[TidegaugeMiddleware()])
+    >>> config = {"callbacks": [TidegaugeCallbackHandler(agent="porter")]}
+    >>> agent.invoke({"messages": ["open the door"]}, config=config)["messages"][-1].content
+    'the door is open'
+    """
+
+    def __init__(
+        self,
+        *,
+        on_stop: Literal["end", "raise"] = "end",
+        persist_nudges: bool = False,
+        nudge: Callable[[Decision], AnyMessage] | None = None,
+        stop_message: Callable[[RunStopped], str] | None = None,
+        spans: TidegaugeSpanProcessor | None = None,
+    ) -> None:
+        super().__init__()
+        if on_stop not in ("end", "raise"):
+            raise ConfigurationError(f"on_stop={on_stop!r}: choose end or raise")
+        self._graceful = on_stop == "end"
+        self._persist_nudges = persist_nudges
+        self._nudge = nudge
+        self._stop_message = stop_message
+        self._spans = spans
+        self._warned = False
+
+    @hook_config(can_jump_to=["end"])
+    @guarded("langchain.middleware.before_model", default=None)
+    def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Settle the last round; end the agent when the run is to stop."""
+        run = self._find_run()
+        if run is None:
+            return None
+        run.settle(state["messages"])
+        stop = run.stop_error()
+        if stop is not None:
+            return {"messages": [self._last_message(run, stop)], "jump_to": "end"}
+        if not self._persist_nudges or unanswered_calls(state["messages"]):
+            return None
+        nudge = run.take_nudge()
+        return {"messages": [self._nudge_message(nudge)]} if nudge is not None else None
+
+    @hook_config(can_jump_to=["end"])
+    async def abefore_model(
+        self, state: AgentState[Any], runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """As :meth:`before_model`."""
+        return self.before_model(state, runtime)
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        """Tell the model a nudge; end the agent when the run is to stop with what it chose."""
+        run = self._find_run()
+        with self._nudged(run, request) as told:
+            response = handler(told)
+        return self._ended(run, response) or response
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """As :meth:`wrap_model_call`."""
+        run = self._find_run()
+        with self._nudged(run, request) as told:
+            response = await handler(told)
+        return self._ended(run, response) or response
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _ToolAnswer]
+    ) -> _ToolAnswer:
+        """Answer a call that is not to be run."""
+        return self._refused(request) or handler(request)
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[_ToolAnswer]],
+    ) -> _ToolAnswer:
+        """As :meth:`wrap_tool_call`."""
+        return self._refused(request) or await handler(request)
+
+    @guarded("langchain.middleware.find_run", default=None)
+    def _find_run(self) -> SteeredRun | None:
+        """The run that this agent's model chooses for; from now on stepping in is left to us."""
+        callbacks = get_config().get("callbacks")
+        run = find_steered_run(callbacks, self._spans)
+        if run is not None:
+            run.lead(graceful=self._graceful)
+        elif self._spans is None and not self._warned and not has_handler(callbacks):
+            self._warned = True
+            _logger.warning(_NO_RUN)
+        return run
+
+    @contextmanager
+    def _nudged(
+        self, run: SteeredRun | None, request: ModelRequest[Any]
+    ) -> Iterator[ModelRequest[Any]]:
+        """The request with the nudge that is due; when the call fails, it is due again."""
+        nudge = None if run is None or self._persist_nudges else run.take_nudge()
+        if run is None or nudge is None:
+            yield request
+            return
+        try:
+            yield self._with_nudge(request, nudge) or request
+        except BaseException:
+            run.recorded.give_back_nudge(nudge)
+            raise
+
+    @guarded("langchain.middleware.nudge", default=None)
+    def _with_nudge(self, request: ModelRequest[Any], nudge: Decision) -> ModelRequest[Any]:
+        return request.override(messages=[*request.messages, self._nudge_message(nudge)])
+
+    @guarded("langchain.middleware.stop", default=None)
+    def _ended(
+        self, run: SteeredRun | None, response: ModelResponse[Any]
+    ) -> ModelResponse[Any] | None:
+        """The model's answer with its calls refused and the last message, if the run is to stop."""
+        run = run or self._find_run()  # whoever reads spans knows of a run when it has chosen once
+        if run is None:
+            return None
+        calls = unanswered_calls(response.result)
+        if not calls:
+            run.leave()
+            return None
+        stop = run.stop_error()
+        if stop is None:
+            return None
+        refused = [refused_message(call) for call in calls]
+        result = [*response.result, *refused, self._last_message(run, stop)]
+        return ModelResponse(result, response.structured_response)
+
+    @guarded("langchain.middleware.block", default=None)
+    def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
+        run, call = self._find_run(), request.tool_call
+        decision = None if run is None else run.blocked(call["id"] or "")
+        if decision is None or _edited(request):
+            return None
+        return refused_message(call, decision.advice or decision.message)
+
+    def _last_message(self, run: SteeredRun, stop: RunStopped) -> AnyMessage:
+        if not self._graceful:
+            raise stop
+        run.leave()
+        return stopped_message(stop, self._own_stop_text(stop) or stop_text(stop))
+
+    def _nudge_message(self, nudge: Decision) -> AnyMessage:
+        return self._own_nudge(nudge) or nudge_message(nudge)
+
+    @guarded("langchain.middleware.stop_message", default=None)
+    def _own_stop_text(self, stop: RunStopped) -> str | None:
+        return self._stop_message(stop) if self._stop_message else None
+
+    @guarded("langchain.middleware.nudge_message", default=None)
+    def _own_nudge(self, nudge: Decision) -> AnyMessage | None:
+        return self._nudge(nudge) if self._nudge else None
+
+
+@guarded("langchain.middleware.edited", default=False)
+def _edited(request: ToolCallRequest) -> bool:
+    """Whether a person or another middleware made of the call what the model did not choose."""
+    call = request.tool_call
+    for message in reversed(request.state["messages"]):
+        for chosen in getattr(message, "tool_calls", ()):
+            if chosen["id"] == call["id"]:
+                return (chosen["name"], chosen["args"]) != (call["name"], call["args"])
+    return False

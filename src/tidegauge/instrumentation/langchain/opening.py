@@ -1,0 +1,96 @@
+"""What a run is started with: from the callback of its root chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidegauge.events import RunStarted
+from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
+from tidegauge.instrumentation.langchain.parsing import RunLabels, run_labels, task_text
+from tidegauge.instrumentation.recorder import new_run_id
+
+__all__ = ["child_run", "root_run", "waiting_key"]
+
+
+def root_run(
+    inputs: object,
+    metadata: Mapping[str, Any],
+    *,
+    labels: RunLabels,
+    name: str | None,
+    model: str | None,
+    around: Scope | None,
+) -> RunStarted:
+    """The run of a chain that a handler was given to.
+
+    Args:
+        inputs: its input; looked at for the task only.
+        metadata: what came with it; overrides ``labels``.
+        labels: what the handler was given.
+        name: its name, for an agent that has no other.
+        model: name of the model that decides.
+        around: where it is invoked, when that is inside a run that LangChain's callbacks tell.
+    """
+    told = run_labels(metadata)
+    if around is not None:
+        parent: str | None = around.run.recorded.id
+    else:
+        outer = current_run.get()
+        parent = outer.run.id if outer else None
+    return RunStarted(
+        run=new_run_id(),
+        agent=told.agent or labels.agent or metadata.get("lc_agent_name") or name or "",
+        task=told.task or task_text(inputs),
+        task_group=told.task_group or labels.task_group or "",
+        t_max=told.t_max or labels.t_max,
+        model=model,
+        memory=told.memory or labels.memory,
+        parent=parent,
+        conversation=_conversation(metadata),
+    )
+
+
+def child_run(
+    inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
+) -> RunStarted:
+    """The run of an agent that is invoked inside another one's.
+
+    Args:
+        inputs: its root chain's input.
+        metadata: what came with it; what is also said of the run around it is inherited, and no
+            label of this one.
+        name: the chain's name.
+        around: where it is invoked.
+    """
+    outer = around.run.recorded.event
+    told = run_labels(metadata, around.run.metadata)
+    return RunStarted(
+        run=new_run_id(),
+        agent=told.agent or metadata.get("lc_agent_name") or name or "",
+        task=told.task or task_text(inputs),
+        task_group=told.task_group or outer.task_group,
+        t_max=told.t_max,
+        memory=told.memory or outer.memory,
+        parent=outer.run,
+        conversation=outer.conversation or _conversation(metadata),
+    )
+
+
+def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | None:
+    """Where a run waits when its graph is interrupted; ``None``, it has no thread to wait in.
+
+    A graph inside another one is told by its place there, and by its task: one node or tool may
+    invoke the same agent several times.
+    """
+    thread = _conversation(metadata)
+    if thread is None:
+        return None
+    place = metadata.get("langgraph_checkpoint_ns")
+    return thread, event.agent, str(place or ""), event.task if place else None
+
+
+def _conversation(metadata: Mapping[str, Any]) -> str | None:
+    thread = metadata.get("thread_id")
+    return None if thread is None else str(thread)

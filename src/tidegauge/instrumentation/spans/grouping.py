@@ -1,0 +1,284 @@
+"""Which spans belong to which run.
+
+- The outermost agent, chain or workflow around a model or tool call is the root of its run; where
+  none says what it is, the outermost of the same instrumentation that may yet turn out to be one
+  (some tell what a span is when it ends). The run is opened when the first model
+  or tool call in it has ended, and ended with its root. A model that is called outside of all of
+  these is no run.
+- An agent inside a tool, or one that is known by another name, is a run of its own, child of the
+  run around it; without a tool in between (a hand-off, a node of a graph) it is a step of that run
+  too, named like the agent.
+- Any other model or tool call inside a tool is part of that tool: its tokens count, its tool calls
+  are no steps.
+- Stacked instrumentations may start a trace each. A root whose first model call is already known
+  from another instrumentation is the same run's.
+
+Spans are told twice: when they start (who is whose child, nothing more need be known) and when
+they have ended. Whatever is told of a trace in any other order can be brought into this one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
+from tidegauge.instrumentation.spans.nodes import (
+    Node,
+    OpenSpan,
+    child_root,
+    root_of,
+    tool_around,
+)
+from tidegauge.instrumentation.spans.reading import read_span
+from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, ending, open_run
+
+__all__ = ["Grouping"]
+
+_MAX_OPEN_SPANS: Final = 100_000
+_MAX_RECENT_MODELS: Final = 1_000
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Grouping:
+    """The open spans and the open runs.
+
+    Args:
+        defaults: what runs are known by where their spans don't say.
+        max_runs: open runs held; one more ends the one idle for longest.
+        idle_seconds: a run without a span for so long is ended when the next one opens.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        defaults: RunDefaults | None = None,
+        *,
+        max_runs: int = 10_000,
+        idle_seconds: float = 3_600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._defaults = defaults or RunDefaults()
+        self._max_runs = max_runs
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._closed = False
+        self._nodes: OrderedDict[tuple[int, int], Node] = OrderedDict()
+        self._runs: OrderedDict[str, WatchedRun] = OrderedDict()  # least recently seen first
+        self._traces: dict[int, WatchedRun] = {}  # the outermost open run of a trace
+        self._models: OrderedDict[tuple[int, int], tuple[SeenModel, WatchedRun]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many spans and runs are open."""
+        return len(self._nodes) + len(self._runs)
+
+    @property
+    def runs(self) -> list[WatchedRun]:
+        """The open runs, the one seen last at the end."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def start(
+        self,
+        trace_id: int,
+        span_id: int,
+        parent_id: int | None,
+        *,
+        name: str,
+        scope: str,
+        live: OpenSpan,
+    ) -> None:
+        """A span has started.
+
+        Args:
+            trace_id: its trace.
+            span_id: its id.
+            parent_id: its parent's id; ``None``, it has none.
+            name: its name.
+            scope: name of the instrumentation that makes it.
+            live: tells its attributes while it is open.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            parent = None
+            if parent_id is not None:
+                parent = self._nodes.get((trace_id, parent_id))
+                if parent is None and trace_id in self._traces:  # it has ended before its child
+                    parent = self._traces[trace_id].root
+            self._nodes[trace_id, span_id] = Node(
+                trace_id, span_id, parent, name=name, scope=scope, live=live
+            )
+            if len(self._nodes) > _MAX_OPEN_SPANS:
+                self._nodes.popitem(last=False)
+
+    def end(
+        self,
+        span: SpanData,
+        resource: Mapping[str, Any] = _NOTHING,
+        success: Callable[[], bool | None] | None = None,
+    ) -> None:
+        """A span has ended.
+
+        Args:
+            span: it.
+            resource: attributes of the process that made it.
+            success: tells whether the task was solved; asked only where the span ends a run.
+        """
+        told = read_span(span)
+        gone: list[tuple[WatchedRun, str]] = []
+        watched, in_tool = None, False
+        with self._lock:
+            node = self._nodes.pop((span.trace_id, span.span_id), None)
+            if node is None:
+                return
+            if isinstance(told, ModelSpan | ToolSpan):
+                watched, in_tool = self._place(node, span, told, resource)
+                gone = self._displaced()
+            ended = node.run if node.run is not None and node.run.root is node else None
+            if ended is not None:
+                self._take_out(ended)
+        for idle, reason in gone:
+            idle.end(outcome="unknown", reason=reason)
+        if watched is not None and isinstance(told, ModelSpan):
+            watched.rounds.model(span, SeenModel.of(span, told), in_tool=in_tool)
+        elif watched is not None and isinstance(told, ToolSpan) and not in_tool:
+            watched.rounds.tool(span, told)
+        if ended is not None:
+            solved = success() if success is not None and not span.failed else None
+            ended.end(success=solved, **ending(span))
+            ended.answer(span, told)
+        node.live = None  # what it held is not needed by children that outlive it
+
+    def find(self, trace_id: int, span_id: int | None = None) -> WatchedRun | None:
+        """The innermost open run around a span, else the outermost one in its trace."""
+        with self._lock:
+            node = None if span_id is None else self._nodes.get((trace_id, span_id))
+            found = None if node is None else node.enclosing_run()
+            if found is None or found.recorded.ended:
+                found = self._traces.get(trace_id)
+            return found
+
+    def find_conversation(self, conversation: str) -> WatchedRun | None:
+        """The open run of a conversation; of several, the outermost of those seen last."""
+        with self._lock:
+            runs = [
+                run
+                for run in reversed(self._runs.values())
+                if run.recorded.event.conversation == conversation
+            ]
+            return next((run for run in runs if run.recorded.event.parent is None), None) or (
+                runs[0] if runs else None
+            )
+
+    def close(self) -> None:
+        """End all runs: nobody will tell how they ended. What is told afterwards is ignored."""
+        with self._lock:
+            self._closed = True
+            runs = list(self._runs.values())
+            for held in (self._runs, self._nodes, self._models, self._traces):
+                held.clear()
+        for run in runs:
+            run.end(outcome="unknown", reason="shutdown")
+
+    def _place(
+        self,
+        node: Node,
+        span: SpanData,
+        told: ModelSpan | ToolSpan,
+        resource: Mapping[str, Any],
+    ) -> tuple[WatchedRun | None, bool]:
+        """The run of a model or tool call, opened if need be, and whether it is inside a tool."""
+        inner: list[Node] = []  # between the call and the run around it, innermost first
+        watched: WatchedRun | None = None
+        for each in node.lineage():
+            watched = each.run
+            if watched is not None:
+                break
+            inner.append(each)
+        if watched is None:
+            root = root_of(inner, span.scope)
+            if root is None:
+                return None, False
+            inner = inner[: inner.index(root)]
+            watched = self._known(span, told) or self._open(root, inner, told, resource)
+            root.run = watched
+            watched.traces.add(root.trace_id)
+            self._traces.setdefault(root.trace_id, watched)
+        tool = tool_around(inner, watched.rounds.waiting())
+        while child := child_root(inner, tool, told.about, watched.agent):
+            inner = inner[: inner.index(child)]
+            child.run = self._known(span, told)
+            if child.run is None:
+                child.run = self._open(child, inner, told, resource, watched)
+                child.run.handed_over = tool is None
+            watched = child.run
+            tool = tool_around(inner, ())
+        self._seen(watched, span, told)
+        return (None if watched.recorded.ended else watched), tool is not None
+
+    def _known(self, span: SpanData, told: ModelSpan | ToolSpan) -> WatchedRun | None:
+        """The run that another instrumentation shows in a trace of its own."""
+        if isinstance(told, ModelSpan):
+            seen = SeenModel.of(span, told)
+            for before, watched in reversed(self._models.values()):
+                if span.scope not in watched.scopes and same_model_call(before, seen):
+                    return watched
+        return None
+
+    def _open(
+        self,
+        root: Node,
+        inner: list[Node],
+        told: ModelSpan | ToolSpan,
+        resource: Mapping[str, Any],
+        around: WatchedRun | None = None,
+    ) -> WatchedRun:
+        watched = open_run(
+            root,
+            told.about,
+            told.model if isinstance(told, ModelSpan) else None,
+            defaults=self._defaults,
+            resource=resource,
+            inner=inner,
+            around=around,
+        )
+        self._runs[watched.recorded.id] = watched
+        return watched
+
+    def _seen(self, watched: WatchedRun, span: SpanData, told: ModelSpan | ToolSpan) -> None:
+        watched.scopes.add(span.scope)
+        now = self._clock()
+        alive: WatchedRun | None = watched
+        while alive is not None:
+            alive.last_seen = now
+            if alive.recorded.id in self._runs:
+                self._runs.move_to_end(alive.recorded.id)
+            alive = alive.around
+        if isinstance(told, ModelSpan):
+            self._models[span.trace_id, span.span_id] = SeenModel.of(span, told), watched
+            if len(self._models) > _MAX_RECENT_MODELS:
+                self._models.popitem(last=False)
+
+    def _displaced(self) -> list[tuple[WatchedRun, str]]:
+        """Take out the runs that are to go: idle for too long, or one too many."""
+        now = self._clock()
+        gone: list[tuple[WatchedRun, str]] = []
+        for run in tuple(self._runs.values()):
+            idle = now - run.last_seen > self._idle_seconds
+            if not idle and len(self._runs) <= self._max_runs:
+                break
+            gone.append((run, "idle" if idle else "too many runs"))
+            self._take_out(run)
+        return gone
+
+    def _take_out(self, run: WatchedRun) -> None:
+        self._runs.pop(run.recorded.id, None)
+        for trace_id in run.traces:
+            if self._traces.get(trace_id) is run:
+                del self._traces[trace_id]

@@ -1,0 +1,151 @@
+"""OpenInference: attributes are there when the span ends, messages spread over numbered ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.genai import tool_result
+from tidegauge.instrumentation.spans.span import (
+    About,
+    AgentSpan,
+    Attributes,
+    ChosenCall,
+    ModelSpan,
+    Reading,
+    SpanData,
+    ToolSpan,
+)
+from tidegauge.instrumentation.spans.values import (
+    HUMAN,
+    control_flow,
+    integer,
+    labels,
+    langchain_result,
+    langchain_task,
+    last_content,
+    mapping,
+    numbered,
+    parsed,
+    text,
+)
+
+__all__ = ["AGENTS", "KIND", "read"]
+
+KIND: Final = "openinference.span.kind"
+AGENTS: Final = ("AGENT", "CHAIN")
+"""Kinds that enclose a run. Any chain with "agent" in its name is an AGENT: no surer than CHAIN."""
+
+_REDACTED: Final = "__REDACTED__"
+_CALL: Final = "message.tool_calls"
+
+
+def read(span: SpanData) -> Reading | None:
+    """What a span of OpenInference is."""
+    kind = span.attributes[KIND]
+    if kind == "LLM":
+        return _model(span)
+    if kind == "TOOL":
+        return _tool(span)
+    if kind in AGENTS:
+        given, answer = _value(span.attributes, "input"), _value(span.attributes, "output")
+        about = _about(span.attributes, langchain_task(given))
+        sure = "agent.name" in span.attributes
+        return AgentSpan(about, sure, last_content(given), last_content(answer))
+    return None
+
+
+def _model(span: SpanData) -> ModelSpan:
+    attributes = span.attributes
+    shown = numbered(attributes, "llm.input_messages")
+    said = numbered(attributes, "llm.output_messages")
+    return ModelSpan(
+        _about(attributes, _task(shown)),
+        _calls(said) if said else None,
+        _tokens(attributes),
+        tuple(_answers(shown)),
+        text(attributes.get("llm.model_name")),
+        span.failed,
+    )
+
+
+def _tool(span: SpanData) -> ToolSpan:
+    attributes = span.attributes
+    output = _value(attributes, "output")
+    if span.failed or output is ABSENT:
+        result, call_id = tool_result(span, output), None
+    else:
+        result, call_id = langchain_result(output)
+    told = attributes.get("tool_call.id") or attributes.get("tool.id")
+    return ToolSpan(
+        _about(attributes),
+        str(attributes.get("tool.name") or span.name),
+        _value(attributes, "input"),
+        text(told) or call_id,
+        result,
+        span.failed and not control_flow(span),
+    )
+
+
+def _about(attributes: Attributes, task: str | None = None) -> About:
+    metadata = mapping(attributes.get("metadata"))
+    return About(
+        text(attributes.get("agent.name") or metadata.get("lc_agent_name")),
+        text(attributes.get("session.id") or metadata.get("thread_id")),
+        task,
+        labels(attributes, metadata),
+    )
+
+
+def _value(attributes: Attributes, side: str) -> object:
+    value = attributes.get(f"{side}.value", ABSENT)
+    if value == _REDACTED:
+        return ABSENT
+    return parsed(value) if "json" in str(attributes.get(f"{side}.mime_type")) else value
+
+
+def _calls(messages: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
+    found: list[ChosenCall] = []
+    for message in messages:
+        for call in numbered(message, _CALL):
+            name = call.get("tool_call.function.name")
+            if name:
+                arguments = parsed(call.get("tool_call.function.arguments", {}))
+                found.append(ChosenCall(str(name), arguments, text(call.get("tool_call.id"))))
+    return tuple(found)
+
+
+def _task(messages: list[dict[str, Any]]) -> str | None:
+    for message in messages:
+        if message.get("message.role") in HUMAN:
+            content = _content(message)
+            if content:
+                return content
+    return None
+
+
+def _answers(messages: list[dict[str, Any]]) -> list[tuple[str, CallResult]]:
+    found: list[tuple[str, CallResult]] = []
+    for message in reversed(messages):
+        if message.get("message.role") == "assistant":
+            break
+        call_id, content = message.get("message.tool_call_id"), _content(message)
+        if call_id and content is not None:
+            found.append((str(call_id), CallResult(content, None)))
+    return found
+
+
+def _content(message: Mapping[str, Any]) -> str | None:
+    content = message.get("message.content")
+    if content is None:
+        blocks = numbered(message, "message.contents")
+        told = [str(block.get("message_content.text", "")) for block in blocks]
+        content = " ".join(filter(None, told)) or None
+    return None if content is None or content == _REDACTED else str(content)
+
+
+def _tokens(attributes: Attributes) -> int | None:
+    sides = ("llm.token_count.prompt", "llm.token_count.completion")
+    counted = [n for n in (integer(attributes.get(side)) for side in sides) if n is not None]
+    return sum(counted) if counted else integer(attributes.get("llm.token_count.total"))

@@ -1,0 +1,170 @@
+"""The span processor: from the spans of others, as the SDK shows them, to runs and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import SpanContext, StatusCode
+
+from tidegauge._guard import guarded
+from tidegauge.errors import ConfigurationError, RunStopped
+from tidegauge.events import GO_ON, Decision
+from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.spans.grouping import Grouping
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun
+
+__all__ = ["TidegaugeSpanProcessor", "Where"]
+
+Where: TypeAlias = trace.Span | SpanContext | int | str | None
+"""A span, its context, or the id of a trace; ``None`` is the current span."""
+
+Success: TypeAlias = Callable[[ReadableSpan], bool | None]
+
+
+class TidegaugeSpanProcessor(SpanProcessor):
+    """Makes runs of the agents that other instrumentations trace, and steps of their rounds.
+
+    It reads the OpenTelemetry GenAI conventions, OpenInference, OpenLLMetry and pydantic-ai, makes
+    no spans itself and changes none. Several instrumentations at once still count once.
+
+    A span processor cannot stop anybody: what raises in it is to reach no user's code. Decisions
+    are asked for with :meth:`decision`, or :meth:`enforce`, which raises the deliberate stop
+    where the application calls it.
+
+    Args:
+        agent: name of the agent, where the spans carry no ``tidegauge.agent``; left out, the name
+            that they know it by.
+        task_group: family of tasks whose runs are compared.
+        t_max: turns within which a solved task counts towards AUV.
+        model: name of the model that decides; left out, the one that is called first.
+        memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
+        success: tells from a run's outermost span whether the task was solved; left out, nobody
+            knows, and the run counts in no success rate.
+
+    Raises:
+        ConfigurationError: ``t_max`` is below 1.
+
+    >>> from opentelemetry.sdk.trace import TracerProvider
+    >>> provider = TracerProvider(shutdown_on_exit=False)
+    >>> processor = TidegaugeSpanProcessor(task_group="docs")
+    >>> provider.add_span_processor(processor)
+    """
+
+    def __init__(
+        self,
+        *,
+        agent: str | None = None,
+        task_group: str | None = None,
+        t_max: int | None = None,
+        model: str | None = None,
+        memory: str | None = None,
+        success: Success | None = None,
+    ) -> None:
+        if t_max is not None and t_max < 1:
+            raise ConfigurationError("t_max is to be at least 1")
+        self._success = success
+        self._grouping = Grouping(RunDefaults(agent, task_group, t_max, memory, model))
+
+    @guarded("spans.on_start", default=None)
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """A span has started: remember whose child it is."""
+        context, scope = span.context, _scope(span)
+        if context is not None:
+            parent = span.parent.span_id if span.parent is not None else None
+            self._grouping.start(
+                context.trace_id, context.span_id, parent, name=span.name, scope=scope, live=span
+            )
+
+    @guarded("spans.on_end", default=None)
+    def on_end(self, span: ReadableSpan) -> None:
+        """A span has ended: what it tells goes to its run."""
+        context = span.context
+        if context is None:
+            return
+        data = SpanData(
+            context.trace_id,
+            context.span_id,
+            span.parent.span_id if span.parent is not None else None,
+            span.name,
+            _scope(span),
+            span.attributes or {},
+            span.start_time or 0,
+            span.end_time or 0,
+            span.status.status_code is StatusCode.ERROR,
+            span.status.description,
+            tuple([(event.name, event.attributes or {}) for event in span.events]),
+        )
+        self._grouping.end(data, span.resource.attributes, lambda: self._solved(span))
+
+    @guarded("spans.shutdown", default=None)
+    def shutdown(self) -> None:
+        """End the runs that are open, as unknown."""
+        self._grouping.close()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing waits: every span is read when it ends."""
+        return True
+
+    @guarded("spans.find_run", default=None)
+    def find_run(
+        self, where: Where = None, *, conversation: str | None = None
+    ) -> RecordedRun | None:
+        """The open run around a span.
+
+        Args:
+            where: the span, its context, or the id of a trace (a number or its 32 digits), of
+                which it is the outermost run; left out, the current span.
+            conversation: the run of this conversation instead.
+
+        Returns:
+            ``None`` when there is none, or it has shown no model or tool call yet.
+        """
+        if conversation is not None:
+            found: WatchedRun | None = self._grouping.find_conversation(conversation)
+        elif isinstance(where, int | str):
+            trace_id = int(where, 16) if isinstance(where, str) else where
+            found = self._grouping.find(trace_id)
+        else:
+            span = trace.get_current_span() if where is None else where
+            context = span.get_span_context() if isinstance(span, trace.Span) else span
+            found = self._grouping.find(context.trace_id, context.span_id)
+        return None if found is None else found.recorded
+
+    def decision(self, where: Where = None, *, conversation: str | None = None) -> Decision:
+        """What is to happen next with a run: the last decision that was not to go on.
+
+        Args:
+            where: as for :meth:`find_run`.
+            conversation: as for :meth:`find_run`.
+        """
+        found = self.find_run(where, conversation=conversation)
+        return GO_ON if found is None else found.decision
+
+    def enforce(self, where: Where = None, *, conversation: str | None = None) -> None:
+        """Raise the deliberate stop, when a run is to stop: call it between an agent's turns.
+
+        Args:
+            where: as for :meth:`find_run`.
+            conversation: as for :meth:`find_run`.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        found = self.find_run(where, conversation=conversation)
+        error: RunStopped | None = None if found is None else found.stop_error()
+        if error is not None:
+            raise error
+
+    @guarded("spans.success", default=None)
+    def _solved(self, span: ReadableSpan) -> bool | None:
+        return None if self._success is None else self._success(span)
+
+
+def _scope(span: Any) -> str:
+    scope = span.instrumentation_scope
+    return scope.name if scope is not None else ""

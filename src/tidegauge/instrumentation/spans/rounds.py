@@ -1,0 +1,291 @@
+"""The rounds of one run, from spans that have ended: what the model chose, what it brought back.
+
+A round is what one model message chose. Where the model's span tells its tool calls, the step is
+issued when that span ends, which is before any of the tools runs, and observed when the last of
+their spans has ended. A tool that no model chose is a step of its own.
+
+Where model spans don't tell (contents are not captured), a round is what ran between two model
+calls: it is issued, late, when the second has ended. With no model spans at all, tools that
+overlap in time are one round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from tidegauge.events import ABSENT, Call, CallResult, Outcome, Step
+from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.spans.dedupe import (
+    Interval,
+    SeenModel,
+    same_arguments,
+    same_model_call,
+)
+from tidegauge.instrumentation.spans.span import (
+    UNKNOWN_ARGUMENTS,
+    ChosenCall,
+    SpanData,
+    ToolSpan,
+)
+
+__all__ = ["SpanRounds"]
+
+_MAX_WAITING: Final = 1_000
+_MAX_RECENT: Final = 64
+
+
+class _Call:
+    """One call of a round. ``when`` is ``None`` until a span has shown it."""
+
+    __slots__ = ("arguments", "id", "name", "raised", "result", "scopes", "when")
+
+    def __init__(self, name: str, arguments: object, call_id: str | None) -> None:
+        self.name = name
+        self.arguments = UNKNOWN_ARGUMENTS if arguments is ABSENT else arguments
+        self.id = call_id
+        self.result: CallResult | None = None
+        self.raised = False
+        self.scopes: set[str] = set()  # the instrumentations that have shown it
+        self.when: Interval | None = None
+
+    def show(self, span: SpanData, tool: ToolSpan) -> None:
+        """A span shows it, or shows it being tried again."""
+        self.scopes = {span.scope}
+        self.result, self.raised = tool.result, tool.raised
+        self.when = Interval(span.start, span.end)
+
+
+class _Round:
+    """The calls of one step. ``step`` is ``None`` when it could not be reported."""
+
+    __slots__ = ("calls", "observed", "since", "step", "tokens")
+
+    def __init__(self, calls: list[_Call], since: int) -> None:
+        self.calls = calls
+        self.since = since  # nanoseconds: when it was chosen
+        self.step: int | None = None
+        self.tokens: int | None = None
+        self.observed = False
+
+
+class SpanRounds:
+    """Reports one run's rounds. Spans end in any thread, hence the lock.
+
+    At most 1,000 calls are waited for; of more, the oldest rounds are given up: their steps stay
+    unobserved.
+
+    Args:
+        recorded: takes the steps.
+    """
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._recorded = recorded
+        self._lock = threading.Lock()
+        self._tokens: int | None = None  # spent since the last step
+        self._open: list[_Round] = []  # issued and not observed
+        self._recent: deque[_Round] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
+        self._loose: list[_Call] = []  # that no model told
+        self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
+        self._asked = False  # whether there are model spans at all
+        self._told = False  # whether they tell their calls
+
+    def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
+        """A model call has ended: what came before is settled, what it chose is a step.
+
+        Args:
+            span: its span.
+            seen: what the span tells.
+            in_tool: it was made inside a tool: its tokens are that step's, its choice is no step.
+        """
+        told = seen.told
+        with self._lock:
+            again = self._shown_already(seen)
+            if not again:
+                if not in_tool:
+                    self._turn(told.answers)
+                self._add_tokens(told.tokens, in_tool)
+            if in_tool:
+                return
+            self._asked = True
+            if told.calls is not None:
+                self._told = True
+            if told.calls and not again:
+                self._issue(_calls(told.calls), span.end)
+
+    def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
+        """A tool call has ended.
+
+        Args:
+            span: its span.
+            tool: what that tells.
+            alone: a step of its own for sure, where no model chose it.
+        """
+        with self._lock:
+            if self._shown_by_another(span, tool):
+                return
+            found = self._chosen(span, tool)
+            if found is not None:
+                one, call = found
+                call.show(span, tool)
+                self._observe_ended(one)
+                return
+            call = _Call(tool.name, tool.arguments, tool.id)
+            call.show(span, tool)
+            if self._told or alone:
+                self._observe_ended(self._issue([call], span.start))
+                return
+            if not self._asked and not self._overlaps_loose(span):
+                self._issue_loose()
+            self._loose.append(call)
+            if len(self._loose) > _MAX_WAITING:
+                self._issue_loose()
+
+    def waiting(self) -> set[str]:
+        """Names of the tools that are waited for."""
+        with self._lock:
+            return {call.name for one in self._open for call in one.calls if call.result is None}
+
+    def settle(self) -> None:
+        """Nothing more will come: report what is known of the rest."""
+        with self._lock:
+            self._turn(())
+
+    def _turn(self, answers: Sequence[tuple[str, CallResult]]) -> None:
+        """The model chooses again. What it is shown as answers tells of calls without a span."""
+        self._issue_loose()
+        for one in tuple(self._open):
+            if all(call.result is not None for call in one.calls):
+                self._observe(one)
+        for call_id, result in answers:
+            for one in tuple(self._open):
+                for call in one.calls:
+                    if call.id == call_id and call.result is None:
+                        call.result = result
+                        self._observe_ended(one)
+
+    def _shown_already(self, seen: SeenModel) -> bool:
+        """Whether another instrumentation has shown this model call; what it left out is taken."""
+        for index, before in enumerate(self._models):
+            if not same_model_call(before, seen):
+                continue
+            if before.told.tokens is None:
+                self._add_tokens(seen.told.tokens, False)
+            if before.told.calls is None and seen.told.calls is not None:
+                self._models[index] = before._replace(told=seen.told)
+                if seen.told.calls:
+                    self._issue(_calls(seen.told.calls), seen.when.end)
+            return True
+        self._models.append(seen)
+        return False
+
+    def _add_tokens(self, tokens: int | None, in_tool: bool) -> None:
+        if tokens is None:
+            return
+        if in_tool and self._open:
+            one = self._open[-1]
+            one.tokens = (one.tokens or 0) + tokens
+        else:
+            self._tokens = (self._tokens or 0) + tokens
+
+    def _shown_by_another(self, span: SpanData, tool: ToolSpan) -> bool:
+        when = Interval(span.start, span.end)
+        shown = [
+            call
+            for call in self._all_calls()
+            if call.name == tool.name
+            and call.when is not None
+            and span.scope not in call.scopes
+            and call.when.overlaps(when)
+            and _may_be(call, tool)
+        ]
+        if not shown:
+            return False
+        call = next((call for call in shown if call.id and call.id == tool.id), shown[0])
+        call.scopes.add(span.scope)
+        if call.arguments is UNKNOWN_ARGUMENTS and tool.arguments is not ABSENT:
+            call.arguments = tool.arguments
+        if call.result is None or call.result.outcome is ABSENT:
+            call.result = tool.result
+        return True
+
+    def _all_calls(self) -> list[_Call]:
+        rounds = (*self._open, *self._recent)
+        return [*self._loose, *(call for one in rounds for call in one.calls)]
+
+    def _chosen(self, span: SpanData, tool: ToolSpan) -> tuple[_Round, _Call] | None:
+        """The call of a round that a tool's span shows for the first time, or tried again."""
+        named = [
+            (one, call)
+            for one in self._open
+            if span.end >= one.since
+            for call in one.calls
+            if call.name == tool.name and (call.result is None or call.raised)
+        ]
+        if tool.id is not None:
+            exact = [found for found in named if found[1].id == tool.id]
+            if exact:
+                return exact[-1]
+            named = [found for found in named if found[1].id is None]
+        waiting = [found for found in named if found[1].result is None]
+        for candidates in (waiting, named):
+            for found in candidates:
+                if same_arguments(found[1].arguments, tool.arguments):
+                    return found
+        return waiting[0] if waiting else None
+
+    def _overlaps_loose(self, span: SpanData) -> bool:
+        when = Interval(span.start, span.end)
+        return any(call.when is not None and call.when.overlaps(when) for call in self._loose)
+
+    def _issue_loose(self) -> None:
+        calls, self._loose = self._loose, []
+        if calls:
+            since = min(call.when.start for call in calls if call.when is not None)
+            self._observe(self._issue(calls, since))
+
+    def _issue(self, calls: list[_Call], since: int) -> _Round:
+        recorded, one = self._recorded, _Round(calls, since)
+        tokens, self._tokens = self._tokens, None
+        steps = recorded.steps
+        chosen = tuple([Call(call.name, call.arguments) for call in calls])
+        decision = recorded.issue(Step(recorded.id, chosen, ABSENT, tokens))
+        if decision.signals is not None:
+            one.step = decision.signals.step
+        elif recorded.steps > steps:
+            one.step = steps
+        self._open.append(one)
+        while sum(len(waiting.calls) for waiting in self._open) > _MAX_WAITING > len(calls):
+            del self._open[0]
+        return one
+
+    def _observe_ended(self, one: _Round) -> None:
+        """Observe a round that has ended; one with a call that raised may be tried again."""
+        if all(call.result is not None and not call.raised for call in one.calls):
+            self._observe(one)
+
+    def _observe(self, one: _Round) -> None:
+        if one in self._open:
+            self._open.remove(one)
+        self._recent.append(one)
+        if one.step is None or one.observed:
+            return
+        one.observed = True
+        results = tuple([call.result or CallResult() for call in one.calls])
+        ended = [call.when.end for call in one.calls if call.when is not None]
+        seconds = max(0.0, (max(ended) - one.since) / 1e9) if ended else None
+        self._recorded.observe(
+            Outcome(self._recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
+        )
+
+
+def _calls(chosen: Sequence[ChosenCall]) -> list[_Call]:
+    return [_Call(call.name, call.arguments, call.id) for call in chosen]
+
+
+def _may_be(call: _Call, tool: ToolSpan) -> bool:
+    if call.id and tool.id:
+        return call.id == tool.id
+    return same_arguments(call.arguments, tool.arguments)

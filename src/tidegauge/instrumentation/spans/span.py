@@ -1,0 +1,163 @@
+"""A span as it came from whomever, and what it is for a run: plain records, no SDK.
+
+The in-process processor makes a :class:`SpanData` of the SDK's spans; whoever reads spans off a
+wire makes one of what came over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidegauge.events import ABSENT, CallResult
+
+__all__ = [
+    "NOT_TOLD",
+    "UNKNOWN_ARGUMENTS",
+    "About",
+    "AgentSpan",
+    "Attributes",
+    "ChosenCall",
+    "ModelSpan",
+    "Reading",
+    "SpanData",
+    "ToolSpan",
+]
+
+Attributes: TypeAlias = Mapping[str, Any]
+
+UNKNOWN_ARGUMENTS: Final[list[object]] = []
+"""Arguments that were not captured. A list that holds itself equals nothing when it is digested,
+itself included: calls whose arguments nobody knows are never taken for the same call."""
+UNKNOWN_ARGUMENTS.append(UNKNOWN_ARGUMENTS)
+
+
+class SpanData(NamedTuple):
+    """A span that has ended.
+
+    Args:
+        trace_id: its trace.
+        span_id: its id.
+        parent_id: id of its parent; ``None``, it has none.
+        name: its name.
+        scope: name of the instrumentation that made it.
+        attributes: its attributes; JSON texts or structures, as they came.
+        start: nanoseconds since the epoch.
+        end: nanoseconds since the epoch.
+        failed: whether its status is an error.
+        description: of its status.
+        events: (name, attributes) of its events.
+        resource: attributes of the process that made it, where they came with it.
+        remote: whether its parent is known to be in another process.
+    """
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    name: str
+    scope: str
+    attributes: Attributes
+    start: int
+    end: int
+    failed: bool = False
+    description: str | None = None
+    events: Sequence[tuple[str, Attributes]] = ()
+    resource: Attributes = {}
+    remote: bool = False
+
+
+class About(NamedTuple):
+    """What any span may tell of the run that it belongs to; ``None``: not told.
+
+    Args:
+        agent: name of the agent.
+        conversation: id of the conversation or thread.
+        task: the task, in words.
+        labels: what the user told for us, by the names of ``tidegauge.run()``'s arguments.
+    """
+
+    agent: str | None = None
+    conversation: str | None = None
+    task: str | None = None
+    labels: Mapping[str, str] = {}
+
+    def filled_from(self, other: About) -> About:
+        """With what ``other`` tells and this does not.
+
+        >>> About(agent="a").filled_from(About("b", task="find the key"))
+        About(agent='a', conversation=None, task='find the key', labels={})
+        """
+        return About(
+            self.agent or other.agent,
+            self.conversation or other.conversation,
+            self.task or other.task,
+            {**other.labels, **self.labels},
+        )
+
+
+class ChosenCall(NamedTuple):
+    """A tool call that the model chose."""
+
+    name: str
+    arguments: object
+    id: str | None = None
+
+
+class AgentSpan(NamedTuple):
+    """An agent, a chain or a workflow.
+
+    Args:
+        about: of the run.
+        sure: it says that it is an agent, and not less.
+        asked: how its input ends; absent, not captured.
+        answered: how its output ends; absent, not captured.
+    """
+
+    about: About = About()
+    sure: bool = True
+    asked: object = ABSENT
+    answered: object = ABSENT
+
+
+class ModelSpan(NamedTuple):
+    """A model call.
+
+    Args:
+        about: of the run.
+        calls: the tool calls that it chose; ``None``, the span does not tell.
+        tokens: tokens of both directions together; ``None``, not told.
+        answers: (id of a call, its result) at the end of what the model was shown.
+        model: name of the model.
+        failed: whether the call failed.
+    """
+
+    about: About = About()
+    calls: tuple[ChosenCall, ...] | None = None
+    tokens: int | None = None
+    answers: tuple[tuple[str, CallResult], ...] = ()
+    model: str | None = None
+    failed: bool = False
+
+
+class ToolSpan(NamedTuple):
+    """A tool call that has ended.
+
+    Args:
+        about: of the run.
+        name: the tool's name.
+        arguments: its arguments; absent, not captured.
+        id: the model's id of the call.
+        result: what it brought back.
+        raised: whether it raised, and so may be tried again.
+    """
+
+    about: About
+    name: str
+    arguments: object = ABSENT
+    id: str | None = None
+    result: CallResult = CallResult()
+    raised: bool = False
+
+
+Reading: TypeAlias = AgentSpan | ModelSpan | ToolSpan
+NOT_TOLD: Final = About()

@@ -1,0 +1,243 @@
+"""Values inside attributes: JSON texts, numbered lists, LangChain's messages, failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.span import Attributes, SpanData
+
+__all__ = [
+    "HUMAN",
+    "control_flow",
+    "error_type",
+    "failure_text",
+    "integer",
+    "labels",
+    "langchain_result",
+    "langchain_task",
+    "langchain_tool_message",
+    "last_content",
+    "mapping",
+    "numbered",
+    "parsed",
+    "text",
+]
+
+HUMAN: Final = ("user", "human")
+
+_LABELS: Final = ("agent", "task", "task_group", "t_max", "memory")
+_CONTROL_FLOW: Final = frozenset(
+    {
+        "ApprovalRequired",
+        "CallDeferred",
+        "CancelledError",
+        "GeneratorExit",
+        "GraphBubbleUp",
+        "GraphInterrupt",
+        "GraphRunStopped",
+        "KeyboardInterrupt",
+        "NodeInterrupt",
+        "ParentCommand",
+        "RunStopped",
+    }
+)
+
+
+def parsed(value: object) -> Any:
+    """The value of a JSON text; anything else as it is.
+
+    >>> parsed('{"q": 1}'), parsed("same"), parsed("{not JSON")
+    ({'q': 1}, 'same', '{not JSON')
+    """
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return orjson.loads(value)
+        except ValueError:
+            try:
+                return json.loads(value)
+            except (ValueError, RecursionError):
+                return value
+    return value
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The mapping that ``value`` is, or is the JSON text of; else an empty one."""
+    value = parsed(value)
+    return value if isinstance(value, Mapping) else {}
+
+
+def text(value: object) -> str | None:
+    """``value`` as text; ``None`` and nothing stay ``None``."""
+    return None if value is None or value == "" else str(value)
+
+
+def integer(value: object) -> int | None:
+    """A whole number, if it is one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
+def numbered(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
+    """A list that was spread over attributes: ``prefix.0.a``, ``prefix.1.a``, ...
+
+    >>> numbered({"m.1.role": "tool", "m.0.role": "user", "m.0.name": "a", "n": 1}, "m")
+    [{'role': 'user', 'name': 'a'}, {'role': 'tool'}]
+    """
+    found: dict[int, dict[str, Any]] = {}
+    start = len(prefix) + 1
+    for key, value in attributes.items():
+        if key.startswith(prefix) and key[start - 1 : start] == ".":
+            number, _, rest = key[start:].partition(".")
+            if number.isdecimal():
+                found.setdefault(int(number), {})[rest] = value
+    return [found[number] for number in sorted(found)]
+
+
+def labels(*told: Mapping[str, Any]) -> dict[str, str]:
+    """What a user told for us: ``tidegauge.task_group`` on spans, ``tidegauge_task_group`` in
+    metadata; so for agent, task, t_max and memory. What comes first wins.
+
+    >>> labels({"tidegauge.agent": "a"}, {"tidegauge_agent": "b", "tidegauge_t_max": 30})
+    {'agent': 'a', 't_max': '30'}
+    """
+    found: dict[str, str] = {}
+    for attributes in told:
+        for name in _LABELS:
+            for key in (f"tidegauge.{name}", f"tidegauge_{name}"):
+                value = text(attributes.get(key))
+                if value is not None:
+                    found.setdefault(name, value)
+    return found
+
+
+def error_type(span: SpanData) -> str | None:
+    """Name of the exception that a span ended with, without its module."""
+    told = span.attributes.get("error.type")
+    for name, attributes in span.events:
+        if name == "exception":
+            told = attributes.get("exception.type") or told
+    return str(told).rpartition(".")[2] if told else None
+
+
+def failure_text(span: SpanData) -> str | None:
+    """What a failed span says of its failure: ``ValueError: no such key``."""
+    kind, message = error_type(span), span.description
+    for name, attributes in span.events:
+        if name == "exception":
+            message = text(attributes.get("exception.message")) or message
+    if kind and message and message.startswith(f"{kind}: "):
+        return message
+    return ": ".join(filter(None, (kind, message))) or None
+
+
+def control_flow(span: SpanData) -> bool:
+    """Whether a span ended with an exception that steers, and is no failure."""
+    return error_type(span) in _CONTROL_FLOW
+
+
+def langchain_tool_message(value: object) -> Mapping[str, Any] | None:
+    """The fields of a serialised ``ToolMessage``, in either of its two forms."""
+    if not isinstance(value, Mapping):
+        return None
+    fields = value.get("data") if "data" in value else value.get("kwargs")
+    if isinstance(fields, Mapping) and fields.get("type", value.get("type")) == "tool":
+        return fields
+    return None
+
+
+def langchain_result(value: object, failed: bool | None = False) -> tuple[CallResult, str | None]:
+    """What a LangChain tool brought back, and the id of the call that it answers.
+
+    Messages lose what is new at every call (their ids); of a ``Command`` the messages in its
+    update count, as in our own callback handler.
+    """
+    message = langchain_tool_message(value)
+    if message is not None:
+        result = CallResult(message.get("content"), message.get("status") == "error")
+        return result, text(message.get("tool_call_id"))
+    if isinstance(value, Mapping) and "update" in value and "goto" in value:
+        update = value["update"]
+        inside = update.get("messages") if isinstance(update, Mapping) else None
+        told = list(_tool_results(inside))
+        return _joined(told) if told else (CallResult(update, failed), None)
+    if isinstance(value, list) and value and langchain_tool_message(value[0]) is not None:
+        return _joined(list(_tool_results(value)))
+    return CallResult(value, failed), None
+
+
+def langchain_task(inputs: object) -> str | None:
+    """The task in a chain's input: its first human message, else its first text.
+
+    >>> langchain_task({"messages": [["system", "be brief"], ["user", "find the key"]]})
+    'find the key'
+    """
+    if isinstance(inputs, str):
+        return text(inputs)
+    if isinstance(inputs, Mapping):
+        messages = inputs.get("messages")
+        if messages is None:
+            return next((told for told in inputs.values() if isinstance(told, str) and told), None)
+        inputs = messages if isinstance(messages, list) else [messages]
+    if isinstance(inputs, list):
+        return next(filter(None, map(_human_text, inputs)), None)
+    return None
+
+
+def last_content(value: object) -> object:
+    """How an agent's input or output ends: its last message, by its content alone.
+
+    >>> last_content({"messages": [["user", "find the key"]]})
+    'find the key'
+    """
+    if isinstance(value, Mapping) and "messages" in value:
+        value = value["messages"]
+    if isinstance(value, list) and value:
+        value = value[-1]
+    if isinstance(value, list) and len(value) == 2:  # (role, content)
+        return value[1]
+    if isinstance(value, Mapping):
+        fields = value.get("data") or value.get("kwargs") or value
+        return fields.get("content", value) if isinstance(fields, Mapping) else value
+    return value
+
+
+def _human_text(message: object) -> str | None:
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list) and len(message) == 2:
+        role, content = message
+    elif isinstance(message, Mapping):
+        fields = message.get("data") or message.get("kwargs") or message
+        if not isinstance(fields, Mapping):
+            return None
+        role, content = fields.get("type") or fields.get("role"), fields.get("content")
+    else:
+        return None
+    if role not in HUMAN:
+        return None
+    if isinstance(content, list):
+        blocks = (item.get("text") for item in content if isinstance(item, Mapping))
+        content = " ".join([told for told in blocks if isinstance(told, str)])
+    return content if isinstance(content, str) else None
+
+
+def _tool_results(messages: object) -> Iterator[tuple[CallResult, str | None]]:
+    for message in messages if isinstance(messages, list) else [messages]:
+        if langchain_tool_message(message) is not None:
+            yield langchain_result(message)
+
+
+def _joined(told: list[tuple[CallResult, str | None]]) -> tuple[CallResult, str | None]:
+    if len(told) == 1:
+        return told[0]
+    outcomes = [result.outcome for result, _ in told]
+    failed = True in [result.error for result, _ in told]
+    return CallResult(outcomes if outcomes else ABSENT, failed), None

@@ -1,0 +1,167 @@
+"""Metrics of the GenAI conventions: how long calls and runs took, and what tokens they used.
+
+Recorded where tidegauge is the instrumentation, through the OpenTelemetry metrics API, and
+whether or not their spans are sampled. While nobody collects metrics there is nothing to record
+to, and calls are not even timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram, MeterProvider
+from opentelemetry.util.types import AttributeValue
+
+from tidegauge._version import __version__
+from tidegauge.tracer import conventions as names
+
+__all__ = ["CallMetrics", "CallMetricsSource"]
+
+_MAX_SETS: Final = 1_000
+_OTHER: Final = "other"
+
+_CALL_SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
+_RUN_SECONDS: Final = tuple(0.1 * 2**power for power in range(13))
+_TOKENS: Final = tuple(float(4**power) for power in range(14))
+
+_CHAT: Final = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL)
+_TOOL: Final = (names.TOOL_NAME, names.TOOL_TYPE, names.AGENT_NAME)
+_AGENT: Final = (names.AGENT_NAME, names.REQUEST_MODEL)
+
+
+class CallMetrics:
+    """The instruments, made by one provider of metrics.
+
+    Names of tools, models and agents come from outside. So that they cannot fill the memory, at
+    most 1,000 sets of attributes are told apart; the names of later ones are ``other``.
+
+    Args:
+        provider: collects what is recorded.
+    """
+
+    def __init__(self, provider: MeterProvider) -> None:
+        meter = provider.get_meter("tidegauge", __version__, schema_url=names.SCHEMA_URL)
+
+        def histogram(name: str, unit: str, help: str, bounds: tuple[float, ...]) -> Histogram:
+            return meter.create_histogram(
+                name, unit, help, explicit_bucket_boundaries_advisory=bounds
+            )
+
+        self._chats = histogram(names.CHAT_DURATION, "s", "Time of a model call.", _CALL_SECONDS)
+        self._tokens = histogram(
+            names.TOKEN_USAGE, "{token}", "Tokens read and written by a model call.", _TOKENS
+        )
+        self._tools = histogram(names.TOOL_DURATION, "s", "Time of a tool call.", _CALL_SECONDS)
+        self._agents = histogram(
+            names.AGENT_DURATION,
+            "s",
+            "Time of an agent's run, from its call to its end.",
+            _RUN_SECONDS,
+        )
+        self._sets: dict[tuple[AttributeValue | None, ...], dict[str, AttributeValue]] = {}
+
+    def chat(
+        self,
+        seconds: float,
+        told: Mapping[str, AttributeValue],
+        *,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        error: str | None,
+        context: Context | None,
+    ) -> None:
+        """Record a model call.
+
+        Args:
+            seconds: how long it took.
+            told: attributes of its span, of which those of the metric are taken.
+            input_tokens: tokens it read, as far as they are known.
+            output_tokens: tokens it wrote.
+            error: type of the error it ended with.
+            context: of its span, for exemplars.
+        """
+        self._chats.record(seconds, self._attributes(_CHAT, told, names.ERROR_TYPE, error), context)
+        for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
+            if tokens is not None:
+                attributes = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
+                self._tokens.record(tokens, attributes, context)
+
+    def tool(
+        self,
+        seconds: float,
+        told: Mapping[str, AttributeValue],
+        *,
+        error: str | None,
+        context: Context | None,
+    ) -> None:
+        """Record a tool call; its arguments are those of :meth:`chat`."""
+        self._tools.record(seconds, self._attributes(_TOOL, told, names.ERROR_TYPE, error), context)
+
+    def agent(
+        self,
+        seconds: float,
+        told: Mapping[str, AttributeValue],
+        *,
+        error: str | None,
+        context: Context | None,
+    ) -> None:
+        """Record an agent's run; its arguments are those of :meth:`chat`."""
+        attributes = self._attributes(_AGENT, told, names.ERROR_TYPE, error)
+        self._agents.record(seconds, attributes, context)
+
+    def _attributes(
+        self,
+        taken: tuple[str, ...],
+        told: Mapping[str, AttributeValue],
+        last: str,
+        value: str | None,
+    ) -> dict[str, AttributeValue]:
+        """Those of ``taken`` that are told, and the last one: made once, and then known."""
+        key = (*taken, last, *[told.get(name) for name in taken], value)
+        known = self._sets.get(key)
+        if known is not None:
+            return known
+        found = {name: told[name] for name in taken if name in told}
+        if len(self._sets) >= _MAX_SETS:
+            found = {name: _kept(name, text) for name, text in found.items()}
+            if last == names.ERROR_TYPE and value is not None:
+                value = names.OTHER_ERROR
+        if value is not None:
+            found[last] = value
+        if len(self._sets) < _MAX_SETS:
+            self._sets[key] = found
+        return found
+
+
+class CallMetricsSource:
+    """Whose instruments are to be used now: asked once a run.
+
+    Args:
+        provider: use this one.
+        otherwise: gives the application's, where it has set one up by now.
+    """
+
+    def __init__(
+        self,
+        provider: MeterProvider | None = None,
+        otherwise: Callable[[], MeterProvider | None] = lambda: None,
+    ) -> None:
+        self._given = provider
+        self._otherwise = otherwise
+        self._made: tuple[MeterProvider, CallMetrics] | None = None
+
+    def current(self) -> CallMetrics | None:
+        """The instruments; ``None`` while nobody collects metrics."""
+        provider = self._given or self._otherwise()
+        if provider is None:
+            return None
+        made = self._made
+        if made is None or made[0] is not provider:
+            self._made = made = (provider, CallMetrics(provider))
+        return made[1]
+
+
+def _kept(name: str, text: AttributeValue) -> AttributeValue:
+    return text if name in (names.OPERATION_NAME, names.TOOL_TYPE) else _OTHER

@@ -1,0 +1,414 @@
+"""A graph that waits for a person, and goes on, is one run; and so are the agents inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+
+import tidegauge
+from support.langchain_agents import Reports, nothing_is_left
+from support.scripted_model import ScriptedChatModel, answers, chooses, turns
+from tidegauge import testing
+from tidegauge.instrumentation.langchain import (
+    TidegaugeCallbackHandler,
+    instrument,
+    uninstrument,
+)
+from tidegauge.instrumentation.langchain.run_map import RunMap
+
+TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
+
+
+@tool
+def ask(place: str) -> str:
+    """Look into a place, if a person lets you."""
+    return f"{place} is empty, says {interrupt(f'may I look into {place}?')}"
+
+
+@tool
+def look(place: str) -> str:
+    """Look into a place."""
+    return f"{place} is empty"
+
+
+async def via_invoke(agent: Any, inputs: Any, config: Any) -> None:
+    agent.invoke(inputs, config)
+
+
+async def via_ainvoke(agent: Any, inputs: Any, config: Any) -> None:
+    await agent.ainvoke(inputs, config)
+
+
+async def via_stream(agent: Any, inputs: Any, config: Any) -> None:
+    list(agent.stream(inputs, config))
+
+
+async def via_astream(agent: Any, inputs: Any, config: Any) -> None:
+    [_ async for _ in agent.astream(inputs, config)]
+
+
+WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
+
+
+def looping(name: str, *, rounds: int) -> ScriptedChatModel:
+    """Chooses the same for so many rounds."""
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        turn = turns(messages)
+        return chooses((name, {"place": "desk"})) if turn < rounds else answers("there is none")
+
+    return ScriptedChatModel(script=say)
+
+
+def by_the_tool(model: Callable[..., ScriptedChatModel]) -> tuple[Any, Any]:
+    return create_agent(model("ask"), [ask], name="seeker", checkpointer=InMemorySaver()), Command(
+        resume="a person"
+    )
+
+
+def by_middleware(model: Callable[..., ScriptedChatModel]) -> tuple[Any, Any]:
+    person = HumanInTheLoopMiddleware(interrupt_on={"look": True})
+    agent = create_agent(
+        model("look"), [look], name="seeker", checkpointer=InMemorySaver(), middleware=[person]
+    )
+    return agent, Command(resume={"decisions": [{"type": "approve"}]})
+
+
+def before_tools(model: Callable[..., ScriptedChatModel]) -> tuple[Any, Any]:
+    agent = create_agent(
+        model("look"),
+        [look],
+        name="seeker",
+        checkpointer=InMemorySaver(),
+        interrupt_before=["tools"],
+    )
+    return agent, None
+
+
+def after_model(model: Callable[..., ScriptedChatModel]) -> tuple[Any, Any]:
+    agent = create_agent(
+        model("look"),
+        [look],
+        name="seeker",
+        checkpointer=InMemorySaver(),
+        interrupt_after=["model"],
+    )
+    return agent, None
+
+
+INTERRUPTS = [by_the_tool, by_middleware, before_tools, after_model]
+
+
+def on(thread: str, *handlers: TidegaugeCallbackHandler) -> dict[str, Any]:
+    return {"callbacks": list(handlers), "configurable": {"thread_id": thread}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("made", INTERRUPTS)
+async def test_a_resumed_thread_continues_its_run(
+    made: Callable[..., tuple[Any, Any]], way: Callable[..., Any]
+) -> None:
+    handler = TidegaugeCallbackHandler(success=lambda state: True)
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent, answer = made(lambda name: looping(name, rounds=3))
+        config = on("one", handler)
+        await way(agent, TASK, config)
+        pauses = 0
+        while handler._runs.waiting:
+            pauses += 1
+            assert seen.pipeline.recorder.spans.open_runs == 0, "its span does not wait with it"
+            (active,) = seen.pipeline.engine.snapshot().active
+            await way(agent, answer, config)
+        assert nothing_is_left(handler, seen)
+    assert pauses == (4 if made is after_model else 3), "it pauses after its last answer, too"
+    (report,) = reports
+    assert report.run == active.run
+    assert (report.outcome, report.steps, report.tokens) == ("success", 3, 36)
+    assert report.failed_rounds_max == 0, "a pause is no failure"
+    assert report.result_streak_max == 3, "streaks go on"
+    roots = [span for span in seen.spans if span.name == "invoke_agent seeker"]
+    assert {span.attributes["tidegauge.run.id"] for span in roots} == {report.run}
+    assert [span.attributes.get("tidegauge.stopped.reason") for span in roots] == [
+        *["interrupt"] * pauses,
+        None,
+    ]
+    before = [span.context.span_id for span in roots[:-1]]
+    assert [link.context.span_id for span in roots for link in span.links] == before
+    indices = [s.attributes["tidegauge.step.index"] for s in seen.spans if "tool" in s.name]
+    assert sorted(set(indices)) == [0, 1, 2]
+    assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("made", INTERRUPTS)
+async def test_a_loop_goes_on_over_interrupts_and_is_stopped(
+    made: Callable[..., tuple[Any, Any]], way: Callable[..., Any]
+) -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=2) as seen:
+        reports = Reports(seen)
+        agent, answer = made(lambda name: looping(name, rounds=99))
+        config = on("one", handler)
+        await way(agent, TASK, config)
+        for _ in range(2):
+            await way(agent, answer, config)
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            await way(agent, answer, config)
+        assert nothing_is_left(handler, seen)
+    assert caught.value.step == 3
+    assert [(report.outcome, report.steps) for report in reports] == [("stopped", 4)]
+
+
+def test_after_a_stop_the_thread_is_clean_and_goes_on_as_a_new_run() -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=2) as seen:
+        reports = Reports(seen)
+        agent = create_agent(looping("look", rounds=5), [look], checkpointer=InMemorySaver())
+        config: Any = on("one", handler)
+        with pytest.raises(tidegauge.RunStopped):
+            agent.invoke(TASK, config)
+        messages = agent.get_state(config).values["messages"]
+        chosen = [call["id"] for message in messages for call in getattr(message, "tool_calls", [])]
+        assert chosen == [m.tool_call_id for m in messages if isinstance(m, ToolMessage)]
+        assert len(chosen) == 3
+        told = agent.invoke(None, config)  # as it stands: the model is asked again
+        assert told["messages"][-1].content == "there is none"
+        assert nothing_is_left(handler, seen)
+    assert [(report.outcome, report.steps) for report in reports] == [
+        ("stopped", 4),
+        ("unknown", 2),
+    ]
+    assert reports[0].run != reports[1].run
+
+
+def test_history_of_an_earlier_turn_does_not_fire() -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=2) as seen:
+        reports = Reports(seen)
+
+        def say(messages: Sequence[BaseMessage]) -> AIMessage:
+            if isinstance(messages[-1], ToolMessage) and turns(messages) % 3 == 2:
+                return answers("there is none")
+            return chooses(("look", {"place": "desk"}))
+
+        agent = create_agent(ScriptedChatModel(script=say), [look], checkpointer=InMemorySaver())
+        for _ in range(5):
+            agent.invoke(TASK, on("one", handler))
+        assert nothing_is_left(handler, seen)
+    assert [report.steps for report in reports] == [2] * 5
+    assert len({report.run for report in reports}) == 5
+
+
+def test_a_new_message_gives_up_the_run_that_waited() -> None:
+    handler = TidegaugeCallbackHandler(success=lambda state: True)
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=InMemorySaver())
+        agent.invoke(TASK, on("one", handler))
+        agent.invoke({"messages": [("user", "never mind")]}, on("one", handler))
+        assert nothing_is_left(handler, seen)
+    assert [(report.outcome, report.steps) for report in reports] == [
+        ("unknown", 1),
+        ("success", 0),
+    ]
+
+
+def test_several_threads_wait_at_once() -> None:
+    handler = TidegaugeCallbackHandler()
+    threads = [f"thread {number}" for number in range(5)]
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=InMemorySaver())
+        other = create_agent(
+            looping("ask", rounds=1), [ask], checkpointer=InMemorySaver(), name="another"
+        )
+        for thread in threads:
+            agent.invoke(TASK, on(thread, handler))
+        other.invoke(TASK, on(threads[0], handler))
+        waiting = {report.run for report in seen.pipeline.engine.snapshot().active}
+        assert handler._runs.waiting == len(waiting) == 6
+        for thread in reversed(threads):
+            agent.invoke(Command(resume="me"), on(thread, handler))
+        other.invoke(Command(resume="me"), on(threads[0], handler))
+        assert nothing_is_left(handler, seen)
+    assert {report.run for report in reports} == waiting
+    assert {report.steps for report in reports} == {1}
+    names = [span.attributes["gen_ai.conversation.id"] for span in seen.spans if not span.parent]
+    assert names == [*threads, threads[0], *reversed(threads), threads[0]]
+
+
+def test_runs_that_wait_are_bounded_by_number_and_by_time() -> None:
+    clock = testing.SteppedClock()
+    handler = TidegaugeCallbackHandler()
+    handler._runs = RunMap(max_runs=2, idle_seconds=60.0, clock=clock)
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=InMemorySaver())
+        for thread in "abc":
+            agent.invoke(TASK, on(thread, handler))
+        assert handler._runs.waiting == 2
+        assert [(report.outcome, report.steps) for report in reports] == [("unknown", 1)]
+        clock.advance(61.0)
+        agent.invoke(Command(resume="me"), on("b", handler))  # too late: a run of its own
+        assert nothing_is_left(handler, seen)
+    assert [(report.outcome, report.steps) for report in reports] == [
+        *[("unknown", 1)] * 3,
+        ("unknown", 1),  # the tool that was resumed
+    ]
+    assert seen.pipeline.recorder.spans.open_runs == 0
+
+
+def test_another_process_begins_a_new_run() -> None:
+    memory = InMemorySaver()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        for inputs in (TASK, Command(resume="me")):
+            agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=memory)
+            agent.invoke(inputs, on("one", TidegaugeCallbackHandler()))  # type: ignore[arg-type]
+    assert [report.steps for report in reports] == [1]  # the first one's end was never seen
+
+
+def test_a_call_that_was_edited_or_refused_by_a_person_is_one_step() -> None:
+    person = HumanInTheLoopMiddleware(interrupt_on={"look": True})
+    decisions: list[dict[str, Any]] = [
+        {"type": "edit", "edited_action": {"name": "look", "args": {"place": "box"}}},
+        {"type": "reject", "message": "leave it"},
+    ]
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = create_agent(
+            looping("look", rounds=2), [look], checkpointer=InMemorySaver(), middleware=[person]
+        )
+        agent.invoke(TASK, on("one", handler))
+        for decision in decisions:
+            agent.invoke(Command(resume={"decisions": [decision]}), on("one", handler))
+        assert nothing_is_left(handler, seen)
+    assert [(report.steps, report.failed_rounds_max) for report in reports] == [(2, 1)]
+
+
+def delegating(inner: ScriptedChatModel, tools: Sequence[BaseTool]) -> Any:
+    @tool
+    def delegate(task: str) -> str:
+        """Let somebody else do it."""
+        helper = create_agent(inner, tools, name="helper")
+        return str(helper.invoke({"messages": [("user", task)]})["messages"][-1].content)
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        return answers("done") if turns(messages) else chooses(("delegate", {"task": "go"}))
+
+    return create_agent(
+        ScriptedChatModel(script=say), [delegate], name="chief", checkpointer=InMemorySaver()
+    )
+
+
+def of_nodes(inner: ScriptedChatModel, tools: Sequence[BaseTool]) -> Any:
+    graph = StateGraph(MessagesState)
+    graph.add_node("helper", create_agent(inner, tools, name="helper"))
+    graph.add_edge(START, "helper")
+    return graph.compile(name="chief", checkpointer=InMemorySaver())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("made", [delegating, of_nodes])
+async def test_an_agent_inside_waits_and_goes_on_with_the_one_around_it(
+    made: Callable[..., Any], way: Callable[..., Any]
+) -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = made(looping("ask", rounds=2), [ask])
+        await way(agent, TASK, on("one", handler))
+        assert handler._runs.waiting == 2
+        for _ in range(2):
+            await way(agent, Command(resume="me"), on("one", handler))
+        assert nothing_is_left(handler, seen)
+    inner, outer = reports
+    assert [(r.agent, r.steps) for r in reports] == [("helper", 2), ("chief", 1)]
+    parents = {s.attributes.get("tidegauge.run.parent") for s in seen.spans if "helper" in s.name}
+    assert parents == {outer.run}
+    assert inner.failed_rounds_max == outer.failed_rounds_max == 0
+    roots = [span for span in seen.spans if not span.parent]
+    assert {span.attributes["tidegauge.run.id"] for span in roots} == {outer.run}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "at_once"),
+    [(("go", "go"), True), (("go", "come"), True), (("go", "come"), False)],
+)
+def test_agents_of_one_name_wait_each_at_its_place(tasks: tuple[str, str], at_once: bool) -> None:
+    """Called by two tool calls at once, or one after the other by one tool."""
+
+    def helped(task: str) -> str:
+        helper = create_agent(looping("ask", rounds=1), [ask], name="helper")
+        return str(helper.invoke({"messages": [("user", task)]})["messages"][-1].content)
+
+    @tool
+    def delegate(those: list[str]) -> list[str]:
+        """Let somebody else do it."""
+        return [helped(task) for task in those]
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        if turns(messages):
+            return answers("done")
+        rounds = [[task] for task in tasks] if at_once else [list(tasks)]
+        return chooses(*[("delegate", {"those": those}) for those in rounds])
+
+    handler = TidegaugeCallbackHandler()
+    agent = create_agent(
+        ScriptedChatModel(script=say), [delegate], name="chief", checkpointer=InMemorySaver()
+    )
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent.invoke(TASK, on("one", handler))
+        opened = 1 + len(tasks) if at_once else 2
+        assert handler._runs.waiting == opened
+        while handler._runs.waiting:
+            waiting = agent.get_state(on("one")).interrupts
+            agent.invoke(Command(resume={one.id: "me" for one in waiting}), on("one", handler))
+        assert nothing_is_left(handler, seen)
+    *inner, outer = reports
+    assert (outer.agent, outer.steps) == ("chief", 1)
+    assert {report.agent for report in inner} == {"helper"}
+    if at_once:
+        assert [report.steps for report in inner] == [1, 1]
+    else:
+        # The tool is run anew, and with it the first of its agents, which has no more to ask.
+        assert sum(report.steps for report in inner) == 2
+
+
+def test_what_waits_inside_a_run_ends_with_it() -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = of_nodes(looping("ask", rounds=2), [ask])
+        agent.invoke(TASK, on("one", handler))
+        agent.update_state(on("one"), {"messages": [("ai", "enough")]}, as_node="helper")
+        agent.invoke(None, on("one", handler))
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.outcome) for r in reports] == [("chief", "unknown"), ("helper", "unknown")]
+
+
+def test_the_global_handler_sees_what_a_node_asks() -> None:
+    handler = instrument()
+    try:
+        with testing.capture() as seen:
+            reports = Reports(seen)
+            for made in (by_the_tool, by_middleware):
+                agent, answer = made(lambda name: looping(name, rounds=1))
+                agent.invoke(TASK, on("one"))
+                agent.invoke(answer, on("one"))
+            assert nothing_is_left(handler, seen)
+    finally:
+        uninstrument()
+    assert [report.steps for report in reports] == [1, 1]

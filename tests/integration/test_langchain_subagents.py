@@ -1,0 +1,324 @@
+"""Agents inside agents: each is a run of its own, under the run that it works for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, Send
+
+import tidegauge
+from support.langchain_agents import Reports, StepLog, nothing_is_left
+from support.scripted_model import ScriptedChatModel, answers, chooses, turns
+from tidegauge import testing
+from tidegauge.events import Call, CallResult
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+
+TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
+
+
+@tool
+def look(place: str) -> str:
+    """Look into a place."""
+    return f"{place} is empty"
+
+
+def seeking(messages: Sequence[BaseMessage]) -> AIMessage:
+    sought = isinstance(messages[-1], ToolMessage)
+    return answers("there is none") if sought else chooses(("look", {"place": "desk"}))
+
+
+def seeker(name: str) -> Any:
+    return create_agent(ScriptedChatModel(script=seeking), [look], name=name)
+
+
+async def via_invoke(agent: Any, config: Any) -> None:
+    agent.invoke(TASK, config)
+
+
+async def via_ainvoke(agent: Any, config: Any) -> None:
+    await agent.ainvoke(TASK, config)
+
+
+async def via_stream(agent: Any, config: Any) -> None:
+    list(agent.stream(TASK, config, subgraphs=True))
+
+
+async def via_astream(agent: Any, config: Any) -> None:
+    [_ async for _ in agent.astream(TASK, config)]
+
+
+WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
+
+
+def nodes(*names: str, name: str = "team") -> Any:
+    """A graph whose nodes are agents, one after the other."""
+    graph = StateGraph(MessagesState)
+    for before, here in zip((START, *names), names, strict=False):
+        graph.add_node(here, seeker(here))
+        graph.add_edge(before, here)
+    return graph.compile(name=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_agents_that_are_nodes_are_runs_and_steps_of_the_graphs_run(
+    way: Callable[..., Any],
+) -> None:
+    handler = TidegaugeCallbackHandler(task_group="keys", t_max=9, success=lambda state: True)
+    with testing.capture() as seen:
+        log, reports = StepLog(seen), Reports(seen)
+        await way(nodes("anna", "bert"), {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.steps, r.tokens, r.outcome, r.t_max) for r in reports] == [
+        ("anna", 1, 12, "unknown", None),
+        ("bert", 1, 12, "unknown", None),
+        ("team", 2, None, "success", 9),
+    ]
+    assert {report.task_group for report in reports} == {"keys"}
+    assert [(calls, results) for calls, _, results in log.steps(reports[2].run)] == [
+        ((Call("anna", "find the key"),), (CallResult("there is none", False),)),
+        ((Call("bert", "there is none"),), (CallResult("there is none", False),)),
+    ]
+    inside = ["chat scripted-1", "execute_tool look", "chat scripted-1"]
+    assert seen.tree() == [
+        "invoke_agent team",
+        "  invoke_agent anna",
+        *[f"    {name}" for name in inside],
+        "  invoke_agent bert",
+        *[f"    {name}" for name in inside],
+    ]
+
+
+def handing_over(*, rounds: int) -> Any:
+    """Two agents that hand over to each other, so many times."""
+
+    def to(other: str) -> Any:
+        @tool(f"to_{other}")
+        def hand_over(call_id: Annotated[str, InjectedToolCallId]) -> Command[str]:
+            """Hand over."""
+            told = ToolMessage(f"transferred to {other}", tool_call_id=call_id)
+            return Command(goto=other, update={"messages": [told]}, graph=Command.PARENT)
+
+        return hand_over
+
+    def agent(name: str, other: str) -> Any:
+        def say(messages: Sequence[BaseMessage]) -> AIMessage:
+            done = sum(isinstance(message, ToolMessage) for message in messages)
+            return answers("done") if done >= rounds else chooses((f"to_{other}", {}))
+
+        return create_agent(ScriptedChatModel(script=say), [to(other)], name=name)
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("anna", agent("anna", "bert"), destinations=("bert",))
+    graph.add_node("bert", agent("bert", "anna"), destinations=("anna",))
+    graph.add_edge(START, "anna")
+    return graph.compile(name="team")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_hand_offs(way: Callable[..., Any]) -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        await way(handing_over(rounds=2), {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.steps, r.outcome) for r in reports] == [
+        ("anna", 1, "unknown"),
+        ("bert", 1, "unknown"),
+        ("anna", 0, "unknown"),
+        ("team", 3, "unknown"),
+    ]
+    assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_agents_that_only_hand_over_to_each_other_are_a_loop(
+    way: Callable[..., Any],
+) -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=2) as seen:
+        reports = Reports(seen)
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            await way(handing_over(rounds=99), {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    team = reports[-1]
+    assert caught.value.run == team.run
+    assert caught.value.metrics["loop_period"] == 2
+    assert (team.agent, team.outcome) == ("team", "stopped")
+    assert {report.outcome for report in reports[:-1]} == {"unknown"}
+    assert len(reports[:-1]) == team.steps - 1, "whom the last step calls has not been run"
+
+
+def test_a_stop_that_was_decided_meanwhile_comes_before_the_next_agent_is_a_step() -> None:
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        return answers("there is none")
+
+    names = [f"number {number}" for number in range(9)]
+    graph = StateGraph(MessagesState)
+    for before, here in zip((START, *names), names, strict=False):
+        graph.add_node(here, create_agent(ScriptedChatModel(script=say), [look], name=here))
+        graph.add_edge(before, here)
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_result_streak=3) as seen:
+        reports = Reports(seen)
+        with pytest.raises(tidegauge.RunStopped):
+            graph.compile(name="team").invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [report.agent for report in reports] == [*names[:3], "team"]
+    assert reports[-1].steps == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_parallel_agents(way: Callable[..., Any]) -> None:
+    both = threading.Barrier(2, timeout=10)
+    names = ["anna", "bert"]
+
+    @tool
+    def look(place: str) -> str:
+        """Look into a place."""
+        if way in (via_invoke, via_stream):
+            both.wait()  # they do run at once
+        return f"{place} is empty"
+
+    graph = StateGraph(MessagesState)
+    for name in names:
+        graph.add_node(name, create_agent(ScriptedChatModel(script=seeking), [look], name=name))
+    graph.add_conditional_edges(START, lambda state: [Send(name, state) for name in names], names)
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        log, reports = StepLog(seen), Reports(seen)
+        await way(graph.compile(name="team"), {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    *inner, team = reports
+    assert sorted(report.agent for report in inner) == names
+    assert {(report.steps, report.tokens) for report in inner} == {(1, 12)}
+    assert (team.agent, team.steps) == ("team", 2)
+    assert sorted(calls[0].action for calls, *_ in log.steps(team.run)) == names
+    for name in names:
+        (root,) = [span for span in seen.spans if span.name == f"invoke_agent {name}"]
+        below = [s for s in seen.spans if s.parent and s.parent.span_id == root.context.span_id]
+        assert len(below) == 3
+
+
+def test_an_agent_called_by_a_node_of_a_supervisor() -> None:
+    """The supervisor is an agent itself: what it chooses are steps as well as whom it calls."""
+    helper = seeker("helper")
+
+    def call(state: MessagesState) -> dict[str, Any]:
+        told = helper.invoke({"messages": [("user", "look for it")]})
+        return {"messages": told["messages"][-1:]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("supervisor", seeker("supervisor"))
+    graph.add_node("call", call)
+    graph.add_edge(START, "supervisor")
+    graph.add_edge("supervisor", "call")
+    graph.add_edge("call", END)
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        graph.compile(name="team").invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.steps) for r in reports] == [("supervisor", 1), ("helper", 1), ("team", 2)]
+
+
+def test_the_stop_of_an_agent_that_is_a_node_surfaces() -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=2) as seen:
+        reports = Reports(seen)
+        model = ScriptedChatModel(script=lambda messages: chooses(("look", {"place": "desk"})))
+        graph = StateGraph(MessagesState)
+        graph.add_node("anna", create_agent(model, [look], name="anna"))
+        graph.add_edge(START, "anna")
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            graph.compile(name="team").invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert caught.value.run == reports[0].run
+    assert [(r.agent, r.outcome) for r in reports] == [("anna", "stopped"), ("team", "stopped")]
+
+
+def test_a_node_that_is_tried_again_is_one_step() -> None:
+    attempts: list[int] = []
+
+    def once_down(messages: Sequence[BaseMessage]) -> AIMessage:
+        attempts.append(turns(messages))
+        if len(attempts) == 1:
+            raise OSError("no connection")
+        return answers("there is none")
+
+    graph = StateGraph(MessagesState)
+    policy = RetryPolicy(initial_interval=0.0, jitter=False, retry_on=OSError)
+    agent = create_agent(ScriptedChatModel(script=once_down), [look], name="anna")
+    graph.add_node("anna", agent, retry_policy=policy)
+    graph.add_edge(START, "anna")
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        graph.compile(name="team").invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.outcome, r.steps, r.failed_rounds_max) for r in reports] == [
+        ("anna", "error", 0, None),
+        ("anna", "unknown", 0, None),
+        ("team", "unknown", 1, 0),
+    ]
+
+
+def test_an_agent_of_no_other_name_is_part_of_the_run() -> None:
+    graph = StateGraph(MessagesState)
+    inner = create_agent(ScriptedChatModel(script=seeking), [look])
+    graph.add_node("anna", inner)
+    graph.add_edge(START, "anna")
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        graph.compile(name="team").invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(report.agent, report.steps) for report in reports] == [("team", 1)]
+
+
+def test_a_chain_that_is_given_the_handler_again_is_a_run_under_the_one_around_it() -> None:
+    """LangChain tells no parent of a chain that has callbacks of its own; its context does."""
+    handler = TidegaugeCallbackHandler()
+    other = TidegaugeCallbackHandler(agent="other", success=lambda state: True)
+    robot = RunnableLambda(lambda place: look.invoke({"place": place}), name="robot")
+
+    @tool
+    def delegate(place: str) -> str:
+        """Let somebody else do it."""
+        return str(robot.invoke(place, {"callbacks": [other]}))
+
+    def work(text: str) -> None:
+        robot.invoke("desk", {"callbacks": [handler]})
+        delegate.invoke({"place": "box"})
+
+    with testing.capture() as seen:
+        log, reports = StepLog(seen), Reports(seen)
+        RunnableLambda(work, name="chief").invoke("go", {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+        assert nothing_is_left(other, seen)
+    assert [(r.agent, r.steps, r.outcome) for r in reports] == [
+        ("robot", 1, "unknown"),
+        ("other", 1, "success"),
+        ("chief", 2, "unknown"),
+    ]
+    assert [calls for calls, *_ in log.steps(reports[-1].run)] == [
+        (Call("robot", "desk"),),
+        (Call("delegate", {"place": "box"}),),
+    ]
+    parents = {s.attributes.get("tidegauge.run.parent") for s in seen.spans} - {None}
+    assert parents == {reports[-1].run}
+    assert seen.tree() == [
+        "invoke_agent chief",
+        "  invoke_agent robot",
+        "    execute_tool look",
+        "  execute_tool delegate",
+        "    invoke_agent other",
+        "      execute_tool look",
+    ]

@@ -1,0 +1,153 @@
+"""The span processor at its edges."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider, sampling
+
+import tidegauge
+from support.other_spans import Listener
+from tidegauge import testing
+from tidegauge._guard import internal_errors
+from tidegauge.errors import ConfigurationError
+from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+MODEL = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.output.messages": '[{"parts": [{"type": "tool_call", "name": "look", "id": "c"}]}]',
+}
+
+
+def provider(processor, **told):
+    made = TracerProvider(shutdown_on_exit=False, **told)
+    made.add_span_processor(processor)
+    return made
+
+
+def run_agent(tracer, turns=1, attributes=AGENT):
+    with tracer.start_as_current_span("agent", attributes=attributes):
+        for _ in range(turns):
+            tracer.start_span("chat", attributes=MODEL).end()
+            tracer.start_span(
+                "tool",
+                attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"},
+            ).end()
+
+
+def test_labels_from_the_span_the_processor_and_the_resource():
+    resource = Resource(
+        {"tidegauge.agent": "r", "tidegauge.task_group": "r", "tidegauge.memory": "r"}
+    )
+    processor = TidegaugeSpanProcessor(task_group="p", memory="p", t_max=9)
+    tracer = provider(processor, resource=resource).get_tracer("theirs")
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        run_agent(tracer, attributes={**AGENT, "tidegauge.memory": "s"})
+    [event] = listener.started
+    assert (event.agent, event.task_group, event.memory, event.t_max) == ("r", "p", "s", 9)
+
+
+def test_spans_of_our_own_are_not_read_again():
+    processor = TidegaugeSpanProcessor()
+    with testing.capture(tracer_provider=provider(processor)) as seen:
+        listener = Listener(seen)
+        with tidegauge.run(agent="ours") as run:
+            run.act("look")
+            run.observe("nothing")
+    assert [event.agent for event in listener.started] == ["ours"]
+
+
+def test_unsampled_spans_are_not_seen():
+    processor = TidegaugeSpanProcessor()
+    tracer = provider(processor, sampler=sampling.ALWAYS_OFF).get_tracer("theirs")
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        run_agent(tracer)
+    assert listener.started == []
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_no_fault_of_ours_reaches_user_code(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("a fault")
+
+    processor = TidegaugeSpanProcessor(success=broken)
+    tracer = provider(processor).get_tracer("theirs")
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        run_agent(tracer)
+        assert listener.ended[0].success is None
+        for name in ("start", "end", "find", "close"):
+            monkeypatch.setattr(processor._grouping, name, broken)
+        run_agent(tracer)
+        assert processor.find_run(1) is None
+        assert processor.decision("1" * 32) is tidegauge.events.GO_ON
+        processor.enforce("no trace id at all")
+        processor.shutdown()
+    assert set(internal_errors.counts()) == {
+        "spans.on_start",
+        "spans.on_end",
+        "spans.find_run",
+        "spans.success",
+        "spans.shutdown",
+    }
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"gen_ai.input.messages": '[1, "a", null, {"parts": 7}, {"parts": [1]}]'},
+        {"gen_ai.output.messages": '{"not": "a list"}'},
+        {"gen_ai.output.messages": "[" * 5_000},
+        {"gen_ai.usage.input_tokens": "many"},
+        {"openinference.span.kind": "LLM", "llm.output_messages.x.message": 1},
+        {"openinference.span.kind": "TOOL", "output.value": "[]", "output.mime_type": "json"},
+        {"traceloop.span.kind": "tool", "gen_ai.tool.call.result": '{"output": [[]]}'},
+        {"openinference.span.kind": "CHAIN", "metadata": "[]"},
+    ],
+)
+def test_odd_attributes_are_no_fault(told):
+    tracer = provider(TidegaugeSpanProcessor()).get_tracer("theirs")
+    with testing.capture(), tracer.start_as_current_span("agent", attributes=AGENT):
+        tracer.start_span("odd", attributes={**MODEL, **told}).end()
+    assert internal_errors.counts() == {}
+
+
+def test_asked_by_span_context_and_trace():
+    processor = TidegaugeSpanProcessor()
+    tracer = provider(processor).get_tracer("theirs")
+    with testing.capture(stop_on_steps=1):
+        with tracer.start_as_current_span("agent", attributes=AGENT) as span:
+            assert processor.find_run() is None  # no call yet
+            run_agent(tracer, turns=2)
+            found = processor.find_run()
+            assert found is not None
+            context = span.get_span_context()
+            for where in (span, context, context.trace_id, f"{context.trace_id:032x}"):
+                assert processor.find_run(where) is found
+                with pytest.raises(tidegauge.RunStopped):
+                    processor.enforce(where)
+            assert processor.decision().stop
+        assert processor.find_run(context) is None
+        assert processor.find_run(trace.INVALID_SPAN) is None
+
+
+def test_a_turn_limit_below_one_cannot_work():
+    with pytest.raises(ConfigurationError):
+        TidegaugeSpanProcessor(t_max=0)
+
+
+def test_the_rest_of_a_processor():
+    processor = TidegaugeSpanProcessor()
+    assert processor.force_flush()
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        tracer = provider(processor).get_tracer("theirs")
+        with tracer.start_as_current_span("agent", attributes=AGENT):
+            tracer.start_span("chat", attributes=MODEL).end()
+            processor.shutdown()
+        assert [ended.reason for ended in listener.ended] == ["shutdown"]
