@@ -52,7 +52,7 @@ class AgentRun:
         root: callback id of its root chain, as an integer like the other ones here.
         key: where it waits when its graph is interrupted; ``None``, it has no thread to wait in.
         recorded: takes its steps and spans.
-        traced: whether its spans are recorded; without, none are made for its calls.
+        traced: whether spans are made for its calls: they are recorded, or their time is.
         rounds: its rounds.
         metadata: what came with its root chain.
         identity: tells its agent from one that is invoked inside it.
@@ -126,7 +126,7 @@ class AgentRun:
         self.root = root.int
         self.metadata = metadata
         self.identity = agent_identity(metadata)
-        self.traced = self.recorded.span.is_recording()
+        self.traced = self.recorded.calls_wanted
         self.interrupted = False
 
     def suspend(self) -> None:

@@ -38,6 +38,7 @@ from tidegauge.instrumentation.langchain import control_flow, opening, parsing
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
 from tidegauge.instrumentation.langchain.run_lookup import RunHolder, enclosing_scope
 from tidegauge.instrumentation.langchain.run_map import RunMap
+from tidegauge.instrumentation.told import RunLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -121,7 +122,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if not idle_seconds > 0:
             raise ConfigurationError("idle_seconds is to be above 0")
         super().__init__(RunMap(idle_seconds=idle_seconds))
-        self._labels = parsing.RunLabels(agent, None, task_group, t_max, memory)
+        self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         self._success = success
 

@@ -8,8 +8,9 @@ from typing import Any
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import current_run
 from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
-from tidegauge.instrumentation.langchain.parsing import RunLabels, run_labels, task_text
+from tidegauge.instrumentation.langchain.parsing import task_text
 from tidegauge.instrumentation.recorder import new_run_id
+from tidegauge.instrumentation.told import RunLabels, run_labels
 
 __all__ = ["child_run", "root_run", "waiting_key"]
 

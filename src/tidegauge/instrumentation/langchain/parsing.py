@@ -14,11 +14,10 @@ from langchain_core.outputs import LLMResult
 
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult
+from tidegauge.instrumentation.told import ChosenCall, added
 
 __all__ = [
-    "ChosenCall",
     "ModelAnswer",
-    "RunLabels",
     "action_entropy",
     "agent_identity",
     "agent_result",
@@ -26,7 +25,6 @@ __all__ = [
     "last_content",
     "model_and_provider",
     "model_answer",
-    "run_labels",
     "structured_output",
     "task_text",
     "tool_answers",
@@ -47,24 +45,6 @@ _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
 }
 
 
-class RunLabels(NamedTuple):
-    """What a run is known by; ``None``: not said."""
-
-    agent: str | None = None
-    task: str | None = None
-    task_group: str | None = None
-    t_max: int | None = None
-    memory: str | None = None
-
-
-class ChosenCall(NamedTuple):
-    """A tool call that the model chose."""
-
-    name: str
-    arguments: object
-    id: str | None = None
-
-
 class ModelAnswer(NamedTuple):
     """What a model call gave; ``None``: not said."""
 
@@ -77,34 +57,7 @@ class ModelAnswer(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
-        if self.input_tokens is None and self.output_tokens is None:
-            return None
-        return (self.input_tokens or 0) + (self.output_tokens or 0)
-
-
-def run_labels(
-    metadata: Mapping[str, Any], inherited: Mapping[str, Any] | None = None
-) -> RunLabels:
-    """The ``tidegauge_`` keys of a ``RunnableConfig``'s metadata.
-
-    Args:
-        metadata: what came with the root chain.
-        inherited: metadata of the run around it: what is the same there was said about that run.
-
-    >>> run_labels({"tidegauge_agent": "a", "tidegauge_t_max": "30"})
-    RunLabels(agent='a', task=None, task_group=None, t_max=30, memory=None)
-    """
-    told: dict[str, Any] = {}
-    for name in RunLabels._fields:
-        value = metadata.get(_PREFIX + name)
-        if value is None or (inherited is not None and inherited.get(_PREFIX + name) == value):
-            continue
-        text = str(value)
-        if name != "t_max":
-            told[name] = text
-        elif text.isdecimal() and int(text) > 0:
-            told[name] = int(text)
-    return RunLabels(**told)
+        return added(self.input_tokens, self.output_tokens)
 
 
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[object, object]:

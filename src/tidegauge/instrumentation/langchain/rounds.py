@@ -14,8 +14,9 @@ from typing import Any, Final
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
-from tidegauge.instrumentation.langchain.parsing import ChosenCall, tool_answers, tool_result
+from tidegauge.instrumentation.langchain.parsing import tool_answers, tool_result
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["Round", "Rounds", "ToolCall"]
 

@@ -11,10 +11,10 @@ from opentelemetry.trace import Span
 
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import current_run, get_recorder
-from tidegauge.instrumentation.openai_agents.parsing import RunLabels
 from tidegauge.instrumentation.openai_agents.rounds import Rounds, ToolCall
 from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.told import RunLabels
 
 __all__ = ["AgentRun", "Scope", "open_child_run", "open_root_run"]
 
@@ -25,7 +25,7 @@ class AgentRun:
     Attributes:
         root: id of the span that it is.
         recorded: takes its steps and spans.
-        traced: whether its spans are recorded; without, none are made for its calls.
+        traced: whether spans are made for its calls: they are recorded, or their time is.
         rounds: its rounds.
         models: spans of its open model calls, by the ids of the SDK's spans.
         asked: span of the model call that a hook told of, until a span of the SDK's takes it.
@@ -62,7 +62,7 @@ class AgentRun:
         self.root = root
         self.inner = inner
         self.recorded = recorded
-        self.traced = recorded.span.is_recording()
+        self.traced = recorded.calls_wanted
         self.rounds = Rounds(recorded)
         self.models: dict[str, Span] = {}
         self.asked: Span | None = None

@@ -39,6 +39,7 @@ from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
 from tidegauge.instrumentation.openai_agents.processor import TidegaugeTracingProcessor
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["TidegaugeRunHooks"]
 
@@ -215,7 +216,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
             return None
         return decision.advice or decision.message
 
-    def _guards(self, agent: Agent[Any], calls: tuple[parsing.ChosenCall, ...]) -> bool:
+    def _guards(self, agent: Agent[Any], calls: tuple[ChosenCall, ...]) -> bool:
         """Whether every one of the calls can be answered in place of its tool."""
         guarded_tools = {
             tool.name

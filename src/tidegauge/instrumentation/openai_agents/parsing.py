@@ -19,22 +19,19 @@ from agents import (
 )
 
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.told import ChosenCall, added
 
 __all__ = [
-    "ChosenCall",
     "ModelAnswer",
-    "RunLabels",
     "arguments_value",
     "error_kind",
     "generation_answer",
     "hook_answer",
     "model_name",
     "response_answer",
-    "run_labels",
     "tool_result",
 ]
 
-_PREFIX: Final = "tidegauge_"
 _CALLED_BY_KIND: Final = {  # items that the SDK runs a tool for -> name of the tool
     "function_call": None,  # the item's own, handoffs among them
     "custom_tool_call": None,
@@ -44,24 +41,6 @@ _CALLED_BY_KIND: Final = {  # items that the SDK runs a tool for -> name of the 
     "apply_patch_call": "apply_patch",
 }
 _ARGUMENTS: Final = ("arguments", "input", "action", "actions", "operation")
-
-
-class RunLabels(NamedTuple):
-    """What a run is known by; ``None``: not said."""
-
-    agent: str | None = None
-    task: str | None = None
-    task_group: str | None = None
-    t_max: int | None = None
-    memory: str | None = None
-
-
-class ChosenCall(NamedTuple):
-    """A tool call that the model chose."""
-
-    name: str
-    arguments: object
-    id: str | None = None
 
 
 class ModelAnswer(NamedTuple):
@@ -74,28 +53,7 @@ class ModelAnswer(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
-        if self.input_tokens is None and self.output_tokens is None:
-            return None
-        return (self.input_tokens or 0) + (self.output_tokens or 0)
-
-
-def run_labels(metadata: Mapping[str, Any] | None) -> RunLabels:
-    """The ``tidegauge_`` keys of a trace's metadata.
-
-    >>> run_labels({"tidegauge_agent": "a", "tidegauge_t_max": "30"})
-    RunLabels(agent='a', task=None, task_group=None, t_max=30, memory=None)
-    """
-    told: dict[str, Any] = {}
-    for name in RunLabels._fields:
-        value = (metadata or {}).get(_PREFIX + name)
-        if value is None:
-            continue
-        text = str(value)
-        if name != "t_max":
-            told[name] = text
-        elif text.isdecimal() and int(text) > 0:
-            told[name] = int(text)
-    return RunLabels(**told)
+        return added(self.input_tokens, self.output_tokens)
 
 
 def hook_answer(response: ModelResponse) -> ModelAnswer:

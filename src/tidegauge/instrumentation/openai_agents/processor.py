@@ -44,6 +44,7 @@ from tidegauge.instrumentation.openai_agents.agent_run import (
     open_root_run,
 )
 from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.told import RunLabels, run_labels
 
 __all__ = ["TidegaugeTracingProcessor"]
 
@@ -96,7 +97,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
     ) -> None:
         if t_max is not None and t_max < 1:
             raise ConfigurationError("t_max is to be at least 1")
-        self._labels = parsing.RunLabels(task_group=task_group, t_max=t_max, memory=memory)
+        self._labels = RunLabels(task_group=task_group, t_max=t_max, memory=memory)
         self._runs: RunMap[str, Scope] = RunMap()
         self._tasks: dict[str, Scope | None] = {}  # open task spans -> what is around them
         self._told_of_contents = False
@@ -183,7 +184,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         task = span.parent_id if span.parent_id in self._tasks else None
         root, around = (key, scope) if task is None else (task, self._tasks[task])
         if around is None:
-            told = parsing.run_labels(span.trace_metadata)
+            told = run_labels(span.trace_metadata or {})
             run = open_root_run(root, data.name, told=told, labels=self._labels)
         else:
             run = open_child_run(root, data.name, around=around)

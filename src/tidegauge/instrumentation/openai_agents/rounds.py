@@ -18,8 +18,8 @@ from typing import Final
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
-from tidegauge.instrumentation.openai_agents.parsing import ChosenCall
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["Round", "Rounds", "ToolCall"]
 

@@ -10,7 +10,6 @@ from tidegauge.instrumentation.spans.span import (
     About,
     AgentSpan,
     Attributes,
-    ChosenCall,
     ModelSpan,
     Reading,
     SpanData,
@@ -26,6 +25,7 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["AGENTS", "OPERATION", "about", "read", "read_model", "tool_result"]
 

@@ -34,12 +34,12 @@ from tidegauge.instrumentation.spans.nodes import (
     tool_around,
 )
 from tidegauge.instrumentation.spans.reading import read_span
-from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.span import ModelSpan, Reading, SpanData, ToolSpan
 from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, ending, open_run
 
-__all__ = ["Grouping"]
+__all__ = ["MAX_OPEN_SPANS", "Grouping"]
 
-_MAX_OPEN_SPANS: Final = 100_000
+MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT_MODELS: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
@@ -114,7 +114,7 @@ class Grouping:
             self._nodes[trace_id, span_id] = Node(
                 trace_id, span_id, parent, name=name, scope=scope, live=live
             )
-            if len(self._nodes) > _MAX_OPEN_SPANS:
+            if len(self._nodes) > MAX_OPEN_SPANS:
                 self._nodes.popitem(last=False)
 
     def end(
@@ -122,6 +122,7 @@ class Grouping:
         span: SpanData,
         resource: Mapping[str, Any] = _NOTHING,
         success: Callable[[], bool | None] | None = None,
+        reading: Reading | None = None,
     ) -> None:
         """A span has ended.
 
@@ -129,8 +130,9 @@ class Grouping:
             span: it.
             resource: attributes of the process that made it.
             success: tells whether the task was solved; asked only where the span ends a run.
+            reading: what the span tells, where it was read before.
         """
-        told = read_span(span)
+        told = read_span(span) if reading is None else reading
         gone: list[tuple[WatchedRun, str]] = []
         watched, in_tool = None, False
         with self._lock:
@@ -210,7 +212,9 @@ class Grouping:
             root.run = watched
             watched.traces.add(root.trace_id)
             self._traces.setdefault(root.trace_id, watched)
-        tool = tool_around(inner, watched.rounds.waiting())
+        waiting = watched.rounds.waiting()
+        waited_for = isinstance(told, ToolSpan) and told.name in waiting
+        tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
         while child := child_root(inner, tool, told.about, watched.agent):
             inner = inner[: inner.index(child)]
             child.run = self._known(span, told)

@@ -26,9 +26,26 @@ class OpenSpan(Protocol):
 
 
 class Node:
-    """A span's place among the others. ``run`` is set where it is the root of one."""
+    """A span's place among the others.
 
-    __slots__ = ("live", "name", "parent", "run", "scope", "span_id", "trace_id")
+    Attributes:
+        live: tells its attributes; the ended span itself, where that is at hand.
+        run: the run that it is the root of.
+        known: whether anything is known of it but that others are inside it.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_reading",
+        "known",
+        "live",
+        "name",
+        "parent",
+        "run",
+        "scope",
+        "span_id",
+        "trace_id",
+    )
 
     def __init__(
         self,
@@ -38,15 +55,19 @@ class Node:
         *,
         name: str,
         scope: str,
-        live: OpenSpan,
+        live: OpenSpan | None,
+        known: bool = True,
     ) -> None:
         self.trace_id = trace_id
         self.span_id = span_id
         self.parent = parent
         self.name = name
         self.scope = scope
-        self.live: OpenSpan | None = live
+        self.live = live
         self.run: WatchedRun | None = None
+        self.known = known
+        self._ended: SpanData | None = None
+        self._reading: object = None
 
     @property
     def attributes(self) -> Attributes:
@@ -54,7 +75,12 @@ class Node:
         return (self.live.attributes if self.live is not None else None) or {}
 
     def reading(self) -> object:
-        """What it is, by what is known of it so far."""
+        """What it is, by what is known of it so far; an ended span is read once."""
+        live = self.live
+        if isinstance(live, SpanData):
+            if self._ended is not live:
+                self._ended, self._reading = live, read_span(live)
+            return self._reading
         ids = (self.trace_id, self.span_id, None)
         return read_span(SpanData(*ids, self.name, self.scope, self.attributes, 0, 0))
 
@@ -83,10 +109,14 @@ class Node:
 def root_of(around: Sequence[Node], scope: str) -> Node | None:
     """The root of the run of a call in none so far.
 
+    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before.
+
     Args:
         around: the spans around the call, innermost first.
         scope: the instrumentation that shows the call.
     """
+    if around and not around[-1].known:
+        return next((node for node in reversed(around) if _surely_agent(node)), around[-1])
     enclosing = [(node, may_enclose_run(node.name, node.attributes)) for node in around]
     known = [node for node, told in enclosing if told]
     if known:
@@ -95,7 +125,9 @@ def root_of(around: Sequence[Node], scope: str) -> Node | None:
     return perhaps[-1] if perhaps else None
 
 
-def tool_around(around: Sequence[Node], waiting: Collection[str]) -> Node | None:
+def tool_around(
+    around: Sequence[Node], waiting: Collection[str], *, unknown: bool = False
+) -> Node | None:
     """The outermost tool call around another call, inside their run.
 
     Args:
@@ -123,7 +155,9 @@ def child_root(
         about: what the call tells of its run.
         agent: the agent of the run around it.
     """
-    inside = around if tool is None else around[: around.index(tool)]
+    inside = around
+    if tool is not None:  # one that nothing is known of may be the agent in the tool
+        inside = around[: around.index(tool) + (not tool.known)]
     for node in reversed(inside):
         told = node.reading()
         if isinstance(told, AgentSpan) and told.sure:
@@ -135,4 +169,10 @@ def child_root(
     if tool is not None:
         return inside[-1] if inside else None
     names = (about.agent, f"invoke_agent {about.agent}", f"execute_task {about.agent}")
-    return next((node for node in reversed(inside) if node.name in names), None)
+    named = (node for node in reversed(inside) if node.name in names or not node.known)
+    return next(named, None)
+
+
+def _surely_agent(node: Node) -> bool:
+    told = node.reading() if node.known else None
+    return isinstance(told, AgentSpan) and told.sure

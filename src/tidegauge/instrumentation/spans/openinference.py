@@ -11,7 +11,6 @@ from tidegauge.instrumentation.spans.span import (
     About,
     AgentSpan,
     Attributes,
-    ChosenCall,
     ModelSpan,
     Reading,
     SpanData,
@@ -30,6 +29,7 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["AGENTS", "KIND", "read"]
 

@@ -16,7 +16,6 @@ from tidegauge.instrumentation.spans.span import (
     About,
     AgentSpan,
     Attributes,
-    ChosenCall,
     ModelSpan,
     Reading,
     SpanData,
@@ -33,6 +32,7 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["AGENTS", "KIND", "read", "speaks"]
 

@@ -26,10 +26,10 @@ from tidegauge.instrumentation.spans.dedupe import (
 )
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
-    ChosenCall,
     SpanData,
     ToolSpan,
 )
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = ["SpanRounds"]
 

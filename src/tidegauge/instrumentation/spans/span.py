@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.told import ChosenCall
 
 __all__ = [
     "NOT_TOLD",
@@ -17,7 +18,6 @@ __all__ = [
     "About",
     "AgentSpan",
     "Attributes",
-    "ChosenCall",
     "ModelSpan",
     "Reading",
     "SpanData",
@@ -30,6 +30,9 @@ UNKNOWN_ARGUMENTS: Final[list[object]] = []
 """Arguments that were not captured. A list that holds itself equals nothing when it is digested,
 itself included: calls whose arguments nobody knows are never taken for the same call."""
 UNKNOWN_ARGUMENTS.append(UNKNOWN_ARGUMENTS)
+
+
+_NOTHING: Final[Attributes] = {}
 
 
 class SpanData(NamedTuple):
@@ -62,7 +65,7 @@ class SpanData(NamedTuple):
     failed: bool = False
     description: str | None = None
     events: Sequence[tuple[str, Attributes]] = ()
-    resource: Attributes = {}
+    resource: Attributes = _NOTHING
     remote: bool = False
 
 
@@ -93,14 +96,6 @@ class About(NamedTuple):
             self.task or other.task,
             {**other.labels, **self.labels},
         )
-
-
-class ChosenCall(NamedTuple):
-    """A tool call that the model chose."""
-
-    name: str
-    arguments: object
-    id: str | None = None
 
 
 class AgentSpan(NamedTuple):

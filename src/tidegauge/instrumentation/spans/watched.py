@@ -143,7 +143,7 @@ def open_run(
     t_max = said.get("t_max", "")
     event = RunStarted(
         run=new_run_id(),
-        agent=said.get("agent") or name,
+        agent=said.get("agent") or name or _service(resource),
         task=said.get("task") or told.task,
         task_group=said.get("task_group") or (outer.task_group if outer else ""),
         t_max=int(t_max) if t_max.isdecimal() and int(t_max) > 0 else None,
@@ -166,6 +166,12 @@ def ending(span: SpanData) -> dict[str, Any]:
     if control_flow(span):
         outcome = "stopped" if kind in _STOPPED else None
     return {"outcome": outcome, "reason": kind}
+
+
+def _service(resource: Mapping[str, Any]) -> str:
+    """The name of the process, where its user gave it one."""
+    name = str(resource.get("service.name") or "")
+    return "" if name.startswith("unknown_service") else name
 
 
 def _plain(name: str) -> str:

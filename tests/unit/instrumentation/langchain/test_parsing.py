@@ -15,7 +15,8 @@ from langgraph.types import Command
 from tidegauge import RunStopped
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import control_flow, parsing
-from tidegauge.instrumentation.langchain.parsing import ChosenCall, ModelAnswer, RunLabels
+from tidegauge.instrumentation.langchain.parsing import ModelAnswer
+from tidegauge.instrumentation.told import ChosenCall, RunLabels, run_labels
 
 
 @pytest.mark.parametrize(
@@ -48,14 +49,14 @@ def test_the_task_is_the_first_human_message(inputs: object, task: str | None) -
     ("t_max", "read"), [(30, 30), ("30", 30), (0, None), (-1, None), ("many", None), (None, None)]
 )
 def test_a_t_max_that_is_no_number_of_turns_is_not_said(t_max: object, read: int | None) -> None:
-    assert parsing.run_labels({"tidegauge_t_max": t_max}).t_max == read
+    assert run_labels({"tidegauge_t_max": t_max}).t_max == read
 
 
 def test_what_was_said_about_the_run_around_is_inherited_and_no_label() -> None:
     around = {"tidegauge_agent": "chief", "tidegauge_task": "all", "other": 1}
     inside = {**around, "tidegauge_task": "a part", "tidegauge_memory": "on"}
-    assert parsing.run_labels(inside, around) == RunLabels(task="a part", memory="on")
-    assert parsing.run_labels(around).agent == "chief"
+    assert run_labels(inside, around) == RunLabels(task="a part", memory="on")
+    assert run_labels(around).agent == "chief"
 
 
 @pytest.mark.parametrize(

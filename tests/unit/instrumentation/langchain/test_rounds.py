@@ -18,9 +18,9 @@ from tidegauge.events import (
     Step,
 )
 from tidegauge.instrumentation.langchain import rounds as module
-from tidegauge.instrumentation.langchain.parsing import ChosenCall
 from tidegauge.instrumentation.langchain.rounds import Rounds
 from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.instrumentation.told import ChosenCall
 from tidegauge.tracer import SpanFactory, open_telemetry
 
 DONE, LOCKED = CallResult("done", False), CallResult("locked", True)

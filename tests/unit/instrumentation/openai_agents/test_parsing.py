@@ -14,7 +14,8 @@ from openai.types.responses import Response
 from support.agents_sdk import chat_completions, responses, scripted, traced_by
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.openai_agents import parsing
-from tidegauge.instrumentation.openai_agents.parsing import ChosenCall, ModelAnswer, RunLabels
+from tidegauge.instrumentation.openai_agents.parsing import ModelAnswer
+from tidegauge.instrumentation.told import ChosenCall, RunLabels, run_labels
 
 # A span of chat completions, as captured: the message, with its empty fields.
 CHAT_MESSAGE: dict[str, Any] = {
@@ -225,9 +226,9 @@ def test_arguments_are_values_where_they_are_json() -> None:
 
 
 def test_labels_are_read_from_metadata_as_far_as_they_are_sound() -> None:
-    assert parsing.run_labels(None) == RunLabels()
+    assert run_labels({}) == RunLabels()
     told = {"tidegauge_t_max": -1, "tidegauge_task": 7, "other": "x", "tidegauge_memory": None}
-    assert parsing.run_labels(told) == RunLabels(task="7")
+    assert run_labels(told) == RunLabels(task="7")
 
 
 def test_a_model_has_the_name_that_it_tells() -> None:

@@ -17,9 +17,9 @@ from tidegauge.events import (
     RunSummary,
     Step,
 )
-from tidegauge.instrumentation.openai_agents.parsing import ChosenCall
 from tidegauge.instrumentation.openai_agents.rounds import Rounds
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder
+from tidegauge.instrumentation.told import ChosenCall
 from tidegauge.tracer import SpanFactory
 
 
