@@ -1,4 +1,7 @@
-"""``python -m benchmarks [NAME ...]``: measure, and print each number beside its mark."""
+"""``python -m benchmarks [NAME ...]``: measure, and print each number beside its mark.
+
+``python -m benchmarks soak --minutes 10`` loads the receiver for that long.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,20 @@ SUBJECTS = {
     "exploration": "a step in a known graph of 10,000 places, with and without errors",
     "memory": "memory of runs that go on and that ended",
     "hostile": "a run that is new in everything at every step, a million times",
+    "jsonl": "what recording to a file adds to a step",
     "scrape": "one scrape of many runs",
+    "serve": "the receiver: spans over gRPC to metrics, and how late those are",
+    "alert_delay": "an agent begins to loop: until the webhook of an Alertmanager hears of it",
     "import_time": "import tidegauge beside import opentelemetry.sdk.trace",
 }
 
 
 def main(names: list[str]) -> int:
     """Measure the named subjects, or all of them. Returns 1 when a mark is missed."""
+    if names[:1] == ["soak"]:
+        from benchmarks import soak
+
+        return soak.main(names[1:])
     unknown = [name for name in names if name not in SUBJECTS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; choose from {', '.join(SUBJECTS)}", file=sys.stderr)

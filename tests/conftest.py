@@ -8,6 +8,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
 
 from tidegauge import testing
 from tidegauge._guard import internal_errors
@@ -27,6 +29,12 @@ def _faults_are_failures() -> Iterator[None]:
     with testing.raise_internal_errors():
         yield
     assert current_run.get() is None, "a test left a run as the current one"
+
+
+@pytest.fixture(autouse=True)
+def _no_span_is_current() -> None:
+    """Some instrumentations leave their last span current: no later test is to be inside of it."""
+    otel_context.attach(Context())
 
 
 @pytest.fixture

@@ -12,7 +12,15 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from tidegauge.events import RunOutcome
 
-__all__ = ["GROUP_LABELS", "METRICS", "Kind", "MetricDefinition", "metrics_table"]
+__all__ = [
+    "GROUP_LABELS",
+    "METRICS",
+    "RECEIVER",
+    "RECORDING",
+    "Kind",
+    "MetricDefinition",
+    "metrics_table",
+]
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
@@ -142,6 +150,22 @@ PREMATURE_HALTS: Final = MetricDefinition(
     "runs",
     "Runs that ended without success while places were unvisited or tasks were ready.",
 )
+HORIZON_RUNS: Final = MetricDefinition(
+    "tidegauge_horizon_runs_total",
+    "counter",
+    "runs",
+    "Finished runs whose success is known and whose task told how many operations it needs, by "
+    "that number up to the next power of two.",
+    labels=(*GROUP_LABELS, "operations"),
+)
+HORIZON_SOLVED_RUNS: Final = MetricDefinition(
+    "tidegauge_horizon_solved_runs_total",
+    "counter",
+    "runs",
+    "Solved ones among the runs of tidegauge_horizon_runs_total: over them, this is how the agent "
+    "endures longer tasks.",
+    labels=(*GROUP_LABELS, "operations"),
+)
 BACKTRACKS: Final = MetricDefinition(
     "tidegauge_backtracks_total",
     "counter",
@@ -204,6 +228,104 @@ DROPPED_EVENTS: Final = MetricDefinition(
     "Events that belonged to no active run, or to no step that waited for them.",
     labels=(),
 )
+
+# Health of the receiver of spans (``tidegauge serve``).
+
+SPANS_RECEIVED: Final = MetricDefinition(
+    "tidegauge_receiver_spans_total",
+    "counter",
+    "spans",
+    "Spans that the receiver took, of agents or not.",
+    labels=(),
+)
+SPANS_REFUSED: Final = MetricDefinition(
+    "tidegauge_receiver_refused_spans_total",
+    "counter",
+    "spans",
+    "Spans that the receiver did not take: busy (their sender was told to try again), invalid, "
+    "too_many in one request; and one for each request that was malformed, too_large, "
+    "unauthorized or of an unsupported kind.",
+    labels=("reason",),
+    values=(
+        "busy",
+        "invalid",
+        "malformed",
+        "too_large",
+        "too_many",
+        "unauthorized",
+        "unsupported",
+    ),
+)
+SPANS_DUPLICATE: Final = MetricDefinition(
+    "tidegauge_receiver_duplicate_spans_total",
+    "counter",
+    "spans",
+    "Spans that arrived again, and counted once.",
+    labels=(),
+)
+SPANS_LATE: Final = MetricDefinition(
+    "tidegauge_receiver_late_spans_total",
+    "counter",
+    "spans",
+    "Spans that arrived after the end of their run, and count nowhere.",
+    labels=(),
+)
+SPANS_FORWARDED: Final = MetricDefinition(
+    "tidegauge_receiver_forwarded_spans_total",
+    "counter",
+    "spans",
+    "Spans passed on to the endpoint behind the receiver.",
+    labels=(),
+)
+SPANS_NOT_FORWARDED: Final = MetricDefinition(
+    "tidegauge_receiver_forward_dropped_spans_total",
+    "counter",
+    "spans",
+    "Spans that were to be passed on and were dropped: queue_full, refused by the endpoint, "
+    "unreachable for too long, shutdown.",
+    labels=("reason",),
+    values=("queue_full", "refused", "shutdown", "unreachable"),
+)
+SPANS_QUEUED: Final = MetricDefinition(
+    "tidegauge_receiver_queued_spans",
+    "gauge",
+    "spans",
+    "Spans that were taken and wait to be assembled.",
+    labels=(),
+)
+REQUESTS_TO_FORWARD: Final = MetricDefinition(
+    "tidegauge_receiver_forward_queued_requests",
+    "gauge",
+    "requests",
+    "Requests that wait to be passed on.",
+    labels=(),
+)
+TRACES_OPEN: Final = MetricDefinition(
+    "tidegauge_receiver_open_traces",
+    "gauge",
+    "traces",
+    "Traces whose spans are being put together.",
+    labels=(),
+)
+
+RECORDED_LINES: Final = MetricDefinition(
+    "tidegauge_recorded_lines_total",
+    "counter",
+    "lines",
+    "Lines of step events written to the recording, where runs are recorded.",
+    labels=(),
+)
+DROPPED_LINES: Final = MetricDefinition(
+    "tidegauge_dropped_lines_total",
+    "counter",
+    "lines",
+    "Lines that the recording has lost: the disk was too slow for the queue, a write failed, or "
+    "they came after it was closed.",
+    labels=("reason",),
+    values=("queue_full", "write_failed", "closed"),
+)
+RECORDING: Final = (RECORDED_LINES, DROPPED_LINES)
+"""Measured where runs are recorded."""
 
 # Gauges of groups.
 
@@ -377,6 +499,19 @@ STEP_DURATION: Final = MetricDefinition(
     "Seconds from a step's action to its outcome.",
 )
 
+RECEIVER: Final = (
+    SPANS_RECEIVED,
+    SPANS_REFUSED,
+    SPANS_DUPLICATE,
+    SPANS_LATE,
+    SPANS_FORWARDED,
+    SPANS_NOT_FORWARDED,
+    SPANS_QUEUED,
+    REQUESTS_TO_FORWARD,
+    TRACES_OPEN,
+)
+"""What only ``tidegauge serve`` shows."""
+
 METRICS: Final = (
     RUNS_STARTED,
     RUNS_FINISHED,
@@ -391,6 +526,8 @@ METRICS: Final = (
     BEHAVIOR_ERRORS,
     BEHAVIOR_REQUIRED_STEPS,
     PREMATURE_HALTS,
+    HORIZON_RUNS,
+    HORIZON_SOLVED_RUNS,
     BACKTRACKS,
     DISPLACED_LEADS,
     INTERVENTIONS,
@@ -424,6 +561,8 @@ METRICS: Final = (
     INTERNAL_ERRORS,
     EVICTED_RUNS,
     DROPPED_EVENTS,
+    *RECORDING,
+    *RECEIVER,
 )
 """All of them, in the order in which they are shown."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 from tidegauge.events import Outcome, RunEnded, RunStarted, Step
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
@@ -102,9 +102,16 @@ def _measured(report: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def instrumented(
-    monkeypatch: pytest.MonkeyPatch, *names: str, content: bool = True, **settings: Any
+    monkeypatch: pytest.MonkeyPatch,
+    *names: str,
+    content: bool = True,
+    beside: Sequence[SpanProcessor] = (),
+    **settings: Any,
 ) -> Iterator[TidegaugeSpanProcessor]:
-    """LangChain under these instrumentations, in this order, with our processor; undone after."""
+    """LangChain under these instrumentations, in this order, with our processor; undone after.
+
+    ``beside``: processors that are given the same spans.
+    """
     monkeypatch.setenv(
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
         "SPAN_ONLY" if content else "NO_CONTENT",
@@ -121,7 +128,8 @@ def instrumented(
             monkeypatch.setattr(owner, attribute, getattr(owner, attribute))
     provider = TracerProvider(shutdown_on_exit=False)
     processor = TidegaugeSpanProcessor(**settings)
-    provider.add_span_processor(processor)
+    for each in (processor, *beside):
+        provider.add_span_processor(each)
     with contextlib.ExitStack() as undo:
         for name in names:
             module, kind = INSTRUMENTORS[name]

@@ -1,4 +1,4 @@
-"""A real OTLP collector in the test's own process: gRPC and HTTP, spans and log records."""
+"""A real OTLP collector in the test's own process: gRPC and HTTP, spans, log records, metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 
@@ -31,6 +32,26 @@ class Received:
     raw: Any
 
 
+@dataclass(frozen=True)
+class ReceivedPoint:
+    """A data point of a metric as it came over the wire."""
+
+    metric: str
+    unit: str
+    kind: str
+    temporality: int | None
+    monotonic: bool | None
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+    scope: str
+    raw: Any
+
+    @property
+    def value(self) -> float:
+        """Of a number."""
+        return getattr(self.raw, self.raw.WhichOneof("value"))
+
+
 @dataclass
 class OtlpReceiver:
     """Where it listens, and what came in."""
@@ -39,6 +60,20 @@ class OtlpReceiver:
     spans: list[Received] = field(default_factory=list)
     logs: list[Received] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    exports: list[list[ReceivedPoint]] = field(default_factory=list)
+    """Of metrics: the data points of each request."""
+
+    @property
+    def points(self) -> list[ReceivedPoint]:
+        """The data points of all requests."""
+        return [point for points in list(self.exports) for point in points]
+
+    def wait_until(self, holds: Callable[[], object], seconds: float = 10.0) -> None:
+        """Wait until what came in is as it should be."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"came: {self.paths}"
+            time.sleep(0.01)
 
     def wait_for(self, spans: int, seconds: float = 10.0) -> None:
         """Wait until so many spans came in."""
@@ -83,6 +118,30 @@ class OtlpReceiver:
                         )
                     )
 
+    def take_metrics(self, request: metrics_service_pb2.ExportMetricsServiceRequest) -> None:
+        points: list[ReceivedPoint] = []
+        for resource_metrics in request.resource_metrics:
+            resource = _attributes(resource_metrics.resource.attributes)
+            for scope_metrics in resource_metrics.scope_metrics:
+                for metric in scope_metrics.metrics:
+                    kind = metric.WhichOneof("data")
+                    data = getattr(metric, kind)
+                    points += [
+                        ReceivedPoint(
+                            metric.name,
+                            metric.unit,
+                            kind,
+                            getattr(data, "aggregation_temporality", None),
+                            getattr(data, "is_monotonic", None),
+                            _attributes(point.attributes),
+                            resource,
+                            scope_metrics.scope.name,
+                            point,
+                        )
+                        for point in data.data_points
+                    ]
+        self.exports.append(points)
+
 
 def _attributes(pairs: Any) -> dict[str, Any]:
     return {pair.key: _value(pair.value) for pair in pairs}
@@ -114,7 +173,14 @@ def grpc_receiver() -> Iterator[OtlpReceiver]:
             receiver.take_logs(request)
             return logs_service_pb2.ExportLogsServiceResponse()
 
+    class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+        def Export(self, request, context):
+            receiver.paths.append("metrics")
+            receiver.take_metrics(request)
+            return metrics_service_pb2.ExportMetricsServiceResponse()
+
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Metrics(), server)
     logs_service_pb2_grpc.add_LogsServiceServicer_to_server(Logs(), server)
     server.start()
     try:
@@ -138,6 +204,10 @@ def http_receiver() -> Iterator[OtlpReceiver]:
                 receiver.take_spans(request)
             elif self.path == "/v1/logs":
                 receiver.take_logs(logs_service_pb2.ExportLogsServiceRequest.FromString(body))
+            elif self.path == "/v1/metrics":
+                receiver.take_metrics(
+                    metrics_service_pb2.ExportMetricsServiceRequest.FromString(body)
+                )
             self.send_response(200)
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", "0")

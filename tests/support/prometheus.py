@@ -65,11 +65,11 @@ class Prometheus:
         return str(target["lastError"])
 
 
-def find_binary(name: str) -> str:
-    """Path of one of Prometheus's programs: required in CI, elsewhere skipped when missing."""
+def find_binary(name: str, *, package: str = "prometheus") -> str:
+    """Path of a program of Debian's: required in CI, elsewhere skipped when missing."""
     found = shutil.which(name)
     if found is None:
-        reason = f"{name} is missing: apt-get install prometheus"
+        reason = f"{name} is missing: apt-get install {package}"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -86,27 +86,43 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def scraping(
-    metrics_url: str, directory: Path, *, rule_files: Sequence[Path] = ()
+    metrics_url: str | None,
+    directory: Path,
+    *,
+    rule_files: Sequence[Path] = (),
+    flags: Sequence[str] = (),
+    every: str = "250ms",
+    alertmanager: str | None = None,
 ) -> Iterator[Prometheus]:
-    """Start a Prometheus that scrapes ``metrics_url`` four times a second, and stop it.
+    """Start a Prometheus that scrapes ``metrics_url`` again and again, and stop it.
 
     It begins to scrape five seconds after its start, which no option changes: tests of one module
     share one, and serve one after the other at the address that it scrapes.
 
     Args:
-        metrics_url: an address that ends in ``/metrics``.
+        metrics_url: an address that ends in ``/metrics``; ``None``, targets are what the files
+            ``targets/*.json`` in ``directory`` tell.
         directory: where it keeps its data and its log.
         rule_files: rules that it evaluates as often.
+        every: how often it scrapes and evaluates.
+        alertmanager: the address, host and port, that it sends alerts to.
+        flags: of its command line, beside those that it always has.
     """
     binary = find_binary("prometheus")
-    target = urllib.parse.urlsplit(metrics_url).netloc
-    every = {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"}
-    scrape = {"job_name": "agents", "static_configs": [{"targets": [target]}]}
+    often = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), every)
+    told = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
+    scrape: dict[str, Any] = {"job_name": "agents"}
+    if metrics_url is None:
+        scrape["file_sd_configs"] = [{"files": [str(directory / "targets" / "*.json")]}]
+    else:
+        target = urllib.parse.urlsplit(metrics_url).netloc
+        scrape["static_configs"] = [{"targets": [target]}]
     config = directory / "prometheus.json"  # YAML includes JSON
     config.write_text(
         json.dumps(
             {
-                "global": every,
+                "global": often,
+                "alerting": {"alertmanagers": told},
                 "rule_files": [str(path) for path in rule_files],
                 "scrape_configs": [scrape],
             }
@@ -121,12 +137,13 @@ def scraping(
                 f"--config.file={config}",
                 f"--storage.tsdb.path={directory / 'data'}",
                 f"--web.listen-address={address}",
+                *flags,
             ],
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait_until_ready(process, f"http://{address}/-/ready", log)
+        wait_until_ready(process, f"http://{address}/-/ready", log)
         yield Prometheus(f"http://{address}")
     finally:
         process.terminate()
@@ -137,7 +154,8 @@ def scraping(
             process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until a server answers at ``url``; its log is the reason when it does not."""
     until = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):

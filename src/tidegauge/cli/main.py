@@ -16,8 +16,11 @@ from tidegauge.errors import TidegaugeError
 __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
+    "dashboards": "Write Grafana's dashboards, or send them to a Grafana.",
     "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
+    "rules": "Write Prometheus's recording rules and alerts.",
+    "serve": "Receive the spans of agents in any language, and serve their metrics.",
     "worlds": "Run scripted agents in small worlds where the truth is known.",
 }
 """Each command, in the module of its name, and what it is for."""
@@ -59,6 +62,9 @@ def cli() -> None:
       tidegauge replay runs.jsonl --json         the same, every number of every run
       tidegauge replay runs.jsonl --policy loop_repeats=3
                                                  where that rule would have stopped them
+      tidegauge serve                            receive the spans of agents (OTLP)
+      tidegauge dashboards --out grafana         dashboards, and Grafana's provisioning
+      tidegauge rules --out rules                recording rules and alerts
       tidegauge worlds                           which metric tells which fault
 
     'tidegauge COMMAND --help' tells the rest.

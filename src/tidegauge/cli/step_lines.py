@@ -56,9 +56,11 @@ class StepLines:
         decision = self._sink.step_observed(event)
         run = self._engine.get(event.run)
         if run is not None:
-            waiting = self._waiting.get(event.run)
-            if waiting:
-                waiting[-1].update(_where(run))
+            step = run.steps - 1 if event.step is None else event.step
+            for line in reversed(self._waiting.get(event.run) or ()):
+                if line["t"] == step:  # else it was written: steps overlapped
+                    line.update(_where(run))
+                    break
             self._write(event.run, but=run.loops.pending)
         return decision
 

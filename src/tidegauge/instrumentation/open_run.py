@@ -107,7 +107,7 @@ class OpenRun:
                 self._blocked[index] = None
                 if len(self._blocked) > _MAX_OPEN_STEPS:
                     del self._blocked[next(iter(self._blocked))]
-        elif recorded.span.is_recording():
+        elif recorded.calls_wanted:
             self._start_tools(recorded, index, step, call_ids, decision)
         return decision, index
 
@@ -194,7 +194,7 @@ class OpenRun:
         with self._lock:
             spans = self._tools.pop(index, ())
         for number, span in enumerate(spans):
-            result, error = told[number] if number < len(told) else (None, None)
+            result, error = told[number] if number < len(told) else (ABSENT, None)
             failure = error if isinstance(error, BaseException) else "tool_error" if error else None
             recorded.end_tool(span, result=result, error=failure)
 

@@ -19,6 +19,7 @@ from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
+    ABSENT,
     GO_ON,
     Call,
     Decision,
@@ -145,6 +146,11 @@ class RecordedRun:
         return self._spans.span if self._spans is not None else INVALID_SPAN
 
     @property
+    def calls_wanted(self) -> bool:
+        """Whether anybody wants to know of its calls: their spans are recorded, or their time."""
+        return self._spans is not None and self._spans.calls_wanted
+
+    @property
     def context(self) -> Context | None:
         """Parent context for what belongs to the run."""
         return self._spans.context if self._spans is not None else None
@@ -228,7 +234,7 @@ class RecordedRun:
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(
-        self, span: Span, *, result: object = None, error: BaseException | str | None = None
+        self, span: Span, *, result: object = ABSENT, error: BaseException | str | None = None
     ) -> None:
         """Close the span of a tool call."""
         if self._spans is not None:

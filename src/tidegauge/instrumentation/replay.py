@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from typing import BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
-from tidegauge.events import RunEnded, RunStarted, StepSink
-from tidegauge.instrumentation.step_events import RecordedStep, parse_line
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
+from tidegauge.instrumentation.step_events import OpenStep, RecordedStep, parse_line
 
 __all__ = ["MAX_LINE_BYTES", "Fault", "Line", "Replay", "read_lines"]
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MAX_SHOWN: Final = 80
+_MAX_OPEN_STEPS: Final = 1_000  # as many as the engine waits for
 
 
 class Line(NamedTuple):
@@ -71,6 +73,13 @@ def read_lines(stream: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[Line]:
         yield Line(number, None, size)
 
 
+class _OpenStep(NamedTuple):
+    """A step whose outcome is still to come: its index in the replay, and the calls it kept."""
+
+    step: int | None
+    kept: list[int]
+
+
 class Replay:
     """Feeds recordings to a sink, line by line; several files are one recording.
 
@@ -107,6 +116,7 @@ class Replay:
         self._t_max = t_max
         self._on_fault = on_fault
         self._standing: dict[str, Literal["open", "ended", "stopped"]] = {}
+        self._open_steps: dict[str, OrderedDict[int, _OpenStep]] = {}
 
     def take(self, line: Line, source: str) -> None:
         """Take one line of the file ``source``."""
@@ -138,58 +148,112 @@ class Replay:
                 self._end(event)
             case RecordedStep():
                 self._step(event)
+            case OpenStep():
+                self._open_step(event)
+            case Outcome():
+                self._outcome(event)
 
     def _start(self, event: RunStarted) -> None:
         self._standing[event.run] = "open"
+        self._open_steps.pop(event.run, None)
         if self._t_max is not None:
             event = replace(event, t_max=self._t_max)
         self._sink.run_started(event)
 
     def _step(self, step: RecordedStep) -> None:
-        run = step.issued.run
+        issued, observed = step
+        if not self._goes_on(issued):
+            return
+        kept = self._kept(issued)
+        if kept is None:
+            return
+        decision = self._sink.step_issued(_with_calls(issued, kept))
+        if not decision.stop:
+            decision = self._sink.step_observed(_with_results(observed, kept))
+        self._heed(decision, issued.run)
+
+    def _open_step(self, step: OpenStep) -> None:
+        issued = step.issued
+        if not self._goes_on(issued):
+            return
+        kept, index = self._kept(issued), None
+        if kept is not None:
+            decision = self._sink.step_issued(_with_calls(issued, kept))
+            index = decision.signals.step if decision.signals is not None else None
+            self._heed(decision, issued.run)
+        waiting = self._open_steps.setdefault(issued.run, OrderedDict())
+        waiting[step.step] = _OpenStep(index, kept or [])
+        if len(waiting) > _MAX_OPEN_STEPS:
+            waiting.popitem(last=False)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        run = outcome.run
         match self._standing.get(run):
             case "stopped":
                 return
+            case "ended" | None:
+                raise StepEventError(f"an outcome of run {_shown(run)}, which is not open")
+        waiting = self._open_steps.get(run)
+        step = waiting.pop(outcome.step or 0, None) if waiting is not None else None
+        if step is None:
+            raise StepEventError(f"an outcome of step {outcome.step}, which waits for none")
+        if step.step is not None:
+            outcome = _with_results(outcome, step.kept)._replace(step=step.step)
+            self._heed(self._sink.step_observed(outcome), run)
+
+    def _goes_on(self, issued: Step) -> bool:
+        """Whether a step's run is open; one that is not known is opened."""
+        run = issued.run
+        match self._standing.get(run):
+            case "stopped":
+                return False
             case "ended":
                 raise StepEventError(f"a step of run {_shown(run)}, which has ended")
             case None:
-                self._start(RunStarted(run=run, time=step.issued.time))
-        remaining = self._without_ignored(step)
-        if remaining is None:
-            return
-        decision = self._sink.step_issued(remaining.issued)
-        if not decision.stop:
-            decision = self._sink.step_observed(remaining.observed)
+                self._start(RunStarted(run=run, time=issued.time))
+        return True
+
+    def _heed(self, decision: Decision, run: str) -> None:
         if decision.stop:
-            self._standing[run] = "stopped"
+            self._close(run, "stopped")
             self._sink.run_ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
 
-    def _without_ignored(self, step: RecordedStep) -> RecordedStep | None:
-        """What remains of a step; ``None``, nothing. A round keeps its other calls."""
-        issued, observed = step
+    def _close(self, run: str, standing: Literal["ended", "stopped"]) -> None:
+        self._standing[run] = standing
+        self._open_steps.pop(run, None)
+
+    def _kept(self, issued: Step) -> list[int] | None:
+        """Which of a step's calls are left; ``None``, the step is ignored."""
         ignored = self._ignore_actions
         kept = [n for n, call in enumerate(issued.calls) if call.action not in ignored]
-        if len(kept) == len(issued.calls):
-            return step
-        if not kept:
-            return None
-        return RecordedStep(
-            issued._replace(calls=tuple([issued.calls[n] for n in kept])),
-            observed._replace(results=tuple([observed.results[n] for n in kept])),
-        )
+        return kept if kept or not issued.calls else None
 
     def _end(self, event: RunEnded) -> None:
         standing = self._standing.get(event.run)
         if standing in (None, "ended"):
             state = "is not known" if standing is None else "has ended before"
             raise StepEventError(f"an end of run {_shown(event.run)}, which {state}")
-        self._standing[event.run] = "ended"
+        self._close(event.run, "ended")
         if standing == "open":
             self._sink.run_ended(event)
 
     def _tell(self, fault: Fault) -> None:
         if self._on_fault is not None:
             self._on_fault(fault)
+
+
+def _with_calls(issued: Step, kept: list[int]) -> Step:
+    """A step with those of its calls. A round keeps its other calls."""
+    if len(kept) == len(issued.calls):
+        return issued
+    return issued._replace(calls=tuple([issued.calls[n] for n in kept]))
+
+
+def _with_results(observed: Outcome, kept: list[int]) -> Outcome:
+    results = observed.results
+    if kept == list(range(len(results))):
+        return observed
+    return observed._replace(results=tuple([results[n] for n in kept if n < len(results)]))
 
 
 def _shown(run: str) -> str:

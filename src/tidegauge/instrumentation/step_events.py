@@ -1,16 +1,17 @@
 """One line of a recording as events: strict about types, lenient about unknown keys.
 
-A recording has one JSON object a line, of type ``start``, ``step`` or ``end``; ``docs/replay.md``
-tells every key. A step is recorded once its outcome is there, so that one line gives both of its
-moments. Content (``state``, ``outcome``, ``args``) may be any JSON value and is passed on as it is.
-An ``outcome`` of ``null`` is what a call brought back that brings back nothing; for every other
-optional key ``null`` means that it was not given.
+A recording has one JSON object a line, of type ``start``, ``step``, ``outcome`` or ``end``;
+``docs/replay.md`` tells every key. A step is recorded once its outcome is there, so that one line
+gives both of its moments; where steps overlap, a line of its own gives the outcome. Content
+(``state``, ``outcome``, ``args``) may be any JSON value and is passed on as it is. An ``outcome``
+of ``null`` is what a call brought back that brings back nothing; for every other optional key
+``null`` means that it was not given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
@@ -28,9 +29,10 @@ from tidegauge.events import (
     RunStarted,
     Step,
     Task,
+    ToolDeclaration,
 )
 
-__all__ = ["RecordedStep", "StepEvent", "parse_event", "parse_line"]
+__all__ = ["OpenStep", "RecordedStep", "StepEvent", "parse_event", "parse_line"]
 
 _MAX_DEPTH: Final = 32
 _MAX_SHOWN: Final = 60
@@ -43,7 +45,17 @@ class RecordedStep(NamedTuple):
     observed: Outcome
 
 
-StepEvent: TypeAlias = RunStarted | RecordedStep | RunEnded
+class OpenStep(NamedTuple):
+    """A step whose outcome has a line of its own, or never came.
+
+    ``step`` is its index, as the recording counts: the line of the outcome names it.
+    """
+
+    issued: Step
+    step: int
+
+
+StepEvent: TypeAlias = RunStarted | RecordedStep | OpenStep | Outcome | RunEnded
 
 
 def parse_line(line: bytes) -> StepEvent:
@@ -81,9 +93,11 @@ def parse_event(data: Mapping[str, Any]) -> StepEvent:
             return _run_started(data)
         case "step":
             return _step(data)
+        case "outcome":
+            return _outcome(data, _results(data), _required_number(data, "late_outcome"))
         case "end":
             return _run_ended(data)
-    raise StepEventError(f"type is to be start, step or end, not {_shown(kind)}")
+    raise StepEventError(f"type is to be start, step, outcome or end, not {_shown(kind)}")
 
 
 def _run_started(data: Mapping[str, Any]) -> RunStarted:
@@ -106,7 +120,7 @@ def _run_started(data: Mapping[str, Any]) -> RunStarted:
     )
 
 
-def _step(data: Mapping[str, Any]) -> RecordedStep:
+def _step(data: Mapping[str, Any]) -> RecordedStep | OpenStep:
     run = _required_text(data, "run")
     calls, results = _round(data)
     issued = Step(
@@ -119,19 +133,30 @@ def _step(data: Mapping[str, Any]) -> RecordedStep:
         mentions=_identities(data, "mentions") or (),
         time=_time(data),
     )
+    step = _whole_number(data, "late_outcome")
+    if step is not None:
+        return OpenStep(issued, step)
+    # Tokens are told once a step, whichever moment they are of.
+    return RecordedStep(issued, _outcome(data, results)._replace(tokens=None))
+
+
+def _outcome(
+    data: Mapping[str, Any], results: tuple[CallResult, ...], step: int | None = None
+) -> Outcome:
     # Only the step's issue has a time: when the outcome came is known from `seconds`, or not.
-    observed = Outcome(
-        run=run,
+    return Outcome(
+        run=_required_text(data, "run"),
         results=results,
+        step=step,
         place=_identity(data, "place"),
         exits=_identities(data, "exits"),
         tasks=_tasks(data),
         achieved=_identities(data, "achieved") or (),
         progress=_number(data, "progress", maximum=1),
+        tokens=_number(data, "tokens"),
         seconds=_number(data, "seconds"),
         blocked=_flag(data, "blocked") or False,
     )
-    return RecordedStep(issued, observed)
 
 
 def _run_ended(data: Mapping[str, Any]) -> RunEnded:
@@ -153,27 +178,54 @@ def _run_outcome(data: Mapping[str, Any]) -> RunOutcome | None:
 
 
 def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult, ...]]:
-    """The calls of a step and what they brought back.
+    """The calls of a step and what they brought back."""
+    listed = data.get("calls")
+    if listed is None:
+        return (_call(data),), _results(data)
+    if data.get("action") is not None and isinstance(listed, list):
+        raise StepEventError("a step has either an action or calls, not both")
+    results = _results(data)
+    return tuple([_call(item, f"calls[{index}]") for index, item in enumerate(listed)]), results
+
+
+def _call(data: Mapping[str, Any], where: str = "") -> Call:
+    action = _required_text(data, "action", where)
+    if "poll" in data or "poll_seconds" in data or "mutates" in data:
+        return Call(action, data.get("args"), _declaration(data, where))
+    return Call(action, data.get("args"))
+
+
+def _declaration(data: Mapping[str, Any], where: str) -> ToolDeclaration:
+    poll: bool | int | timedelta
+    poll = data["poll"] if type(data.get("poll")) is bool else _whole_number(data, "poll") or False
+    seconds = _number(data, "poll_seconds")
+    if seconds is not None:
+        try:
+            poll = timedelta(seconds=seconds)
+        except OverflowError:
+            poll = timedelta.max
+    return ToolDeclaration(poll=poll, mutates=_flag(data, "mutates", where) or False)
+
+
+def _results(data: Mapping[str, Any]) -> tuple[CallResult, ...]:
+    """What the calls of a step brought back.
 
     In a round, the step's own ``outcome`` and ``error`` stand for the calls that tell none.
     """
     result = CallResult(data.get("outcome", ABSENT), _flag(data, "error"))
     listed = data.get("calls")
     if listed is None:
-        return (Call(_required_text(data, "action"), data.get("args")),), (result,)
+        return (result,)
     if not isinstance(listed, list):
         raise _wrong("calls", "a list", listed)
-    if data.get("action") is not None:
-        raise StepEventError("a step has either an action or calls, not both")
-    calls, results = [], []
+    results = []
     for index, item in enumerate(listed):
         where = f"calls[{index}]"
         if not isinstance(item, dict):
             raise _wrong(where, "an object", item)
-        calls.append(Call(_required_text(item, "action", where), item.get("args")))
         error = _flag(item, "error", where) if "error" in item else result.error
         results.append(CallResult(item.get("outcome", result.outcome), error))
-    return tuple(calls), tuple(results)
+    return tuple(results)
 
 
 def _required_text(data: Mapping[str, Any], key: str, where: str = "") -> str:
@@ -207,6 +259,13 @@ def _whole_number(data: Mapping[str, Any], key: str, minimum: int = 0) -> int | 
         raise _wrong(key, "a whole number", value)
     if value < minimum:
         raise StepEventError(f"{key} is to be at least {minimum}, not {value}")
+    return value
+
+
+def _required_number(data: Mapping[str, Any], key: str) -> int:
+    value = _whole_number(data, key)
+    if value is None:
+        raise StepEventError(f"{key} is missing")
     return value
 
 

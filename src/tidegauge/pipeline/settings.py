@@ -15,6 +15,7 @@ from tidegauge.streaming_metrics.known_graph import Distance
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
@@ -62,6 +63,8 @@ class Settings:
         metrics_client_ca: file of certificates: only clients with one signed by them are answered.
         serve_metrics: whether ``/metrics`` is served at all.
         registry: put the metrics into this Prometheus registry and serve nothing.
+        otlp_metrics: whether the metrics are pushed over OTLP as well; left out, they are when
+            OTEL_METRICS_EXPORTER names ``otlp`` and an endpoint of OTLP is set.
         record_to: record every run as step events in this file, to be replayed; ``{pid}`` in its
             name stands for the process id.
         record_contents: write arguments, results, states and places as they are; left out,
@@ -74,6 +77,7 @@ class Settings:
             one is drawn for this process.
         tracer_provider: use this provider for spans.
         logger_provider: use this provider for events.
+        meter_provider: use this provider for metrics that go through OpenTelemetry.
 
     Raises:
         ConfigurationError: a value that cannot work.
@@ -107,6 +111,7 @@ class Settings:
     metrics_client_ca: str | None = None
     serve_metrics: bool = True
     registry: CollectorRegistry | None = None
+    otlp_metrics: bool | None = None
     record_to: str | os.PathLike[str] | None = None
     record_contents: bool = False
     record_max_bytes: int = 100 * 1024 * 1024
@@ -115,6 +120,7 @@ class Settings:
     digest_key: bytes | None = None
     tracer_provider: TracerProvider | None = None
     logger_provider: LoggerProvider | None = None
+    meter_provider: MeterProvider | None = None
 
     def __post_init__(self) -> None:
         for name in (

@@ -6,22 +6,25 @@ import atexit
 import contextlib
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge._guard import internal_errors
+from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import StepSink
+from tidegauge.events import Identity, StepSink
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import Settings
-from tidegauge.streaming_metrics import Engine
-from tidegauge.tracer import SpanFactory, open_telemetry
+from tidegauge.streaming_metrics import Engine, RunReport
+from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
     from tidegauge.exporters.jsonl import LineWriter
+    from tidegauge.exporters.otlp import Readings
     from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
     from tidegauge.pipeline.recording_sink import RecordingSink
 
@@ -56,8 +59,11 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
+            on_finished=self._run_finished if settings.record_to is not None else None,
         )
-        self._telemetry = open_telemetry(settings.tracer_provider, settings.logger_provider)
+        self._writer: LineWriter | None = None
+        self._readings: Readings | None = None
+        self._telemetry = self._open_telemetry()
         capture = settings.capture_content
         if capture is None:
             capture = os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in _SPAN_CONTENT
@@ -67,8 +73,9 @@ class Pipeline:
             max_runs=settings.max_runs,
             capture_content=capture,
             digest_key=settings.digest_key,
+            meter_provider=self._telemetry.meter_provider,
         )
-        self._writer: LineWriter | None = None
+        self._recording: RecordingSink | None = None
         live = EngineSink(self.engine, settings.policy())
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
         self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
@@ -78,7 +85,9 @@ class Pipeline:
         if settings.registry is not None:
             from tidegauge.exporters.prometheus import TidegaugeCollector
 
-            self._collector = TidegaugeCollector(self.engine, place_label=spans.exported_place)
+            self._collector = TidegaugeCollector(
+                self.engine, place_label=spans.exported_place, more=self.recorded_lines
+            )
             settings.registry.register(self._collector)
         elif serve and settings.serve_metrics:
             self._serve_metrics()
@@ -102,6 +111,30 @@ class Pipeline:
             with contextlib.suppress(KeyError):  # it was taken out by whoever owns the registry
                 self.settings.registry.unregister(collector)
 
+    def _open_telemetry(self) -> Telemetry:
+        """The providers; metrics go to theirs when that is asked for."""
+        settings = self.settings
+        given = (settings.tracer_provider, settings.logger_provider, settings.meter_provider)
+        push = settings.otlp_metrics
+        if push is None:
+            push = otlp_asked_for("metrics", untold="none")
+        if not push:
+            return open_telemetry(*given)
+        from tidegauge.exporters.otlp import HistogramExporter, Readings, observe
+
+        self._readings = readings = Readings(
+            self.engine, place_label=self._exported_place, more=self.recorded_lines
+        )
+        telemetry = open_telemetry(
+            *given, push_metrics=lambda exporter: HistogramExporter(exporter, readings)
+        )
+        if telemetry.meter_provider is not None:
+            observe(readings, telemetry.meter_provider, histograms=not telemetry.owns_metrics)
+        return telemetry
+
+    def _exported_place(self, place: Identity) -> str:
+        return self.recorder.spans.exported_place(place)
+
     def shutdown(self) -> None:
         """Stop serving, send what waits and close what was opened for it.
 
@@ -115,11 +148,13 @@ class Pipeline:
         if not closed:
             self.stop_serving()
             self._telemetry.shutdown()
+            if self._readings is not None:
+                self._readings.close()
             if self._writer is not None:
                 self._writer.close()
 
     def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
-        from tidegauge.exporters.jsonl import JsonlSink, LineWriter
+        from tidegauge.exporters.jsonl import Contents, JsonlSink, LineWriter
         from tidegauge.pipeline.recording_sink import RecordingSink
 
         settings = self.settings
@@ -129,14 +164,22 @@ class Pipeline:
             max_bytes=settings.record_max_bytes,
             backups=settings.record_backups,
         )
-        lines = JsonlSink(
-            self._writer,
-            digest=spans.exported_digest,
-            contents=settings.record_contents,
+        contents = Contents(
+            spans.exported_digest,
+            plain=settings.record_contents,
             normaliser=settings.normaliser,
-            declarations=settings.tools,
         )
-        return RecordingSink(sink, lines)
+        lines = JsonlSink(self._writer, contents, declarations=settings.tools)
+        self._recording = RecordingSink(sink, lines)
+        return self._recording
+
+    def _run_finished(self, report: RunReport) -> None:
+        if self._recording is not None:
+            self._recording.run_finished(report)
+
+    def recorded_lines(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """Lines written and lost, as metrics; none, when nothing is recorded."""
+        return self._writer.counts() if self._writer is not None else {}
 
     def _serve_metrics(self) -> None:
         from tidegauge.exporters.prometheus import MetricsServer
@@ -155,15 +198,12 @@ class Pipeline:
                 host=host,
                 port=port,
                 place_label=self.recorder.spans.exported_place,
+                more=self.recorded_lines,
                 certificate=settings.metrics_certificate,
                 key=settings.metrics_key,
                 client_ca=settings.metrics_client_ca,
             )
         except OSError as error:
-            import ssl
-
-            if isinstance(error, ssl.SSLError):
-                raise ConfigurationError(f"the files of TLS don't fit: {error}") from error
             # Another process of the same application often has the port: the agent goes on.
             internal_errors.record("metrics_server", error)
 

@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 import orjson
 import xxhash
 
-from tidegauge.events import ABSENT, Call, CallResult
+from tidegauge._guard import guarded
+from tidegauge.events import ABSENT, Call, CallResult, ToolDeclaration
 
 __all__ = [
     "Normaliser",
     "arguments_bytes",
     "call_digest",
     "canonical_bytes",
+    "compared_arguments",
     "content_digest",
     "outcome_digest",
     "round_digest",
@@ -84,6 +86,24 @@ def arguments_bytes(arguments: object) -> bytes:
         except (ValueError, RecursionError):
             pass
     return canonical_bytes(arguments)
+
+
+def compared_arguments(declared: ToolDeclaration | None, arguments: object) -> object:
+    """What is compared of a call's arguments: all of them, unless its tool has a key that works.
+
+    >>> declared = ToolDeclaration(key=lambda arguments: arguments["q"])
+    >>> compared_arguments(declared, {"q": "cats", "request_id": 7})
+    'cats'
+    """
+    if declared is None or declared.key is None:
+        return arguments
+    found = _key_of(declared, arguments)
+    return arguments if found is None else found[0]
+
+
+@guarded("tool.key", default=None)
+def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | None:
+    return None if declared.key is None else (declared.key(arguments),)
 
 
 def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from tidegauge._guard import guarded
 from tidegauge.events import (
     ABSENT,
     Call,
@@ -29,6 +28,7 @@ from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     call_digest,
+    compared_arguments,
     content_digest,
     outcome_digest,
     round_digest,
@@ -199,7 +199,7 @@ class RunState:
         # What was not observed cannot be returned to: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
         told: Sequence[Call] = step.calls
-        if self._declarations or told[0].declared is not None:
+        if self._declarations or len(told) > 1 or told[0].declared is not None:
             told = self._declared(told, now if step.time is None else step.time)
         calls = [call_digest(call, self._normaliser) for call in told]
         action = round_digest(calls)
@@ -553,7 +553,7 @@ class RunState:
         return [
             call
             if one is None or one.key is None
-            else call._replace(arguments=_key(one, call.arguments))
+            else call._replace(arguments=compared_arguments(one, call.arguments))
             for call, one in zip(calls, declared, strict=True)
         ]
 
@@ -601,17 +601,6 @@ class RunState:
             exploration.oldest_lead_age if exploration is not None else None,
             self.tokens,
         )
-
-
-@guarded("tool.key", default=None)
-def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | None:
-    return None if declared.key is None else (declared.key(arguments),)
-
-
-def _key(declared: ToolDeclaration, arguments: object) -> object:
-    """What is compared in place of the arguments; those themselves when the key fails."""
-    found = _key_of(declared, arguments)
-    return arguments if found is None else found[0]
 
 
 def _displaced_leads(exploration: Exploration | None) -> int | None:

@@ -7,15 +7,17 @@ to, and calls are not even timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge._guard import guarded
 from tidegauge._version import __version__
 from tidegauge.tracer import conventions as names
+from tidegauge.tracer.provider import application_meter_provider
 
 __all__ = ["CallMetrics", "CallMetricsSource"]
 
@@ -62,6 +64,7 @@ class CallMetrics:
         )
         self._sets: dict[tuple[AttributeValue | None, ...], dict[str, AttributeValue]] = {}
 
+    @guarded("call_metrics", default=None)
     def chat(
         self,
         seconds: float,
@@ -88,6 +91,7 @@ class CallMetrics:
                 attributes = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
                 self._tokens.record(tokens, attributes, context)
 
+    @guarded("call_metrics", default=None)
     def tool(
         self,
         seconds: float,
@@ -99,6 +103,7 @@ class CallMetrics:
         """Record a tool call; its arguments are those of :meth:`chat`."""
         self._tools.record(seconds, self._attributes(_TOOL, told, names.ERROR_TYPE, error), context)
 
+    @guarded("call_metrics", default=None)
     def agent(
         self,
         seconds: float,
@@ -139,22 +144,16 @@ class CallMetricsSource:
     """Whose instruments are to be used now: asked once a run.
 
     Args:
-        provider: use this one.
-        otherwise: gives the application's, where it has set one up by now.
+        provider: use this one; ``None``, the application's, where it has set one up by now.
     """
 
-    def __init__(
-        self,
-        provider: MeterProvider | None = None,
-        otherwise: Callable[[], MeterProvider | None] = lambda: None,
-    ) -> None:
+    def __init__(self, provider: MeterProvider | None) -> None:
         self._given = provider
-        self._otherwise = otherwise
         self._made: tuple[MeterProvider, CallMetrics] | None = None
 
     def current(self) -> CallMetrics | None:
         """The instruments; ``None`` while nobody collects metrics."""
-        provider = self._given or self._otherwise()
+        provider = self._given or application_meter_provider()
         if provider is None:
             return None
         made = self._made

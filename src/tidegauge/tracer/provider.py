@@ -24,7 +24,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from tidegauge._version import __version__
 from tidegauge.tracer.conventions import SCHEMA_URL
-from tidegauge.tracer.otlp_environment import otlp_asked_for, otlp_exporter
+from tidegauge.tracer.otlp_environment import otlp_asked_for, otlp_exporter, sdk_disabled
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -87,6 +87,11 @@ class Telemetry:
     meter_provider: MeterProvider | None = None
     owned: tuple[OwnProvider, ...] = ()
 
+    @property
+    def owns_metrics(self) -> bool:
+        """Whether the provider of metrics is one of ours."""
+        return any(own.provider is self.meter_provider for own in self.owned)
+
     def force_flush(self, timeout_millis: int = 5_000) -> None:
         """Send what waits in our own processors, and the metrics of this moment."""
         for own in self.owned:
@@ -128,7 +133,7 @@ def open_telemetry(
         # Whoever has set up spans has decided about logs too: ours come only beside our spans.
         own = bool(owned) and otlp_asked_for("logs")
         logger_provider = _own_logger_provider(owned) if own else _logs.get_logger_provider()
-    if meter_provider is None and push_metrics is not None:
+    if meter_provider is None and push_metrics is not None and not sdk_disabled():
         meter_provider = application_meter_provider() or _own_meter_provider(owned, push_metrics)
     return Telemetry(
         tracer_provider.get_tracer("tidegauge", __version__, schema_url=SCHEMA_URL),

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
 from opentelemetry.context import Context, get_current
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -31,7 +32,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from tidegauge._guard import guarded
-from tidegauge.events import Decision, RunStarted, RunSummary, Signals
+from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
 
@@ -55,7 +56,8 @@ class SpanFactory:
         capture_content: whether arguments and results are put on tool spans.
         digest_key: key of the exported digests, so that short contents can't be guessed;
             ``None`` draws one for this process.
-        metrics: where durations and tokens are recorded; left out, nowhere.
+        meter_provider: collects durations and tokens; left out, the application's does, if and
+            when it sets one up.
     """
 
     def __init__(
@@ -66,14 +68,14 @@ class SpanFactory:
         max_runs: int = 10_000,
         capture_content: bool = False,
         digest_key: bytes | None = None,
-        metrics: CallMetricsSource | None = None,
+        meter_provider: MeterProvider | None = None,
     ) -> None:
         self.tracer = tracer
         self.logger = logger
         self.capture_content = capture_content
         # Taken up by every digest: a copy costs less than starting again from the key.
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
-        self._metrics = metrics or CallMetricsSource()
+        self._metrics = CallMetricsSource(meter_provider)
         self._max_runs = max_runs
         self._lock = threading.Lock()
         self._open: OrderedDict[int, RunSpans] = OrderedDict()
@@ -184,6 +186,11 @@ class RunSpans:
         context = self.span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
+    @property
+    def calls_wanted(self) -> bool:
+        """Whether spans of calls lead anywhere: they are recorded, or their time is."""
+        return self._metrics is not None or self.span.is_recording()
+
     def start_chat(
         self, *, model: str | None = None, provider: str | None = None, inside: Span | None = None
     ) -> Span:
@@ -263,10 +270,14 @@ class RunSpans:
         return self._start(_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
 
     def end_tool(
-        self, span: Span, *, result: object = None, error: BaseException | str | None = None
+        self, span: Span, *, result: object = ABSENT, error: BaseException | str | None = None
     ) -> None:
-        """Close the span of a tool call."""
-        if self._factory.capture_content and error is None and span.is_recording():
+        """Close the span of a tool call; ``result`` is put on it only when contents are asked for.
+
+        Nothing is known of the result of a call that was abandoned: it has none.
+        """
+        is_known = result is not ABSENT and error is None
+        if is_known and self._factory.capture_content and span.is_recording():
             span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
@@ -315,13 +326,11 @@ class RunSpans:
         error: BaseException | str | None = None,
     ) -> None:
         """Close the run's span and whatever it left open."""
-        if self._metrics is not None:
-            self._metrics.agent(
-                perf_counter() - self._began,
-                self._attributes,
-                error=_error_type(error),
-                context=self.context,
-            )
+        metrics, self._metrics = self._metrics, None  # one that was suspended may be ended again
+        if metrics is not None:
+            seconds = perf_counter() - self._began
+            error_type = _error_type(error)
+            metrics.agent(seconds, self._attributes, error=error_type, context=self.context)
         span = self.span
         if span.is_recording():
             if summary is not None:
@@ -376,8 +385,9 @@ class RunSpans:
     ) -> tuple[float, Attributes] | None:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
+        took = None if child is None else (perf_counter() - child[1], child[2])
         _finish(span, error)
-        return None if child is None else (perf_counter() - child[1], child[2])
+        return took
 
     def _inside(self, span: Span) -> Context:
         return trace.set_span_in_context(span, self.context)

@@ -442,3 +442,18 @@ def test_how_much_there_is_to_read(tmp_path: Path) -> None:
     assert total_bytes([a, "-"]) is None
     assert total_bytes([a, pipe]) is None
     assert total_bytes([a, str(tmp_path)]) is None
+
+
+def test_the_line_of_a_step_tells_its_own_outcome_though_it_came_late(
+    tidegauge, write, tmp_path: Path
+) -> None:
+    def overlapping(number: int) -> dict:
+        return {"type": "step", "run": "r", "action": "go", "late_outcome": number}
+
+    def outcome(number: int, place: str) -> dict:
+        return {"type": "outcome", "run": "r", "late_outcome": number, "place": place, "exits": []}
+
+    recorded = [overlapping(0), overlapping(1), outcome(1, "hall"), outcome(0, "attic")]
+    tidegauge("replay", "--strict", write(*recorded), "--steps-out", "steps.jsonl")
+    lines = [orjson.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert [(line["t"], line["frontier"]) for line in lines] == [(0, None), (1, 0)]

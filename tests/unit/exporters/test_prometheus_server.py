@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -179,3 +180,14 @@ with socket.socket() as probe:
         text=True,
     )
     assert (ended.stdout, ended.stderr) == ("free\n", "")
+
+
+def test_further_paths_tell_whether_all_is_well(engine: Engine) -> None:
+    well = [True]
+    with serving(engine, probes={"/healthz": lambda: well[0]}) as server:
+        url = server.url.replace("/metrics", "/healthz")
+        assert get(url) == (200, "text/plain; charset=utf-8", "ok\n")
+        well[0] = False
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(url)
+        assert "tidegauge_runs_active" in get(server.url)[2]

@@ -308,7 +308,8 @@ class TestGenerators:
                 with tracer.start_as_current_span("plan"), tidegauge.run(agent="inner") as inner:
                     yield 1
                     assert tidegauge.get_current_run().id == inner.id
-                    look()
+                    with tracer.start_as_current_span("act"):
+                        look()
                 look()
 
             assert [current_run.get() for _ in agent()] == [None]
@@ -317,6 +318,7 @@ class TestGenerators:
             "invoke_agent agent",
             "  plan",
             "    invoke_agent inner",
+            "      act",
             "      execute_tool look",
             "  execute_tool look",
         ]
@@ -701,7 +703,7 @@ class TestThreads:
         ]
 
     def test_many_threads_issue_steps_of_one_run_at_once(self):
-        barrier = threading.Barrier(8)
+        barrier = threading.Barrier(8, timeout=30)
 
         def work(number):
             barrier.wait()

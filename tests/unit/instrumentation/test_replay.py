@@ -18,6 +18,7 @@ from tidegauge.events import (
     Outcome,
     RunEnded,
     RunStarted,
+    Signals,
     Step,
 )
 from tidegauge.instrumentation.replay import Fault, Line, Replay, read_lines
@@ -257,3 +258,89 @@ def test_faults_of_the_sink_are_not_taken_for_bad_lines() -> None:
     with pytest.raises(ValueError, match="ours") as error:
         replayed(Broken(), step())
     assert not isinstance(error.value, StepEventError)
+
+
+def late(number: int, run: str = "r", **keys: Any) -> dict[str, Any]:
+    return {"type": "outcome", "run": run, "late_outcome": number, **keys}
+
+
+class Numbering(Heard):
+    """Tells the index of each step, as an engine does."""
+
+    def step_issued(self, event: Step) -> Decision:
+        decision = super().step_issued(event)
+        return decision._replace(signals=Signals(event.run, self.steps - 1, self.steps, b"", b""))
+
+
+def outcomes(sink: Heard) -> list[tuple[int | None, object]]:
+    return [(e.step, e.results[0].outcome) for e in sink.events if isinstance(e, Outcome)]
+
+
+def test_a_late_outcome_is_delivered_where_its_line_is() -> None:
+    sink = Numbering()
+    _, faults = replayed(
+        sink,
+        start(),
+        step(late_outcome=0),
+        step(late_outcome=1),
+        late(1, outcome="second"),
+        late(0, outcome="first", tokens=3),
+        step(outcome="third"),
+        end(),
+    )
+    assert faults == []
+    told = ["Step", "Step", "Outcome", "Outcome", "Step", "Outcome"]
+    assert sink.kinds() == ["RunStarted", *told, "RunEnded"]
+    assert outcomes(sink) == [(1, "second"), (0, "first"), (None, "third")]
+
+
+def test_late_outcomes_are_counted_without_the_steps_that_are_left_out() -> None:
+    sink = Numbering()
+    calls = [{"action": "think"}, {"action": "go"}]
+    _, faults = replayed(
+        sink,
+        {**step(late_outcome=0), "action": "think"},
+        {"type": "step", "run": "r", "calls": calls, "late_outcome": 1},
+        late(0, outcome="a thought"),
+        late(1, calls=[{"outcome": "a thought"}, {"outcome": "a place"}]),
+        ignore_actions=("think",),
+    )
+    assert faults == []
+    assert outcomes(sink) == [(0, "a place")]
+
+
+def test_late_outcomes_that_belong_to_nothing_are_faults() -> None:
+    _, faults = replayed(
+        Numbering(),
+        late(0),
+        start(),
+        step(),
+        late(0),
+        step(late_outcome=1),
+        late(1),
+        late(1),
+        step(late_outcome=2),
+        end(),
+        late(2),
+        start(),
+        late(2),
+    )
+    assert faults == [
+        "f:1: an outcome of run 'r', which is not open",
+        "f:4: an outcome of step 0, which waits for none",
+        "f:7: an outcome of step 1, which waits for none",
+        "f:10: an outcome of run 'r', which is not open",
+        "f:12: an outcome of step 2, which waits for none",
+    ]
+
+
+def test_a_run_that_is_stopped_hears_no_late_outcome() -> None:
+    sink = Heard(stop_at=1)
+    _, faults = replayed(sink, start(), step(late_outcome=0), step(), late(0), end())
+    assert (faults, sink.kinds()) == ([], ["RunStarted", "Step", "RunEnded"])
+
+
+def test_as_many_late_outcomes_are_waited_for_as_an_engine_waits_for() -> None:
+    steps = [step(late_outcome=n) for n in range(1_001)]
+    _, faults = replayed(Numbering(), *steps, late(0), late(1))
+    assert faults == ["f:1002: an outcome of step 0, which waits for none"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ from tidegauge.events import (
     RunStarted,
     Step,
     Task,
+    ToolDeclaration,
 )
-from tidegauge.instrumentation.step_events import RecordedStep, parse_event, parse_line
+from tidegauge.instrumentation.step_events import OpenStep, RecordedStep, parse_event, parse_line
 
 
 def line(**event: Any) -> bytes:
@@ -216,8 +218,11 @@ def test_a_time_without_a_zone_is_universal_time() -> None:
         (line(type="start"), "run is missing"),
         (line(type=None, run="r"), "type is to be a string, not null"),
         (line(type="step", run=7, action="x"), "run is to be a string, not a number"),
-        (line(type="begin", run="r"), "type is to be start, step or end, not 'begin'"),
-        (line(type="x" * 999, run="r"), "type is to be start, step or end, not 'xxx"),
+        (line(type="outcome", run="r"), "late_outcome is missing"),
+        (line(type="outcome", run="r", late_outcome=-1), "late_outcome is to be at least 0"),
+        (step(action="x", late_outcome="1"), "late_outcome is to be a whole number, not a string"),
+        (line(type="begin", run="r"), "type is to be start, step, outcome or end, not 'begin'"),
+        (line(type="x" * 999, run="r"), "type is to be start, step, outcome or end, not 'xxx"),
         (start(agent=["a"]), "agent is to be a string, not a list"),
         (start(t_max="30"), "t_max is to be a whole number, not a string"),
         (start(t_max=True), "t_max is to be a whole number, not a boolean"),
@@ -306,3 +311,30 @@ def test_any_object_is_an_event_or_a_step_event_error(kind: str, event: dict[str
 def test_any_bytes_are_an_event_or_a_step_event_error(content: bytes) -> None:
     with pytest.raises(StepEventError):
         parse_line(content)
+
+
+def test_a_step_whose_outcome_is_elsewhere_and_that_outcome() -> None:
+    event = parse_line(step(action="look", late_outcome=7))
+    assert event == OpenStep(Step("r", (Call("look"),)), 7)
+    outcome = parse_line(
+        line(type="outcome", run="r", late_outcome=7, outcome="it", tokens=3, seconds=0.5)
+    )
+    assert outcome == Outcome("r", (CallResult("it"),), 7, tokens=3, seconds=0.5)
+
+
+def test_what_was_declared_of_a_tool_is_read_again() -> None:
+    told = [
+        {"poll": True},
+        {"poll": 5},
+        {"poll_seconds": 2.5},
+        {"poll_seconds": 1e300},
+        {"mutates": True},
+    ]
+    declared = [parse_line(step(action="x", **keys)).issued.calls[0].declared for keys in told]  # type: ignore[union-attr]
+    assert declared == [
+        ToolDeclaration(poll=True),
+        ToolDeclaration(poll=5),
+        ToolDeclaration(poll=timedelta(seconds=2.5)),
+        ToolDeclaration(poll=timedelta.max),
+        ToolDeclaration(mutates=True),
+    ]

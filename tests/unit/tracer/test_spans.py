@@ -195,3 +195,15 @@ class TestSampling:
         spans = SpanFactory(trace.NoOpTracer(), logger).start_run(run())
         assert isinstance(spans, RunSpans)
         assert spans.trace_id is None
+
+
+def test_a_call_that_was_abandoned_has_no_result():
+    with capture(capture_content=True) as seen, tidegauge.run() as run:
+        run.act("look")
+        run.act("find")
+        run.observe(None)
+    results = {
+        span.name: (span.attributes or {}).get("gen_ai.tool.call.result") for span in seen.spans
+    }
+    assert results["execute_tool look"] is None
+    assert results["execute_tool find"] == "null"  # it brought back nothing

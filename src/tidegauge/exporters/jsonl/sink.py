@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Final, Protocol
-
-import orjson
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Protocol
 
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -20,24 +20,19 @@ from tidegauge.events import (
     Outcome,
     RunEnded,
     RunStarted,
+    Signals,
     Step,
     Task,
     ToolDeclaration,
 )
-from tidegauge.streaming_metrics.fingerprint import (
-    Normaliser,
-    arguments_bytes,
-    canonical_bytes,
-    content_digest,
-)
+from tidegauge.exporters.jsonl.contents import Contents
+from tidegauge.exporters.jsonl.encoding import amount, encoded, moment
+from tidegauge.streaming_metrics.fingerprint import compared_arguments
 
-__all__ = ["Digest", "JsonlSink", "Lines"]
+__all__ = ["JsonlSink", "Lines"]
 
-Digest = Callable[[bytes], str]
-"""What leaves the process in place of a digest."""
-
-_MAX_RUNS: Final = 10_000
-_MAX_WAITING: Final = 100
+_MAX_UNOBSERVED: Final = 1_000  # as many as the engine waits for
+_NO_LOCK: Final = nullcontext()
 
 
 class Lines(Protocol):
@@ -48,39 +43,41 @@ class Lines(Protocol):
 
 
 class JsonlSink:
-    """Writes a line for the start, the end and every observed step of every run.
+    """Writes a line for the start, the end and every step of every run.
 
-    A replay of the lines has the numbers of the live run. A step is written when its outcome is
-    there, in the order in which the steps were issued; steps of one run that overlap wait for
-    each other, at most 100 of them. What was issued and never observed is written when its run
-    ends. A run beyond the 10,000 that are open is written without a start.
+    A replay of the lines has the numbers of the live run, so they tell what happened in the order
+    in which it did. One line tells both moments of a step, unless something else of its run came
+    between them: then the step's line tells its index, and a line of its own tells its outcome.
+    Only the last step of a run is ever held back, until its outcome is there.
 
-    Without ``contents`` everything that could be content is a digest ``"sha:..."``, of what is
-    left of it by the normaliser and the tools' keys; equality is all that a replay needs.
+    The events of one run come one at a time: whoever reports them holds :meth:`locked`. What runs
+    are open is told from outside, too: nothing here expires.
 
     Args:
         lines: takes the lines.
-        digest: makes what is written in place of a digest.
-        contents: write contents as they are.
-        normaliser: the one of the engine.
-        declarations: the ones of the engine, by tool.
+        contents: the form in which contents are written.
+        declarations: what is declared of tools by name, as the engine has it.
+        clock: seconds.
     """
 
     def __init__(
         self,
         lines: Lines,
+        contents: Contents,
         *,
-        digest: Digest,
-        contents: bool = False,
-        normaliser: Normaliser | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lines = lines
-        self._digest = digest
-        self._contents = contents
-        self._normaliser = normaliser
+        self._shown = contents
         self._declarations = dict(declarations or {})
-        self._open: OrderedDict[str, _OpenRun] = OrderedDict()
+        self._clock = clock
+        self._runs: dict[str, _OpenRun] = {}
+
+    def locked(self, run: str) -> AbstractContextManager[object]:
+        """Hold this while an event of the run is reported, to the engine and here."""
+        known = self._runs.get(run)
+        return _NO_LOCK if known is None else known.lock
 
     @guarded("jsonl", default=None)
     def run_started(self, event: RunStarted, *, t_max: int | None = None) -> None:
@@ -88,140 +85,175 @@ class JsonlSink:
 
         Args:
             event: what is known of it.
-            t_max: turns within which success counts, where settings tell it and not the run.
+            t_max: turns within which success counts, as the engine has it.
         """
-        self._open[event.run] = _OpenRun()
-        while len(self._open) > _MAX_RUNS:
-            self._open.popitem(last=False)
-        line = {
-            "type": "start",
-            "run": event.run,
-            "agent": event.agent or None,
-            "task": None if event.task is None else self._content(event.task),
-            "task_group": event.task_group or None,
-            "model": event.model,
-            "t_max": event.t_max or t_max,
-            "memory": event.memory,
-            "operations": event.operations,
-            "height": event.height,
-            **self._where(event.place, event.exits, event.tasks),
-            "goal": None if event.goal is None else self._identity(event.goal),
-            "reach": event.reach if event.reach != "adjacent" else None,
-            "parent": event.parent,
-            "trace_id": event.trace_id,
-            "time": _iso(event.time),
-        }
-        self._write(line)
+        self._runs[event.run] = _OpenRun()
+        self._write(
+            {
+                "type": "start",
+                "run": event.run,
+                "agent": event.agent or None,
+                "task": None if event.task is None else self._shown.content(event.task),
+                "task_group": event.task_group or None,
+                "model": event.model,
+                "t_max": t_max if t_max and t_max > 0 else None,
+                "memory": event.memory,
+                "operations": amount(event.operations),
+                "height": amount(event.height),
+                **self._where(event.place, event.exits, event.tasks),
+                "goal": None if event.goal is None else self._shown.identity(event.goal),
+                "reach": event.reach if event.reach != "adjacent" else None,
+                "parent": event.parent,
+                "trace_id": event.trace_id,
+                "time": moment(event.time),
+            }
+        )
 
     @guarded("jsonl", default=None)
-    def step_issued(self, event: Step, step: int) -> None:
-        """An action was issued, as the step of that index."""
-        run = self._open.get(event.run)
+    def step_issued(self, event: Step, signals: Signals) -> None:
+        """An action was issued, as the step that the engine's answer tells."""
+        run = self._runs.get(event.run)
         if run is None:
-            run = self._open[event.run] = _OpenRun()
+            return
+        self._release(run)
         line: dict[str, Any] = {"type": "step", "run": event.run}
         if event.state is not ABSENT:
-            line["state"] = self._content(event.state)
-        elif run.waiting:  # the outcome before it is not there: what it saw equals nothing
-            line["state"] = f"unknown:{step}"
-        calls = [{"action": call.action, "args": self._arguments(call)} for call in event.calls]
-        if len(calls) == 1:
-            line.update(calls[0])
+            plain = self._shown.plain
+            state, digest = self._shown.content, self._shown.digest
+            line["state"] = state(event.state) if plain else digest(signals.state_digest)
+        if len(event.calls) == 1:
+            line.update(self._call(event.calls[0], signals.action_digest))
         else:
-            line["calls"] = calls
-        line["tokens"] = event.tokens
-        line["entropy"] = event.entropy
-        line["uses"] = self._identities(event.uses)
-        line["mentions"] = self._identities(event.mentions)
-        line["time"] = _iso(event.time)
-        with run.lock:
-            run.waiting[step] = _Waiting(line, time.monotonic())
-            if len(run.waiting) > _MAX_WAITING:
-                self._write(run.waiting.pop(next(iter(run.waiting))).line)
+            line["calls"] = [self._call(call) for call in event.calls]
+        if event.tokens is not None:
+            line["tokens"] = amount(event.tokens)
+        if event.entropy is not None:
+            line["entropy"] = amount(event.entropy)
+        if event.uses:
+            line["uses"] = self._identities(event.uses)
+        if event.mentions:
+            line["mentions"] = self._identities(event.mentions)
+        line["time"] = moment(event.time)
+        run.last = signals.step
+        run.waiting = line
+        run.unobserved[signals.step] = _Issued(self._clock(), event.time, len(event.calls))
+        if len(run.unobserved) > _MAX_UNOBSERVED:
+            run.unobserved.popitem(last=False)
+
+    @guarded("jsonl", default=None)
+    def timed(self, event: Outcome) -> Outcome | None:
+        """The outcome with its step's index and seconds, so that all who take it agree on them."""
+        run = self._runs.get(event.run)
+        step = event.step if event.step is not None or run is None else run.last
+        issued = run.unobserved.get(step) if run is not None and step is not None else None
+        if issued is None:
+            return event
+        seconds = event.seconds
+        if seconds is None and not event.blocked:
+            if event.time is None or issued.time is None:
+                seconds = self._clock() - issued.clock
+            elif event.time >= issued.time:
+                seconds = event.time - issued.time
+        # Not `_replace`, which takes twice as long: this is on the step path.
+        return Outcome._make((*event[:2], step, *event[3:9], seconds, *event[10:]))
 
     @guarded("jsonl", default=None)
     def step_observed(self, event: Outcome, step: int) -> None:
         """The outcome of the step of that index was observed."""
-        run = self._open.get(event.run)
-        waiting = run.waiting.get(step) if run is not None else None
-        if run is None or waiting is None:
+        run = self._runs.get(event.run)
+        issued = run.unobserved.pop(step, None) if run is not None else None
+        if run is None or issued is None:
             return
-        line = waiting.line
-        if event.blocked:
-            line["blocked"] = True
-        elif "calls" in line:
-            for call, result in zip(line["calls"], event.results, strict=False):
-                call.update(self._result(result))
-        elif event.results:
-            line.update(self._result(event.results[0]))
-        if event.tokens is not None:
-            line["tokens"] = (line["tokens"] or 0) + event.tokens
-        seconds = time.monotonic() - waiting.issued if event.seconds is None else event.seconds
-        line["seconds"] = None if event.blocked else round(seconds, 6)
-        line["progress"] = event.progress
-        line["achieved"] = self._identities(event.achieved)
-        line.update(self._where(event.place, event.exits, event.tasks))
-        with run.lock:
-            waiting.observed = True
-            while run.waiting and next(iter(run.waiting.values())).observed:
-                self._write(run.waiting.pop(next(iter(run.waiting))).line)
+        if step == run.last and run.waiting is not None:
+            line, run.waiting = run.waiting, None
+        else:
+            self._release(run)
+            line = {"type": "outcome", "run": event.run, "late_outcome": step}
+        self._tell(line, event, issued.calls)
+        self._write(line)
 
     @guarded("jsonl", default=None)
     def run_ended(self, event: RunEnded) -> None:
         """A run ended."""
-        run = self._open.pop(event.run, None)
-        if run is not None:
-            with run.lock:
-                for waiting in run.waiting.values():
-                    self._write(waiting.line)
-                run.waiting.clear()
-        line = {
+        run = self._runs.pop(event.run, None)
+        if run is None:
+            return
+        self._release(run)
+        line: dict[str, Any] = {
             "type": "end",
             "run": event.run,
             "success": event.success,
             "reason": event.reason,
-            "time": _iso(event.time),
+            "time": moment(event.time),
         }
-        if event.outcome is not None:
+        if event.outcome in ("stopped", "error"):  # the others say no more than success does
             line["outcome"] = event.outcome
         self._write(line)
 
+    def _release(self, run: _OpenRun) -> None:
+        """Write the step that waits: something else comes before its outcome, if that comes."""
+        line, run.waiting = run.waiting, None
+        if line is not None:
+            line["late_outcome"] = run.last
+            self._write(line)
+
+    def _tell(self, line: dict[str, Any], event: Outcome, calls: int) -> None:
+        if event.blocked:
+            line["blocked"] = True
+        elif calls == 1:
+            line.update(self._result(event.results[0]) if event.results else {})
+        else:
+            told = line.setdefault("calls", [{} for _ in range(calls)])
+            for call, result in zip(told, event.results, strict=False):
+                call.update(self._result(result))
+        more = amount(event.tokens)
+        if more is not None:
+            line["tokens"] = (line.get("tokens") or 0) + more
+        if event.seconds is not None and not event.blocked:
+            line["seconds"] = amount(event.seconds)
+        if event.progress is not None and not math.isnan(event.progress):
+            line["progress"] = min(max(event.progress, 0.0), 1.0)
+        if event.achieved:
+            line["achieved"] = self._identities(event.achieved)
+        if event.place is not None or event.exits is not None or event.tasks:
+            line.update(self._where(event.place, event.exits, event.tasks))
+
     def _write(self, line: Mapping[str, Any]) -> None:
-        # A call may bring back nothing: that null is an outcome, every other is "not told".
-        told = {key: value for key, value in line.items() if value is not None or key == "outcome"}
-        self._lines.add(orjson.dumps(told))
+        self._lines.add(encoded(line))
 
-    def _content(self, value: object) -> Any:
-        if self._contents:
-            return _as_json(value)
-        return self._shown(content_digest(value, self._normaliser))
-
-    def _arguments(self, call: Call) -> Any:
+    def _call(self, call: Call, digest: bytes | None = None) -> dict[str, Any]:
+        """A call as it is compared; ``digest`` tells it from others of the same tool."""
         declared = call.declared or self._declarations.get(call.action)
-        arguments = call.arguments
-        if declared is not None and declared.key is not None:
-            arguments = declared.key(arguments)
-        if self._contents:
-            return _as_json(arguments)
-        return self._shown(content_digest(arguments_bytes(arguments), self._normaliser))
+        line: dict[str, Any] = {"action": call.action}
+        if digest is not None and not self._shown.plain:
+            line["args"] = self._shown.digest(digest)
+        else:
+            arguments = compared_arguments(declared, call.arguments)
+            line["args"] = None if arguments is None else self._shown.arguments(arguments)
+        if declared is not None:
+            line.update(_declared(declared))
+        return line
 
     def _result(self, result: CallResult) -> dict[str, Any]:
-        told: dict[str, Any] = {"error": result.error}
+        told: dict[str, Any] = {}
+        if result.error is not None:
+            told["error"] = bool(result.error)
         if result.outcome is not ABSENT:
-            told["outcome"] = self._content(result.outcome)
+            told["outcome"] = self._shown.content(result.outcome)
         return told
 
     def _where(
         self, place: Identity | None, exits: Iterable[Identity] | None, tasks: Iterable[Task]
     ) -> dict[str, Any]:
+        shown = self._shown
         return {
-            "place": None if place is None else self._identity(place),
-            "exits": None if exits is None else [self._identity(one) for one in exits],
+            "place": None if place is None else shown.place(place),
+            "exits": None if exits is None else [shown.place(one) for one in exits],
             "tasks": [
                 {
-                    "id": self._identity(task.id),
+                    "id": shown.identity(task.id),
                     "requires": [
-                        [self._identity(one) for one in needed] for needed in task.requires
+                        [shown.identity(one) for one in needed] for needed in task.requires
                     ],
                 }
                 for task in tasks
@@ -230,48 +262,30 @@ class JsonlSink:
         }
 
     def _identities(self, values: Iterable[Identity]) -> list[Any] | None:
-        return [self._identity(value) for value in values] or None
-
-    def _identity(self, value: Identity) -> Any:
-        if self._contents:
-            return value if isinstance(value, str) else _listed(value)
-        return self._shown(content_digest(repr(value)))
-
-    def _shown(self, digest: bytes) -> str:
-        return "sha:" + self._digest(digest)
+        return [self._shown.identity(value) for value in values] or None
 
 
-class _Waiting:
-    __slots__ = ("issued", "line", "observed")
-
-    def __init__(self, line: dict[str, Any], issued: float) -> None:
-        self.line = line
-        self.issued = issued
-        self.observed = False
+class _Issued(NamedTuple):
+    clock: float
+    time: float | None
+    calls: int
 
 
 class _OpenRun:
-    __slots__ = ("lock", "waiting")
+    __slots__ = ("last", "lock", "unobserved", "waiting")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.waiting: dict[int, _Waiting] = {}  # by index, in the order of their issue
+        self.lock = threading.RLock()  # its end is told while it is being ended
+        self.last: int | None = None
+        self.waiting: dict[str, Any] | None = None  # the line of the last step, before its outcome
+        self.unobserved: OrderedDict[int, _Issued] = OrderedDict()
 
 
-def _as_json(value: object) -> Any:
-    """``value`` as what JSON has a form for."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    try:
-        return orjson.loads(canonical_bytes(value))
-    except orjson.JSONDecodeError:
-        return str(type(value))
-
-
-def _listed(value: Identity) -> Any:
-    return [_listed(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _iso(seconds: float | None) -> str:
-    moment = time.time() if seconds is None else seconds
-    return datetime.fromtimestamp(moment, UTC).isoformat()
+def _declared(declared: ToolDeclaration) -> dict[str, Any]:
+    poll = declared.poll
+    line: dict[str, Any] = {"mutates": True} if declared.mutates else {}
+    if isinstance(poll, timedelta):
+        line["poll_seconds"] = poll.total_seconds()
+    elif poll:
+        line["poll"] = poll
+    return line

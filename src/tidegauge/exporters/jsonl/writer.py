@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
+import stat
 import threading
-import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
-from tidegauge._guard import guarded, internal_errors
+from tidegauge import catalog
+from tidegauge._guard import internal_errors
+from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 
 __all__ = ["LineWriter"]
 
-_BATCH_LINES: Final = 1_000
+_GATHER_SECONDS: Final = 0.05
 _WHERE: Final = "jsonl"
 
 
 class LineWriter:
     """Appends lines to a file, and starts another when it has grown.
 
-    Every line is handed to the operating system within moments, whole lines at a time: after a
-    crash the file is readable up to its last full line. A line cut short by a disk that is full
-    or a process that was killed is ended before the next one, so that it costs itself alone.
+    Lines wait for 50 ms at most before they are handed to the operating system, so that many are
+    written at once, in whole lines: after a crash the file is readable up to its last full line.
+    A line cut short by a disk that is full or a process that was killed is ended before the next
+    one, so that it costs itself alone. A file that was moved or removed is begun anew.
 
     Args:
         path: the file; ``{pid}`` in its name stands for the process id, so that several processes
@@ -34,13 +38,20 @@ class LineWriter:
             on, and a new one is begun.
         backups: how many renamed files are kept.
         max_lines: lines that may wait; more are dropped and counted.
+        max_waiting_bytes: bytes of those lines; more are dropped and counted, too.
 
     Attributes:
         written: lines written.
-        dropped: lines lost, by reason: ``queue_full`` or ``write_failed``.
+        dropped: lines lost, by reason: ``queue_full``, ``write_failed`` or ``closed``.
 
     Raises:
         ConfigurationError: the file cannot be opened.
+
+    >>> import tempfile
+    >>> writer = LineWriter(Path(tempfile.mkdtemp()) / "lines.jsonl")
+    >>> writer.add(b'{"type":"start","run":"r1"}')
+    >>> writer.close(); writer.written
+    1
     """
 
     def __init__(
@@ -50,134 +61,211 @@ class LineWriter:
         max_bytes: int = 100 * 1024 * 1024,
         backups: int = 5,
         max_lines: int = 10_000,
+        max_waiting_bytes: int = 64 * 1024 * 1024,
     ) -> None:
-        if max_bytes < 1 or backups < 0 or max_lines < 1:
-            raise ConfigurationError("max_bytes and max_lines are to be at least 1, backups 0")
+        if min(max_bytes, max_lines, max_waiting_bytes) < 1 or backups < 0:
+            raise ConfigurationError("the limits of a recording are to be at least 1, backups 0")
         self._template = os.fspath(path)
-        self._max_bytes = max_bytes
-        self._backups = backups
         self._max_lines = max_lines
+        self._max_waiting_bytes = max_waiting_bytes
         self.written = 0
-        self.dropped = {"queue_full": 0, "write_failed": 0}
-        self._file = -1
-        self._size = 0
-        self._broken = False  # the last line of the file is not whole
+        self.dropped = {"queue_full": 0, "write_failed": 0, "closed": 0}
+        self._file = _File(self.path, max_bytes=max_bytes, backups=backups)
         try:
-            self._open()
+            self._file.open()
         except OSError as error:
             raise ConfigurationError(f"cannot record to {self.path}: {error.strerror}") from error
         self._start()
+        _writers.add(self)
 
     @property
     def path(self) -> Path:
         """The file that is written to now."""
         return Path(self._template.replace("{pid}", str(os.getpid())))
 
+    @property
+    def pending(self) -> int:
+        """Lines that wait to be written."""
+        return len(self._waiting)
+
     def add(self, line: bytes) -> None:
-        """Add one line, without its end. Never waits, never raises."""
-        if os.getpid() != self._process:  # a fork has the file and not the thread
-            self._restart()
-        try:
-            self._waiting.put_nowait(line)
-        except queue.Full:
-            self.dropped["queue_full"] += 1
+        """Add one line, without its end. Never waits for the disk, never raises."""
+        size = len(line)
+        with self._lock:
+            if self._closing.is_set():
+                self.dropped["closed"] += 1
+                return
+            if (
+                len(self._waiting) >= self._max_lines
+                or self._waiting_bytes + size > self._max_waiting_bytes
+            ):
+                self.dropped["queue_full"] += 1
+                return
+            self._waiting.append(line)
+            self._waiting_bytes += size
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def counts(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """Lines written and lost, as metrics."""
+        dropped: dict[tuple[str, ...], float] = {(why,): n for why, n in self.dropped.items()}
+        return {catalog.RECORDED_LINES: {(): self.written}, catalog.DROPPED_LINES: dropped}
 
     def close(self, seconds: float = 5.0) -> None:
-        """Write what waits and close the file; give up after so many seconds."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        deadline = time.monotonic() + seconds
-        with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait(None)  # wakes the thread
-        self._thread.join(max(deadline - time.monotonic(), 0.0))
+        """Write what waits and close the file; give up, and count, after so many seconds."""
+        with self._lock:
+            self._closing.set()
+        self._wake.set()
+        self._thread.join(seconds)
+        if self._thread.is_alive():  # the disk is stalled
+            with self._lock:
+                self.dropped["closed"] += len(self._waiting)
+                self._waiting.clear()
+        _writers.discard(self)
 
     def _start(self) -> None:
-        self._process = os.getpid()
-        self._closed = threading.Event()
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(self._max_lines)
+        self._lock = threading.Lock()  # of what waits
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegauge-jsonl", daemon=True)
         self._thread.start()
 
-    @guarded(_WHERE, default=None)
-    def _restart(self) -> None:
-        with contextlib.suppress(OSError):
-            self._open()
+    def _start_in_child(self) -> None:
+        """Go on after a fork, which has the file and not the thread, nor what waited for it."""
+        closed = self._closing.is_set()
+        self.written = 0
+        self.dropped = dict.fromkeys(self.dropped, 0)
+        self._file.move_to(self.path)
         self._start()
+        if closed:
+            self._closing.set()
+            self._wake.set()
 
     def _run(self) -> None:
-        for batch in self._batches():
-            self._write(batch)
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _batches(self) -> Iterator[list[bytes]]:
-        while not (self._closed.is_set() and self._waiting.empty()):
-            batch: list[bytes] = []
-            line = self._waiting.get()
-            while line is not None:
-                batch.append(line)
-                if len(batch) >= _BATCH_LINES:
-                    break
-                try:
-                    line = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
+        while True:
+            self._wake.wait()
+            closing = self._closing.wait(_GATHER_SECONDS)
+            self._wake.clear()
+            with self._lock:
+                batch = list(self._waiting)
+                self._waiting.clear()
+                self._waiting_bytes = 0
             if batch:
-                yield batch
+                self._write(batch)
+            if closing:
+                break
+        self._file.close()
 
     def _write(self, batch: list[bytes]) -> None:
+        before = self._file.lines
         try:
-            if self._file < 0:
-                self._open()
-            for line in batch:
-                if b"\n" in line:
-                    line = line.replace(b"\n", b" ")  # noqa: PLW2901 -- a line is one line
-                if self._size and self._size + len(line) >= self._max_bytes:
-                    self._rotate()
-                self._append(line)
-                self.written += 1
+            self._file.write(batch)
         except OSError as error:
-            self.dropped["write_failed"] += len(batch)
+            self.dropped["write_failed"] += len(batch) - (self._file.lines - before)
             internal_errors.record(_WHERE, error)
-            self._give_up_file()
+            self._file.close()  # opened anew for the next lines: there may be room by then
+        finally:
+            self.written += self._file.lines - before
 
-    def _append(self, line: bytes) -> None:
-        data = b"\n" + line + b"\n" if self._broken else line + b"\n"
-        self._broken = True
-        view = memoryview(data)
-        while view:
-            count = os.write(self._file, view)
-            self._size += count
-            view = view[count:]
-        self._broken = False
 
-    def _open(self) -> None:
-        path = self.path
-        path.parent.mkdir(parents=True, exist_ok=True)
+class _File:
+    """The file itself, for one thread. ``lines`` counts the whole lines written."""
+
+    def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
+        self.lines = 0
+        self._path = path
+        self._max_bytes = max_bytes
+        self._backups = backups
+        self._descriptor = -1
+        self._size = 0
+        self._broken = False  # the last line is not whole
+
+    def open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(path, flags, 0o640)
-        self._size = os.fstat(self._file).st_size
+        self._descriptor = os.open(self._path, flags, 0o640)
+        told = os.fstat(self._descriptor)
+        self._regular = stat.S_ISREG(told.st_mode)
+        self._identity = (told.st_dev, told.st_ino)
+        self._size = told.st_size if self._regular else 0
+        self._broken = False
         if self._size:
-            os.lseek(self._file, -1, os.SEEK_END)
-            self._broken = os.read(self._file, 1) != b"\n"
+            os.lseek(self._descriptor, -1, os.SEEK_END)
+            self._broken = os.read(self._descriptor, 1) != b"\n"
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def move_to(self, path: Path) -> None:
+        self.close()
+        self._path = path
+
+    def write(self, lines: list[bytes]) -> None:
+        """Append lines, as many at once as the file has room for."""
+        if self._descriptor >= 0 and self._moved():
+            self.close()
+        if self._descriptor < 0:
+            self.open()
+        chunk, size = ([b""], 1) if self._broken else ([], 0)
+        for line in lines:
+            if b"\n" in line:
+                line = line.replace(b"\n", b" ")  # noqa: PLW2901 -- a line is one line
+            if self._regular and self._size + size + len(line) + 1 > self._max_bytes:
+                self._append(chunk)
+                chunk, size = [], 0
+                if self._size:
+                    self._rotate()
+            chunk.append(line)
+            size += len(line) + 1
+        self._append(chunk)
+
+    def _append(self, chunk: list[bytes]) -> None:
+        if not chunk:
+            return
+        data = b"\n".join(chunk) + b"\n"
+        mended = self._broken
+        done = 0
+        self._broken = True
+        try:
+            while done < len(data):
+                done += os.write(self._descriptor, memoryview(data)[done:])
+            self._broken = False
+        finally:
+            self._size += done
+            self.lines += max(data.count(b"\n", 0, done) - mended, 0)
+
+    def _moved(self) -> bool:
+        """Whether somebody else renamed or removed the file."""
+        try:
+            told = os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        return (told.st_dev, told.st_ino) != self._identity
 
     def _rotate(self) -> None:
-        os.close(self._file)
-        self._file = -1
-        path = self.path
+        self.close()
+        path = self._path
         names = [path, *(path.with_name(f"{path.name}.{n}") for n in range(1, self._backups + 1))]
         for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(newer, older)
         if not self._backups:
             path.unlink(missing_ok=True)
-        self._open()
+        self.open()
 
-    def _give_up_file(self) -> None:
-        """Open it anew for the next line: the disk may have room again by then."""
-        with contextlib.suppress(OSError):
-            if self._file >= 0:
-                os.close(self._file)
-        self._file = -1
+
+_writers: Final[WeakSet[LineWriter]] = WeakSet()
+
+
+def _start_in_child() -> None:
+    for writer in list(_writers):
+        writer._start_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_in_child)

@@ -15,6 +15,7 @@ from prometheus_client.samples import Exemplar as ClientExemplar
 
 from tidegauge.exporters.prometheus.families import (
     Family,
+    More,
     PlaceLabel,
     cumulative,
     read_families,
@@ -34,6 +35,7 @@ class TidegaugeCollector(Collector):
     Args:
         engine: what is shown.
         place_label: what is shown of a place; left out, places are not shown.
+        more: tells metrics that are none of the engine's.
 
     >>> from prometheus_client import CollectorRegistry
     >>> from tidegauge.events import RunStarted
@@ -46,9 +48,12 @@ class TidegaugeCollector(Collector):
     1.0
     """
 
-    def __init__(self, engine: Engine, *, place_label: PlaceLabel | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
+    ) -> None:
         self._engine = engine
         self._place_label = place_label
+        self._more = more
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are the catalogue's, and asking must not take a snapshot."""
@@ -56,9 +61,8 @@ class TidegaugeCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Every metric that is measured now. Never raises."""
-        return [
-            _metric(family) for family in read_families(self._engine, place_label=self._place_label)
-        ]
+        families = read_families(self._engine, place_label=self._place_label, more=self._more)
+        return [_metric(family) for family in families]
 
 
 def _metric(family: Family) -> Metric:

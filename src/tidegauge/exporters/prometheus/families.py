@@ -23,9 +23,10 @@ from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.success import SuccessRate
 from tidegauge.streaming_metrics.totals import Buckets, Exemplar
 
-__all__ = ["MAX_RUNS", "Family", "PlaceLabel", "Row", "cumulative", "read_families"]
+__all__ = ["MAX_RUNS", "Family", "More", "PlaceLabel", "Row", "cumulative", "read_families"]
 
 PlaceLabel: TypeAlias = Callable[[Identity], str]
 """What stands for a place as a label's value: places are contents."""
@@ -41,6 +42,9 @@ Labels: TypeAlias = tuple[str, ...]
 Reading: TypeAlias = float | Buckets | Mapping[Labels, float] | None
 """A value, or one for each value of the metric's own labels; ``None``: not measured."""
 
+More: TypeAlias = Callable[[], Mapping[MetricDefinition, Mapping[Labels, float]]]
+"""Tells metrics of the catalogue that are none of the engine's: by the values of their labels."""
+
 Row: TypeAlias = tuple[Labels, float | Buckets]
 """The values of all labels of a series, in the catalogue's order, and its value."""
 
@@ -53,15 +57,19 @@ class Family(NamedTuple):
     exemplars: Mapping[Labels, Exemplar] = {}
 
 
-def read_families(engine: Engine, *, place_label: PlaceLabel | None = None) -> list[Family]:
+def read_families(
+    engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
+) -> list[Family]:
     """Every metric that is measured now, in the catalogue's order. Never raises.
 
     Args:
         engine: what is read.
         place_label: what is shown of a place; left out, places are not shown.
+        more: tells metrics that are none of the engine's.
     """
     snapshot = _snapshot(engine)
     measured = dict(_measured(snapshot, place_label) if snapshot is not None else {})
+    measured.update(_told(more) if more is not None else {})
     measured.update(_health(snapshot))  # last: it tells of the faults just now
     exemplars = _exemplars(snapshot) if snapshot is not None else {}
     return [
@@ -83,6 +91,14 @@ def cumulative(buckets: Buckets) -> list[tuple[str, int]]:
 @lru_cache
 def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
     return (*(str(float(bound)) for bound in bounds), "+Inf")
+
+
+@guarded(WHERE, default={})
+def _told(more: More) -> dict[MetricDefinition, Sequence[Row]]:
+    return {
+        metric: [(labels, float(value)) for labels, value in values.items()]
+        for metric, values in more().items()
+    }
 
 
 @guarded(WHERE, default=None)
@@ -125,6 +141,7 @@ def _measured(
     }
 
 
+@guarded(WHERE, default={})
 def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
     rows: dict[MetricDefinition, Sequence[Row]] = {}
     if snapshot is not None:
@@ -218,6 +235,10 @@ def _by_behavior(group: GroupSnapshot, exploration: int, exploitation: int) -> R
     return {("exploration",): exploration, ("exploitation",): exploitation}
 
 
+def _horizons(group: GroupSnapshot) -> Iterable[tuple[int, SuccessRate]]:
+    return group.finished.success_by_horizon.by_operations.items()
+
+
 def _sum(numbers: Iterable[int | None]) -> int | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
@@ -265,6 +286,12 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     catalog.PREMATURE_HALTS: lambda group: (
         group.finished.premature_halts.halts if _placed(group) else None
     ),
+    catalog.HORIZON_RUNS: lambda group: {
+        (str(operations),): rate.runs for operations, rate in _horizons(group)
+    },
+    catalog.HORIZON_SOLVED_RUNS: lambda group: {
+        (str(operations),): rate.solved for operations, rate in _horizons(group)
+    },
     catalog.BACKTRACKS: lambda group: group.totals.backtracks if _placed(group) else None,
     catalog.DISPLACED_LEADS: lambda group: group.totals.displaced_leads if _placed(group) else None,
     catalog.INTERVENTIONS: lambda group: {

@@ -1,4 +1,4 @@
-"""The server of ``/metrics``: one daemon thread, started by configure()."""
+"""The server of ``/metrics``, and the same as an application for a server of yours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -18,8 +18,9 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
-from tidegauge.exporters.prometheus.families import PlaceLabel, read_families
+from tidegauge.exporters.prometheus.families import More, PlaceLabel, read_families
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.streaming_metrics.engine import Engine
 
@@ -30,6 +31,10 @@ __all__ = ["MetricsServer", "asgi_app", "wsgi_app"]
 
 ASGIApplication: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
+_PATHS: Final = ("", "/", "/metrics")
+_PATIENCE_SECONDS: Final = 10.0
+"""How long a client may take to say what it wants: each that says nothing holds a thread."""
+
 
 class MetricsServer:
     """Serves an engine's metrics over HTTP until :meth:`stop`, or until the process ends.
@@ -39,15 +44,18 @@ class MetricsServer:
         host: address to listen on; by default nobody else's machine can connect.
         port: port to listen on; 0 takes a free one.
         place_label: what is shown of a place; left out, places are not shown.
+        more: tells metrics that are none of the engine's.
         certificate: file of the server's certificate; with ``key``, TLS is spoken.
         key: file of its private key.
         client_ca: file of certificates; only clients that show one signed by them are answered.
+        probes: further paths, each with what tells whether all is well: answered by 200 or 503.
 
     Attributes:
         url: where the metrics are.
 
     Raises:
-        OSError: the address cannot be listened on, or a file of TLS cannot be read.
+        ConfigurationError: the files of TLS cannot be used, or ``client_ca`` stands without them.
+        OSError: the address cannot be listened on.
     """
 
     def __init__(
@@ -57,24 +65,27 @@ class MetricsServer:
         host: str = "127.0.0.1",
         port: int = 9464,
         place_label: PlaceLabel | None = None,
+        more: More | None = None,
         certificate: str | None = None,
         key: str | None = None,
         client_ca: str | None = None,
+        probes: Mapping[str, Callable[[], bool]] | None = None,
     ) -> None:
+        context = _tls(certificate, key, client_ca)
         self._server, self._thread = start_http_server(
-            port,
-            addr=host,
-            registry=_registry(engine, place_label),
-            certfile=certificate,
-            keyfile=key,
-            client_cafile=client_ca,
-            client_auth_required=client_ca is not None,
+            port, addr=host, registry=CollectorRegistry()
         )
-        listening: Any = self._server.socket
-        if isinstance(listening, ssl.SSLSocket):
-            # In the thread of the request: a client that never shakes hands keeps nobody waiting.
-            listening.do_handshake_on_connect = False  # type: ignore[attr-defined]
-        self._server.set_app(wsgi_app(engine, place_label=place_label))
+        server: Any = self._server
+        server.RequestHandlerClass = type(
+            "Handler", (server.RequestHandlerClass,), {"timeout": _PATIENCE_SECONDS}
+        )
+        server.handle_error = _ignore  # what a client broke is no news for the agent's terminal
+        metrics = wsgi_app(engine, place_label=place_label, more=more)
+        server.set_app(_with_probes(metrics, probes) if probes else metrics)
+        if context is not None:
+            # The handshake belongs into the thread of the request: a client that never shakes
+            # hands keeps nobody waiting.
+            server.get_request = _handshake_later(server.socket, context)
         address = f"[{host}]" if ":" in host else host
         scheme = "https" if certificate else "http"
         self.url = f"{scheme}://{address}:{self._server.server_port}/metrics"
@@ -91,17 +102,37 @@ class MetricsServer:
         self._server.server_close()
 
 
-def asgi_app(engine: Engine, *, place_label: PlaceLabel | None = None) -> ASGIApplication:
+def asgi_app(
+    engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
+) -> ASGIApplication:
     """The metrics as an ASGI application, to be mounted into one of yours.
 
     Args:
         engine: what is shown.
         place_label: what is shown of a place; left out, places are not shown.
+        more: tells metrics that are none of the engine's.
     """
-    return make_asgi_app(_registry(engine, place_label))
+    collector = TidegaugeCollector(engine, place_label=place_label, more=more)
+    otherwise = make_asgi_app(_registry(collector))
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        asked = (scope["type"], scope.get("method"), scope.get("query_string", b""))
+        if asked != ("http", "GET", b"") or path not in _PATHS:
+            await otherwise(scope, receive, send)
+            return
+        accepted = [value for name, value in scope["headers"] if name == b"accept"]
+        content_type, body = _page(b",".join(accepted).decode("latin-1"), engine, place_label, more)
+        headers = [(b"content-type", content_type.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return application
 
 
-def wsgi_app(engine: Engine, *, place_label: PlaceLabel | None = None) -> WSGIApplication:
+def wsgi_app(
+    engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
+) -> WSGIApplication:
     """The metrics as a WSGI application, to be mounted into one of yours.
 
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
@@ -111,27 +142,88 @@ def wsgi_app(engine: Engine, *, place_label: PlaceLabel | None = None) -> WSGIAp
     Args:
         engine: what is shown.
         place_label: what is shown of a place; left out, places are not shown.
+        more: tells metrics that are none of the engine's.
     """
-    otherwise: WSGIApplication = make_wsgi_app(_registry(engine, place_label))
+    collector = TidegaugeCollector(engine, place_label=place_label, more=more)
+    otherwise: WSGIApplication = make_wsgi_app(_registry(collector))
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         asked = (environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""))
-        if asked != ("GET", "") or environ["PATH_INFO"] not in ("", "/", "/metrics"):
+        if asked != ("GET", "") or environ["PATH_INFO"] not in _PATHS:
             return otherwise(environ, start_response)
-        _, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
-        openmetrics = content_type.startswith("application/openmetrics-text")
-        families = read_families(engine, place_label=place_label)
-        body = write_text(families, openmetrics=openmetrics)
+        content_type, body = _page(environ.get("HTTP_ACCEPT", ""), engine, place_label, more)
         start_response("200 OK", [("Content-Type", content_type)])
         return [body]
 
     return application
 
 
-def _registry(engine: Engine, place_label: PlaceLabel | None) -> CollectorRegistry:
+def _with_probes(
+    metrics: WSGIApplication, probes: Mapping[str, Callable[[], bool]]
+) -> WSGIApplication:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        probe = probes.get(environ["PATH_INFO"])
+        if probe is None:
+            return metrics(environ, start_response)
+        status, body = ("200 OK", b"ok\n") if probe() else ("503 Service Unavailable", b"no\n")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [body]
+
+    return application
+
+
+def _page(
+    accepted: str, engine: Engine, place_label: PlaceLabel | None, more: More | None
+) -> tuple[str, bytes]:
+    """The content type that a client accepts, and the metrics in it."""
+    content_type: str = choose_encoder(accepted)[1]
+    openmetrics = content_type.startswith("application/openmetrics-text")
+    families = read_families(engine, place_label=place_label, more=more)
+    return content_type, write_text(families, openmetrics=openmetrics)
+
+
+def _registry(collector: TidegaugeCollector) -> CollectorRegistry:
     registry = CollectorRegistry(support_collectors_without_names=True)
-    registry.register(TidegaugeCollector(engine, place_label=place_label))
+    registry.register(collector)
     return registry
+
+
+def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
+    if certificate is None or key is None:
+        if (certificate, key, client_ca) != (None, None, None):
+            raise ConfigurationError("TLS needs both a certificate and its key")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:  # also what OpenSSL says of them
+        raise ConfigurationError(f"the files of TLS cannot be used: {error}") from error
+    return context
+
+
+def _no_password() -> str:
+    """OpenSSL would ask for it on the terminal, and wait."""
+    raise ValueError("the key is encrypted")
+
+
+def _handshake_later(
+    listening: socket.socket, context: ssl.SSLContext
+) -> Callable[[], tuple[ssl.SSLSocket, Any]]:
+    def get_request() -> tuple[ssl.SSLSocket, Any]:
+        accepted, address = listening.accept()
+        accepted.settimeout(_PATIENCE_SECONDS)
+        return context.wrap_socket(
+            accepted, server_side=True, do_handshake_on_connect=False
+        ), address
+
+    return get_request
+
+
+def _ignore(request: object, client_address: object) -> None:
+    """Nothing."""
 
 
 _servers: Final[WeakSet[MetricsServer]] = WeakSet()

@@ -1,8 +1,8 @@
 """Spans off the wire: OTLP's trace requests, protobuf or JSON, as :class:`SpanData`.
 
 Pure functions. A span that is not valid is refused and told, the rest of its request is taken
-(OTLP's partial success); a request that is none raises. Attributes are read when they are asked
-for: of most spans nothing is but what they are.
+(OTLP's partial success); a request that is none raises. Attributes of a span that tells nothing of
+an agent are read when they are asked for, which is hardly ever.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tidegauge.errors import TidegaugeError
+from tidegauge.instrumentation.spans.reading import TELLTALES
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 
 __all__ = [
+    "READ_LIMITS",
     "Decoded",
     "MalformedRequestError",
     "ReadLimits",
@@ -50,6 +52,9 @@ class ReadLimits(NamedTuple):
     spans: int = 100_000
     attributes: int = 2_000
     text: int = 1_048_576
+
+
+READ_LIMITS: Final = ReadLimits()
 
 
 class Decoded(NamedTuple):
@@ -83,7 +88,7 @@ class Decoded(NamedTuple):
         return "; ".join(told) or None
 
 
-def decode_protobuf(body: bytes, limits: ReadLimits = ReadLimits()) -> Decoded:
+def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The spans of a serialised ``ExportTraceServiceRequest``.
 
     Raises:
@@ -114,7 +119,7 @@ def decode_protobuf(body: bytes, limits: ReadLimits = ReadLimits()) -> Decoded:
                         int.from_bytes(parent_id) or None,
                         span.name,
                         scope,
-                        _Attributes(span.attributes, limits),
+                        _span_attributes(span.attributes, limits),
                         span.start_time_unix_nano,
                         span.end_time_unix_nano,
                         status.code == 2,
@@ -127,7 +132,7 @@ def decode_protobuf(body: bytes, limits: ReadLimits = ReadLimits()) -> Decoded:
     return taking.decoded
 
 
-def decode_json(body: bytes, limits: ReadLimits = ReadLimits()) -> Decoded:
+def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The spans of a trace request in OTLP's JSON: ids are hexadecimal, enumerations numbers (or
     their names), 64-bit numbers texts (or numbers).
 
@@ -238,6 +243,19 @@ class _JsonAttributes(_Attributes):
         return _json_value(self._pairs[key], self._limits)
 
 
+def _span_attributes(pairs: Any, limits: ReadLimits) -> Attributes:
+    """All values at once where they will be read, which is many times."""
+    attributes = _Attributes(pairs, limits)
+    told = attributes._pairs
+    if TELLTALES.isdisjoint(told):
+        return attributes
+    most = limits.text
+    return {
+        key: pair.value.string_value[:most] or _value(pair.value, limits)
+        for key, pair in told.items()
+    }
+
+
 def _events(events: Any, limits: ReadLimits) -> tuple[tuple[str, Attributes], ...]:
     return tuple(
         [(event.name, _Attributes(event.attributes, limits)) for event in events[:_MAX_EVENTS]]
@@ -294,7 +312,10 @@ def _json_span(
 def _id(told: Any, digits: int) -> int:
     if not isinstance(told, str) or len(told) != digits:
         raise ValueError("not the digits of an id")
-    return int.from_bytes(bytes.fromhex(told))
+    number = bytes.fromhex(told)
+    if 2 * len(number) != digits:  # it lets white space through
+        raise ValueError("not the digits of an id")
+    return int.from_bytes(number)
 
 
 def _unsigned(told: Any) -> int:

@@ -134,8 +134,13 @@ def tool_around(
         around: the spans between the call and its run, innermost first.
         waiting: names of the tools that the run waits for: a span that tells nothing before it
             ends is one of them, if it is called so.
+        unknown: whether a span that nothing is known of is to be taken for a tool call.
     """
     for node in reversed(around):
+        if not node.known:
+            if unknown:
+                return node
+            continue
         attributes = node.attributes
         if node.name.startswith(_TOOL) or (not attributes and node.name in waiting):
             return node

@@ -34,13 +34,13 @@ from tidegauge.instrumentation.spans.values import (
 )
 from tidegauge.instrumentation.told import ChosenCall
 
-__all__ = ["AGENTS", "KIND", "read", "speaks"]
+__all__ = ["AGENTS", "KIND", "WORKFLOW", "read", "speaks"]
 
 KIND: Final = "traceloop.span.kind"
 AGENTS: Final = ("workflow", "agent")
 """Kinds that enclose a run."""
 
-_WORKFLOW: Final = "traceloop.workflow.name"
+WORKFLOW: Final = "traceloop.workflow.name"
 _PROPERTIES: Final = "traceloop.association.properties."
 _WRAPPED: Final = frozenset({"inputs", "kwargs"})
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
@@ -48,7 +48,7 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 def speaks(attributes: Attributes) -> bool:
     """Whether a span has attributes of Traceloop's."""
-    return KIND in attributes or _WORKFLOW in attributes
+    return KIND in attributes or WORKFLOW in attributes
 
 
 def read(span: SpanData) -> Reading | None:

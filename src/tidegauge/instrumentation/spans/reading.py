@@ -11,10 +11,16 @@ from typing import Final
 from tidegauge.instrumentation.spans import genai, openinference, openllmetry
 from tidegauge.instrumentation.spans.span import Attributes, Reading, SpanData
 
-__all__ = ["OUR_SCOPE", "may_enclose_run", "read_span"]
+__all__ = ["OUR_SCOPE", "TELLTALES", "may_enclose_run", "read_span"]
 
 OUR_SCOPE: Final = "tidegauge"
 """Scope of our own spans: they are reported beside their steps, and never read again."""
+
+
+TELLTALES: Final = frozenset(
+    {openinference.KIND, openllmetry.KIND, openllmetry.WORKFLOW, genai.OPERATION}
+)
+"""Attributes of which a span has one, or it is not read."""
 
 
 def read_span(span: SpanData) -> Reading | None:

@@ -30,7 +30,11 @@ __all__ = [
 
 HUMAN: Final = ("user", "human")
 
-_LABELS: Final = ("agent", "task", "task_group", "t_max", "memory")
+_LABELS: Final = tuple(
+    (name, key)
+    for name in ("agent", "task", "task_group", "t_max", "memory")
+    for key in (f"tidegauge.{name}", f"tidegauge_{name}")
+)
 _CONTROL_FLOW: Final = frozenset(
     {
         "ApprovalRequired",
@@ -110,9 +114,9 @@ def labels(*told: Mapping[str, Any]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for attributes in told:
-        for name in _LABELS:
-            for key in (f"tidegauge.{name}", f"tidegauge_{name}"):
-                value = text(attributes.get(key))
+        for name, key in _LABELS if attributes else ():
+            if key in attributes:
+                value = text(attributes[key])
                 if value is not None:
                     found.setdefault(name, value)
     return found

@@ -1,0 +1,203 @@
+"""``tidegauge serve``: the standalone OTLP receiver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegauge.cli.serve_settings import options, read_settings
+from tidegauge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidegauge.exporters.prometheus import MetricsServer
+    from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+    from tidegauge.pipeline import Pipeline
+
+__all__ = ["serve"]
+
+_TOKEN = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
+_FORWARD_TOKEN = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="TIDEGAUGE_SERVE_CONFIG",
+    type=click.Path(dir_okay=False),
+    help="A TOML file with any of the settings below, by their names with _ for -.",
+)
+@options
+def serve(*, config: str | None, **flags: str | None) -> None:
+    """Receive the spans of agents in any language, and serve their metrics.
+
+    Point the OTLP exporter of your agents here (OTEL_EXPORTER_OTLP_ENDPOINT), and Prometheus at
+    /metrics. Spans of the OpenTelemetry GenAI conventions, OpenInference, OpenLLMetry and
+    pydantic-ai become runs and steps; all others are taken, and left alone.
+
+    \b
+    Examples:
+      tidegauge serve
+      tidegauge serve --host 0.0.0.0 --token-file token --tls-certificate c.pem --tls-key k.pem
+      tidegauge serve --forward-to http://collector:4318   see all, keep your backend
+      tidegauge serve --config serve.toml
+
+    A setting is taken from its flag, else from the variable TIDEGAUGE_SERVE_ and its name
+    (TIDEGAUGE_SERVE_GRPC_PORT), else from the file. The bearer token may also be in
+    TIDEGAUGE_SERVE_TOKEN, that of the endpoint behind in TIDEGAUGE_SERVE_FORWARD_TOKEN.
+
+    SIGTERM and Ctrl-C: no more is taken, what was taken is measured and passed on, exit code 0.
+    Exit code 1: a port cannot be listened on, or a file not be read; 2: wrong usage.
+    """
+    told = read_settings(flags, config)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    settings = _receiver_settings(told)
+    pipeline = _pipeline(told)
+    try:
+        _serve(told, settings, pipeline, stop)
+    finally:
+        pipeline.shutdown()
+
+
+def _serve(
+    told: dict[str, Any], settings: ReceiverSettings, pipeline: Pipeline, stop: threading.Event
+) -> None:
+    from tidegauge.instrumentation.otlp.receiver import Receiver
+
+    receiver = Receiver(settings)
+    metrics = None
+    try:
+        metrics = _metrics_server(told, pipeline, receiver, lambda: not stop.is_set())
+        for name, url in receiver.urls.items():
+            click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
+        click.echo(f"metrics: {metrics.url}")
+        stop.wait()
+        click.echo("stopping: what was taken is measured")
+    finally:
+        # Metrics last: the numbers of what was drained may still be scraped.
+        drained = receiver.stop(told["shutdown_seconds"])
+        if metrics is not None:
+            metrics.stop()
+    if not drained:
+        click.echo("stopped; not all that was taken could be measured and passed on", err=True)
+
+
+def _pipeline(told: dict[str, Any]) -> Pipeline:
+    from tidegauge.pipeline import configure
+    from tidegauge.policies import parse_rules
+
+    settings: dict[str, Any] = {
+        "serve_metrics": False,
+        "max_runs": told["max_runs"],
+        "idle_seconds": told["idle_seconds"] * 2 or 1.0,  # the assembly knows first, and tells why
+        "t_max": told["t_max"],
+        "record_to": told["record_to"],
+    }
+    if told["policy"] is not None:
+        rules = parse_rules(told["policy"])
+        settings["rules"] = [replace(rule, rung="observe") for rule in rules]
+    return configure(**settings)
+
+
+def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
+    from tidegauge.instrumentation.otlp.assembling import AssemblyLimits
+    from tidegauge.instrumentation.otlp.decode import ReadLimits
+    from tidegauge.instrumentation.otlp.forwarding import Forwarding
+    from tidegauge.instrumentation.otlp.listening import Listening
+    from tidegauge.instrumentation.otlp.receiver import ReceiverSettings
+    from tidegauge.instrumentation.spans.watched import RunDefaults
+
+    def listening(port: int | None) -> Listening | None:
+        if port is None:
+            return None
+        most = told["max_request_bytes"], told["max_connections"]
+        return Listening(told["host"], port, *most)
+
+    forwarding = None
+    if told["forward_to"] is not None:
+        token = _token(told["forward_token_file"], _FORWARD_TOKEN)
+        forwarding = Forwarding(
+            told["forward_to"],
+            {} if token is None else {"Authorization": f"Bearer {token}"},
+            told["forward_queue_bytes"],
+            told["forward_timeout"],
+            told["forward_give_up_after"],
+        )
+    return ReceiverSettings(
+        grpc=listening(told["grpc_port"]),
+        http=listening(told["http_port"]),
+        tls=_tls(told),
+        token=_token(told["token_file"], _TOKEN),
+        defaults=RunDefaults(task_group=told["task_group"]),
+        read=ReadLimits(
+            told["max_request_spans"], told["max_attributes"], told["max_attribute_length"]
+        ),
+        assembly=AssemblyLimits(
+            settle_seconds=told["settle_seconds"],
+            idle_seconds=told["idle_seconds"],
+            traces=told["max_traces"],
+            runs=told["max_runs"],
+            spans=told["max_remembered_spans"],
+        ),
+        queued_spans=told["max_queued_spans"],
+        forwarding=forwarding,
+    )
+
+
+def _tls(told: dict[str, Any]) -> Any:
+    from tidegauge.instrumentation.otlp.listening import Tls
+
+    certificate, key, client_ca = (
+        told[name] for name in ("tls_certificate", "tls_key", "tls_client_ca")
+    )
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigurationError("tls_certificate and tls_key go together")
+    return Tls(certificate, key, client_ca)
+
+
+def _token(path: str | None, variable: str) -> str | None:
+    token = os.environ.get(variable)
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            token = file.read().strip()
+        if not token:
+            raise ConfigurationError(f"{path}: there is no token in it")
+    return token or None
+
+
+def _metrics_server(
+    told: dict[str, Any], pipeline: Pipeline, receiver: Receiver, going_on: Callable[[], bool]
+) -> MetricsServer:
+    from tidegauge.exporters.prometheus import MetricsServer
+
+    host, port = told["host"], told["metrics_port"]
+    if port is None:
+        raise ConfigurationError("metrics_port cannot be off: without metrics there is no use")
+    try:
+        return MetricsServer(
+            pipeline.engine,
+            host=host,
+            port=port,
+            place_label=pipeline.recorder.spans.exported_place,
+            certificate=told["tls_certificate"],
+            key=told["tls_key"],
+            client_ca=told["tls_client_ca"],
+            more=lambda: {**pipeline.recorded_lines(), **receiver.metrics()},
+            probes={
+                "/healthz": lambda: receiver.ready or not going_on(),
+                "/readyz": lambda: receiver.ready and going_on(),
+            },
+        )
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(f"cannot listen on {host}:{port} for metrics: {why}") from error

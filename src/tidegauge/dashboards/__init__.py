@@ -1,0 +1,39 @@
+"""Dashboards, recording rules and alerts, built by code from the catalogue.
+
+:func:`dashboard_files` and :func:`rule_files` give everything as text, :func:`push` sends the
+dashboards to a Grafana.
+
+Needs ``pip install 'tidegauge[dashboards]'``.
+"""
+
+import warnings
+
+from tidegauge.errors import MissingExtraError
+
+try:
+    import yaml  # noqa: F401 -- looked for, so that its absence says what to install
+
+    with warnings.catch_warnings():
+        # It would rather have dashboards of schema v2, which files and older Grafanas don't take.
+        warnings.filterwarnings("ignore", "Prefer using dashboardv2", DeprecationWarning)
+        import grafana_foundation_sdk.builders.bargauge  # loads all modules that warn
+        import grafana_foundation_sdk.builders.dashboard  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingExtraError(str(error.name), extra="dashboards") from error
+
+from tidegauge.dashboards.alerts import ALERTS, Alert
+from tidegauge.dashboards.files import dashboard_files, dashboards, rule_files
+from tidegauge.dashboards.push import PushError, push
+from tidegauge.dashboards.ratios import RATIOS, Ratio
+
+__all__ = [
+    "ALERTS",
+    "RATIOS",
+    "Alert",
+    "PushError",
+    "Ratio",
+    "dashboard_files",
+    "dashboards",
+    "push",
+    "rule_files",
+]

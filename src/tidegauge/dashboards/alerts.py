@@ -1,0 +1,185 @@
+"""Alerts: when somebody has to look, who it is about, and where the steps to take are told."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from tidegauge import catalog
+from tidegauge.dashboards.queries import GROUP, Scope, new_events, total
+from tidegauge.dashboards.ratios import LOOP_RATIO, SUCCESS_RATE
+from tidegauge.dashboards.rules import USUAL_LOOP_RATIO, USUAL_SUCCESS_RATE, recorded
+
+__all__ = ["ALERTS", "RUNBOOKS", "Alert", "alerting_groups"]
+
+RUNBOOKS: Final = "docs/runbooks"
+"""Where the pages with the steps to take lie, unless they are served from elsewhere."""
+
+_ONSET_INTERVAL: Final = "500ms"
+"""A loop is told soon after it was scraped, however seldom other rules are evaluated."""
+
+_LATELY: Final = Scope("10m")
+_PROCESS: Final = ("job", "instance")
+_NAMED: Final = "{{ $labels.agent }} ({{ $labels.task_group }})"
+_WHERE: Final = "{{ $labels.instance }}"
+
+
+class Alert(NamedTuple):
+    """A value and the line above which somebody has to look.
+
+    Attributes:
+        name: what it is called everywhere.
+        value: PromQL; the labels of its series name what the alert is about.
+        above: the line.
+        severity: ``critical``, somebody now; ``warning``, today; ``info``, when there is time.
+        held: for how long before it fires (Prometheus's ``for``).
+        summary: one sentence, with ``$labels`` and ``$value`` as templates.
+        runbook: the page with the steps to take, without its ending.
+    """
+
+    name: str
+    value: str
+    above: float
+    severity: str
+    held: str
+    summary: str
+    runbook: str
+
+    @property
+    def expression(self) -> str:
+        """The condition, for Prometheus."""
+        return f"({self.value})\n> {self.above:g}"
+
+    def annotations(self, runbooks: str = RUNBOOKS) -> dict[str, str]:
+        """What comes with it: the sentence, and the link to the steps to take."""
+        return {
+            "summary": self.summary,
+            "runbook_url": f"{runbooks.rstrip('/')}/{self.runbook}.md",
+        }
+
+
+def _success_falling() -> str:
+    """By how much success is below what is usual, where chance alone does not explain it.
+
+    Three standard deviations of as many runs as there were, and at least ten of them.
+    """
+    now, usual = recorded(SUCCESS_RATE), USUAL_SUCCESS_RATE.name
+    known = SUCCESS_RATE.whole
+    runs = total(Scope(SUCCESS_RATE.window).increase(known.metric, *known.matchers), GROUP)
+    return (
+        f"({usual} - {now})\n"
+        f"and ({usual} - {now} > 3 * sqrt({usual} * (1 - {usual}) / {runs}))\n"
+        f"and ({runs} >= 10)"
+    )
+
+
+def _loop_share_unusual() -> str:
+    """By how much loops are above what is usual, where there are steps enough to tell."""
+    steps = total(Scope(LOOP_RATIO.window).increase(LOOP_RATIO.whole.metric), GROUP)
+    return f"({recorded(LOOP_RATIO)} - {USUAL_LOOP_RATIO.name})\nand ({steps} >= 50)"
+
+
+ALERTS: Final = (
+    Alert(
+        "TidegaugeLoopOnset",
+        total(Scope("").series(catalog.RUNS_LOOPING), GROUP),
+        above=0,
+        severity="warning",
+        held="0s",
+        summary=f"{_NAMED} loops: {{{{ $value }}}} of its runs repeat themselves step for step.",
+        runbook="loop-onset",
+    ),
+    Alert(
+        "TidegaugeLoopShareUnusual",
+        _loop_share_unusual(),
+        above=0.1,
+        severity="warning",
+        held="5m",
+        summary=f"{_NAMED} loops more than usual: its loop ratio is "
+        "{{ $value | humanizePercentage }} above what it stays under for most of a day.",
+        runbook="loop-share-unusual",
+    ),
+    Alert(
+        "TidegaugeRunsStale",
+        total(Scope("").series(catalog.RUNS_STALE), GROUP),
+        above=0,
+        severity="warning",
+        held="5m",
+        summary=f"{_NAMED} is lost: {{{{ $value }}}} of its runs go over their own tracks without "
+        "progress.",
+        runbook="runs-stale",
+    ),
+    Alert(
+        "TidegaugeSuccessFalling",
+        _success_falling(),
+        above=0.1,
+        severity="critical",
+        held="15m",
+        summary=f"{_NAMED} succeeds less than usual: its success rate is "
+        "{{ $value | humanizePercentage }} below that of the day before.",
+        runbook="success-falling",
+    ),
+    Alert(
+        "TidegaugeFailedRounds",
+        new_events(_LATELY, catalog.LOOPS, 'kind="failed_rounds"'),
+        above=0,
+        severity="warning",
+        held="0s",
+        summary=f"{_NAMED} fails round after round: {{{{ $value | humanize }}}} rows of failed "
+        "calls within ten minutes.",
+        runbook="failed-rounds",
+    ),
+    Alert(
+        "TidegaugeInternalErrors",
+        new_events(_LATELY, catalog.INTERNAL_ERRORS, by=(*_PROCESS, "where")),
+        above=0,
+        severity="warning",
+        held="0s",
+        summary=f"tidegauge in {_WHERE} has a fault of its own in {{{{ $labels.where }}}}; agents "
+        "go on, their numbers may be wrong.",
+        runbook="internal-errors",
+    ),
+    Alert(
+        "TidegaugeEventsDropped",
+        new_events(_LATELY, catalog.DROPPED_EVENTS, by=_PROCESS),
+        above=0,
+        severity="info",
+        held="5m",
+        summary=f"tidegauge in {_WHERE} drops events that belong to no active run: "
+        "{{ $value | humanize }} within ten minutes.",
+        runbook="events-dropped",
+    ),
+    Alert(
+        "TidegaugeReceiverDropping",
+        "("
+        + new_events(_LATELY, catalog.SPANS_REFUSED, by=(*_PROCESS, "reason"))
+        + ")\nor ("
+        + new_events(_LATELY, catalog.SPANS_NOT_FORWARDED, by=(*_PROCESS, "reason"))
+        + ")",
+        above=0,
+        severity="warning",
+        held="1m",
+        summary=f"The receiver in {_WHERE} loses spans ({{{{ $labels.reason }}}}): "
+        "{{ $value | humanize }} within ten minutes.",
+        runbook="receiver-dropping",
+    ),
+)
+"""All of them, the most urgent to an operator of agents first."""
+
+
+def alerting_groups(runbooks: str = RUNBOOKS) -> list[dict[str, Any]]:
+    """The groups of alerts, as Prometheus reads them: loops are looked for twice a second."""
+    onset, *others = [_rule(alert, runbooks) for alert in ALERTS]
+    return [
+        {"name": "tidegauge-onset", "interval": _ONSET_INTERVAL, "rules": [onset]},
+        {"name": "tidegauge-alerts", "rules": others},
+    ]
+
+
+def _rule(alert: Alert, runbooks: str) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.held,
+        "labels": {"severity": alert.severity},
+        "annotations": alert.annotations(runbooks),
+    }

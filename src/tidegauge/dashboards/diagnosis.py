@@ -1,0 +1,166 @@
+"""Why agents fail: AUV, loops and memory beside each other, by group (TIDE's triad)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from tidegauge import catalog
+from tidegauge.dashboards.board import RUNS, board
+from tidegauge.dashboards.panels import (
+    BAD,
+    SHARE,
+    WATCH,
+    Panel,
+    Query,
+    grid,
+    lines,
+    ranking,
+    turns_over_time,
+)
+from tidegauge.dashboards.queries import GROUP, quantile
+from tidegauge.dashboards.ratios import (
+    AUV,
+    BACKTRACK_RATIO,
+    BEHAVIOR_ERROR,
+    CYCLE_RATIO,
+    ENDURANCE,
+    LOOP_RATIO,
+    LOOP_TIME_RATIO,
+    PREMATURE_HALT_RATIO,
+    SUCCESS_RATE,
+    loop_action_share,
+    memory_index,
+    ratio,
+    success_curve,
+)
+
+__all__ = ["diagnosis"]
+
+_BY_GROUP: Final = "{{agent}} {{task_group}}"
+
+
+def diagnosis() -> Dashboard:
+    """The dashboard for the day after."""
+    return board(
+        "tidegauge-diagnosis",
+        "Agents: diagnosis",
+        "How early runs are solved, how much of them is loops, and what memory is worth. To "
+        "compare models, give each an agent name or a task group of its own.",
+        [
+            ("By agent and task group", [_triad()]),
+            ("Over time", _over_time()),
+            ("Success over turns", _curve()),
+            ("Endurance and loops", _endurance()),
+        ],
+    )
+
+
+def _triad() -> Panel:
+    shares = {
+        "Success": ratio(SUCCESS_RATE, RUNS, GROUP),
+        "AUV": ratio(AUV, RUNS, GROUP),
+        "Loop ratio": ratio(LOOP_RATIO, RUNS, GROUP),
+        "Memory index": memory_index(RUNS, GROUP),
+        "Cycle ratio": ratio(CYCLE_RATIO, RUNS, GROUP),
+        "Time in loops": ratio(LOOP_TIME_RATIO, RUNS, GROUP),
+        "Backtracks": ratio(BACKTRACK_RATIO, RUNS, GROUP),
+        "Premature halts": ratio(PREMATURE_HALT_RATIO, RUNS, GROUP),
+    }
+    return grid(
+        "Triad",
+        "Low AUV with a low loop ratio: the agent works and does not get there, so look at its "
+        "tools and knowledge. Low AUV with a high one: it is stuck, so let a policy step in. A "
+        "memory index at or under 0: memory costs and brings nothing. Columns are empty for "
+        "agents that do not tell what they need.",
+        {name: (expression, SHARE) for name, expression in shares.items()},
+    )
+
+
+def _over_time() -> list[Panel]:
+    return [
+        lines(
+            "AUV",
+            "How many runs are solved and how early, 0 to 1. Empty until runs tell a t_max.",
+            Query(ratio(AUV, RUNS, GROUP), _BY_GROUP),
+            unit=SHARE,
+        ).max(1),
+        lines(
+            "Loop ratio",
+            "Share of steps that repeat a cycle just closed.",
+            Query(ratio(LOOP_RATIO, RUNS, GROUP), _BY_GROUP),
+            unit=SHARE,
+            steps=[(0.1, WATCH), (0.3, BAD)],
+        ),
+        lines(
+            "Memory index",
+            "AUV with memory minus AUV without, -1 to 1. Empty until runs of both kinds have "
+            "ended (memory=on and memory=off).",
+            Query(memory_index(RUNS, GROUP), _BY_GROUP),
+            unit=SHARE,
+        ).min(-1),
+        lines(
+            "Behavior errors",
+            "Steps that neither made progress nor came nearer to it, by what was called for. "
+            "Empty for agents that do not tell where they are.",
+            Query(ratio(BEHAVIOR_ERROR, RUNS, GROUP), f"{_BY_GROUP}: {{{{kind}}}}"),
+            unit=SHARE,
+        ).max(1),
+    ]
+
+
+def _curve() -> list[Panel]:
+    return [
+        turns_over_time(
+            "At which turn runs are solved",
+            "Share of all runs that were solved at these turns, over time: the steps of the curve "
+            "P_t. A band that climbs: "
+            "runs take longer. One that pales: fewer are solved.",
+            success_curve(RUNS),
+        ),
+        ranking(
+            "Success within t turns (P_t)",
+            "Share of runs solved within so many turns. Flat at the end: more turns would not "
+            "help. Still rising: t_max is too small.",
+            Query(f"sort({success_curve(RUNS)})", "{{le}}"),
+        ).max(1),
+    ]
+
+
+def _endurance() -> list[Panel]:
+    return [
+        ranking(
+            "Endurance: success by operations needed",
+            "Success rate of tasks by how many operations they need, up to the next power of two. "
+            "Where it breaks down, tasks have to be split. Empty for agents that do not tell "
+            "operations.",
+            Query(f"sort_desc({ratio(ENDURANCE, RUNS)})", "{{operations}}"),
+        ).max(1),
+        ranking(
+            "Loop action share",
+            "Of all loop steps, the share of each action: the tool to look at first.",
+            Query(f"sort_desc({loop_action_share(RUNS)})", "{{action}}"),
+        ),
+        lines(
+            "Steps of ended runs",
+            "What half of the ended runs, and all but one in twenty, stayed under.",
+            *(
+                Query(quantile(RUNS, catalog.FINISHED_RUN_STEPS, share), legend)
+                for share, legend in ((0.5, "half"), (0.95, "all but 5 %"))
+            ),
+        ),
+        lines(
+            "Leads and recall",
+            "Steps from a place being seen to its visit, and since what an action uses was last "
+            "seen: the half of them stays under. Growing: the agent forgets. Empty for agents that "
+            "tell neither places nor entities.",
+            *(
+                Query(quantile(RUNS, metric, 0.5), legend)
+                for metric, legend in (
+                    (catalog.LEAD_AGE, "lead age"),
+                    (catalog.RECALL_LAG, "recall lag"),
+                )
+            ),
+        ),
+    ]

@@ -1,0 +1,246 @@
+"""The fleet: is anything wrong, and with which agent? Read in five seconds."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from tidegauge import catalog
+from tidegauge.dashboards.board import RUNS, STEPS, board
+from tidegauge.dashboards.panels import (
+    BAD,
+    COUNT,
+    REPEATS,
+    SECONDS,
+    SHARE,
+    WATCH,
+    Panel,
+    Query,
+    bars,
+    big_number,
+    lines,
+    ranking,
+)
+from tidegauge.dashboards.queries import new_events, total, wilson_interval
+from tidegauge.dashboards.ratios import BEHAVIOR_ERROR, LOOP_RATIO, SUCCESS_RATE, ratio
+
+__all__ = ["fleet"]
+
+_LOOP_STEPS = ((0.1, WATCH), (0.3, BAD))
+
+
+def fleet() -> Dashboard:
+    """The dashboard that hangs on the wall."""
+    return board(
+        "tidegauge-fleet",
+        "Agents: fleet",
+        "All agents: what runs, what loops, what it costs, and whether tidegauge itself is well.",
+        [
+            ("Now", _now()),
+            ("Loops", _loops()),
+            ("Outcomes", _outcomes()),
+            ("What loops cost, and what was done about them", _costs()),
+            ("tidegauge itself", _health()),
+        ],
+    )
+
+
+def _now() -> list[Panel]:
+    return [
+        big_number(
+            "Running now",
+            "Runs going on. None while agents should be working: look whether they are up and "
+            "whether Prometheus scrapes them.",
+            Query(total(STEPS.series(catalog.RUNS_ACTIVE))),
+        ),
+        big_number(
+            "Looping now",
+            "Runs that repeat themselves, step for step. Any: find the agent below, choose the "
+            "run on the run dashboard, stop it or let a policy do so.",
+            Query(total(STEPS.series(catalog.RUNS_LOOPING))),
+            steps=[(1, BAD)],
+        ),
+        big_number(
+            "Stale now",
+            "Runs that go over their own tracks without progress. Most end in a loop or at their "
+            "step limit: look at them before they do.",
+            Query(total(STEPS.series(catalog.RUNS_STALE))),
+            steps=[(1, WATCH), (5, BAD)],
+        ),
+        big_number(
+            "Loop ratio",
+            "Share of all steps that repeat a cycle just closed. Some is usual; when it rises, "
+            "see by agent below.",
+            Query(ratio(LOOP_RATIO, STEPS)),
+            unit=SHARE,
+            steps=_LOOP_STEPS,
+        ),
+        big_number(
+            "Success rate",
+            "Solved runs over runs whose success is known, within the time chosen above. Absent "
+            "when no agent says whether it succeeded.",
+            Query(ratio(SUCCESS_RATE, RUNS)),
+            unit=SHARE,
+        ),
+        big_number(
+            "Our own faults",
+            "Faults of tidegauge itself, which agents do not notice. Any is a defect: the last "
+            "row says where.",
+            Query(new_events(RUNS, catalog.INTERNAL_ERRORS, by=())),
+            steps=[(1, WATCH)],
+        ),
+    ]
+
+
+def _loops() -> list[Panel]:
+    runs = total(STEPS.series(catalog.RUN_LOOP_REPEATS), ["agent", "run"], operator="max")
+    of_agent = dashboard.DashboardLink("Runs of this agent").url(
+        "/d/tidegauge-run?var-agent=${__field.labels.agent}&${__url_time_range}"
+    )
+    of_run = dashboard.DashboardLink("This run").url(
+        "/d/tidegauge-run?var-run=${__field.labels.run}&${__url_time_range}"
+    )
+    return [
+        lines(
+            "Runs in trouble",
+            "Running, stale and looping runs. Looping runs that stay are stuck: nothing stops "
+            "them but you or a policy.",
+            Query(total(STEPS.series(catalog.RUNS_ACTIVE)), "running"),
+            Query(total(STEPS.series(catalog.RUNS_STALE)), "stale"),
+            Query(total(STEPS.series(catalog.RUNS_LOOPING)), "looping"),
+        ).span(8),
+        lines(
+            "Loop ratio by agent",
+            "Share of an agent's steps that repeat a cycle just closed. One agent alone: its "
+            "prompt or a tool changed. All at once: something they share is down. A line leads "
+            "to the agent's runs.",
+            Query(ratio(LOOP_RATIO, STEPS, ["agent"]), "{{agent}}"),
+            unit=SHARE,
+            steps=_LOOP_STEPS,
+        )
+        .span(8)
+        .data_links([of_agent]),
+        ranking(
+            "Most repeats now",
+            "The runs that have repeated their loop most often: stop these first. A bar leads to "
+            "the run. Empty while nothing runs.",
+            Query(f"sort_desc(topk(10, {runs}))", "{{agent}}: {{run}}"),
+            unit=COUNT,
+            steps=REPEATS,
+        )
+        .span(8)
+        .data_links([of_run]),
+    ]
+
+
+def _outcomes() -> list[Panel]:
+    solved, known = (
+        total(RUNS.increase(term.metric, *term.matchers))
+        for term in (SUCCESS_RATE.part, SUCCESS_RATE.whole)
+    )
+    return [
+        lines(
+            "Success rate, with its 95 % interval",
+            "Solved runs over runs whose success is known, and between which values it is certain "
+            "to lie, given so few runs (Wilson). A fall within the interval is no news.",
+            Query(wilson_interval(solved, known, upper=True), "most"),
+            Query(ratio(SUCCESS_RATE, RUNS), "success rate"),
+            Query(wilson_interval(solved, known, upper=False), "least"),
+            unit=SHARE,
+        ).max(1),
+        lines(
+            "AUV, with its bounds",
+            "How many runs are solved and how early, 0 to 1, since the processes started. The "
+            "bounds hold if no active run is ever solved (least) and if every one is solved at "
+            "its next turn (most). Empty until runs tell a t_max.",
+            Query(total(RUNS.series(catalog.AUV_UPPER), operator="max"), "most"),
+            Query(
+                # Not of rates: the bounds are of everything since the processes started.
+                f"{total(RUNS.series(catalog.AUV_SUM))}\n"
+                f"  / ({total(RUNS.series(catalog.AUV_RUNS))} > 0)",
+                "AUV",
+            ),
+            Query(total(RUNS.series(catalog.AUV_LOWER), operator="min"), "least"),
+            unit=SHARE,
+        ).max(1),
+        lines(
+            "Exploration against exploitation error",
+            "Of the steps that should have looked for something new, or done what was ready, "
+            "those that did not. Exploration: the agent does not find its way. Exploitation: it "
+            "found it and does not go. Empty for agents that do not tell where they are.",
+            Query(ratio(BEHAVIOR_ERROR, STEPS), "{{kind}}"),
+            unit=SHARE,
+        ).max(1),
+        bars(
+            "Runs ended, by outcome",
+            "Errors are exceptions of the agent; stopped ones were ended by a policy; unknown: "
+            "nobody said.",
+            Query(total(STEPS.increase(catalog.RUNS_FINISHED), ["outcome"]), "{{outcome}}"),
+        ),
+    ]
+
+
+def _costs() -> list[Panel]:
+    return [
+        bars(
+            "Tokens lost in loops",
+            "Tokens spent on loop steps, by agent. Zero for agents that do not tell tokens.",
+            Query(total(STEPS.increase(catalog.LOOP_TOKENS), ["agent"]), "{{agent}}"),
+        ),
+        bars(
+            "Seconds lost in loops",
+            "Time spent on loop steps, by agent: what a policy that stops loops would save.",
+            Query(total(STEPS.increase(catalog.LOOP_SECONDS), ["agent"]), "{{agent}}"),
+            unit=SECONDS,
+        ),
+        bars(
+            "Interventions",
+            "Nudges, blocked calls and stops by policy, and stops that one which only observes "
+            "would have made (would_stop). Many would_stop: let the policy stop. Empty until the "
+            "first one.",
+            Query(total(STEPS.increase(catalog.INTERVENTIONS), ["action"]), "{{action}}"),
+        ),
+        bars(
+            "What observing policies would have saved",
+            "Tokens and seconds spent after a policy that only observes would have stopped the "
+            "run. A steady amount is the price of not letting it.",
+            Query(total(STEPS.increase(catalog.SAVED_TOKENS)), "tokens"),
+            Query(total(STEPS.increase(catalog.SAVED_SECONDS)), "seconds"),
+        ),
+    ]
+
+
+def _health() -> list[Panel]:
+    return [
+        bars(
+            "Our own faults",
+            "Faults swallowed so that agents go on, by place. Any is a defect: see the logs of "
+            "the process, and report it. Empty until the first one.",
+            Query(total(STEPS.increase(catalog.INTERNAL_ERRORS), ["where"]), "{{where}}"),
+        ),
+        bars(
+            "Dropped events, evicted runs",
+            "Dropped: events that belong to no active run. Evicted: runs that were idle for too "
+            "long, or one too many; raise max_runs or idle_seconds if they were alive.",
+            Query(total(STEPS.increase(catalog.DROPPED_EVENTS)), "dropped events"),
+            Query(total(STEPS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
+        ),
+        bars(
+            "Receiver: spans not taken, not passed on",
+            "Spans that tidegauge serve refused, or could not pass on, by reason. Empty without "
+            "a receiver.",
+            Query(total(STEPS.increase(catalog.SPANS_REFUSED), ["reason"]), "refused: {{reason}}"),
+            Query(
+                total(STEPS.increase(catalog.SPANS_NOT_FORWARDED), ["reason"]),
+                "not passed on: {{reason}}",
+            ),
+        ),
+        lines(
+            "Receiver: what waits",
+            "Spans taken and not yet assembled, traces that are open, requests not yet passed on. "
+            "Growing: it cannot keep up. Empty without a receiver.",
+            Query(total(STEPS.series(catalog.SPANS_QUEUED)), "spans"),
+            Query(total(STEPS.series(catalog.TRACES_OPEN)), "traces"),
+            Query(total(STEPS.series(catalog.REQUESTS_TO_FORWARD)), "requests to pass on"),
+        ),
+    ]

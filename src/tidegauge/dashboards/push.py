@@ -1,0 +1,85 @@
+"""Sending dashboards to a Grafana over its HTTP interface."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, Final
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from tidegauge.errors import TidegaugeError
+
+__all__ = ["PushError", "push"]
+
+_TIMEOUT_SECONDS: Final = 10
+_MAX_ANSWER_BYTES: Final = 65_536
+
+
+class PushError(TidegaugeError):
+    """Grafana could not be reached, or did not take a dashboard; the message says why."""
+
+
+def push(board: Dashboard, url: str, token: str, *, message: str = "") -> str:
+    """Create or replace one dashboard, and return where it is shown.
+
+    Args:
+        board: what is sent; one with the same uid is replaced.
+        url: Grafana's address, such as ``https://grafana.example``.
+        token: of a service account that may write dashboards.
+        message: kept with the version.
+
+    Raises:
+        PushError: Grafana cannot be reached, or does not take it.
+    """
+    base = url.rstrip("/")
+    if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
+        raise PushError(f"{url} is no http or https address")
+    body = {"dashboard": board, "overwrite": True, "message": message}
+    request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
+        f"{base}/api/dashboards/db",
+        data=JSONEncoder(sort_keys=True).encode(body).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        method="POST",
+    )
+    try:
+        with _OPENER.open(request, timeout=_TIMEOUT_SECONDS) as response:
+            answer = json.loads(response.read(_MAX_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise PushError(f"{base} answers {error.code}: {_told(error)}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise PushError(f"{base}: {getattr(error, 'reason', None) or error}") from error
+    path = answer.get("url") if isinstance(answer, dict) else None
+    return urllib.parse.urljoin(f"{base}/", path) if isinstance(path, str) else base
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to wherever it leads."""
+
+    def redirect_request(  # noqa: PLR0917 -- as urllib calls it
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> None:
+        return None
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirects)
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    """What Grafana says about it, else what HTTP says."""
+    try:
+        answer: Any = json.loads(error.read(_MAX_ANSWER_BYTES))
+        return str(answer["message"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return error.reason or "no reason given"

@@ -1,0 +1,226 @@
+"""Ended spans of others, put into their runs while what is around them has not arrived.
+
+In the process of an agent a span is known from its start on. Over the wire it comes when it has
+ended: after all that is inside it. Until then it is a node of which nothing is known but that
+others are inside it, and a model or tool call inside it is placed by these rules:
+
+- Nothing else is open in its trace: it is taken for the root of a run, once a call tells a step,
+  or the name of its agent. When it arrives and is no agent for sure, and is inside something
+  else, that is the root.
+- A run is open in its trace: it is taken to be inside that. When that waits for no tool, the call
+  is the run's own, or that of an agent inside it, if it tells another name.
+- When the run does wait for a tool, the unknown span may be it, or an agent inside it: unless the
+  call tells the name of another agent, or is one that is waited for, it is kept until the unknown
+  span has arrived.
+
+A span whose parent is in another process is the root of its run, if it can be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Final
+
+from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
+from tidegauge.instrumentation.spans.nodes import Node, root_of
+from tidegauge.instrumentation.spans.reading import may_enclose_run
+from tidegauge.instrumentation.spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, ending
+
+__all__ = ["ArrivedSpans"]
+
+_MAX_DEPTH: Final = 1_000
+
+
+class ArrivedSpans(Grouping):
+    """A grouping that is told of spans when they have ended.
+
+    Args:
+        defaults: what runs are known by where their spans don't say.
+        max_runs: open runs held; one more ends the one idle for longest.
+        idle_seconds: a run without a span for so long is ended.
+        orphan_seconds: a run without a span for so long is ended, when the last that is known to
+            enclose it has ended: what is around that seems to be sent to somebody else.
+        clock: seconds.
+
+    Attributes:
+        late_calls: calls that arrived after their run was ended.
+    """
+
+    def __init__(
+        self,
+        defaults: RunDefaults | None = None,
+        *,
+        max_runs: int,
+        idle_seconds: float,
+        orphan_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(defaults, max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
+        self._orphan_seconds = orphan_seconds
+        self.late_calls = 0
+        self._enclosed: dict[str, SpanData] = {}  # by run: the outermost span that has ended
+
+    @property
+    def open_runs(self) -> int:
+        """How many runs are open."""
+        return len(self._runs)
+
+    def node(self, trace_id: int, span_id: int) -> Node | None:
+        """A span's place, if it has one yet."""
+        return self._nodes.get((trace_id, span_id))
+
+    def forget(self, trace_id: int, span_id: int) -> None:
+        """A span that has not arrived is not waited for any more."""
+        self._nodes.pop((trace_id, span_id), None)
+
+    def learn(
+        self, span: SpanData, arrived: Mapping[int, SpanData], gone: Container[int]
+    ) -> list[int]:
+        """A span has arrived: give it its place, and those around it theirs.
+
+        Args:
+            span: it.
+            arrived: the spans of its trace that have arrived and have not been told, by id.
+            gone: ids of the spans of its trace that have been told.
+
+        Returns:
+            Ids of spans around it that have not arrived, and were not known of before.
+        """
+        chain: list[Node] = []
+        awaited: list[int] = []
+        told: SpanData | None = span
+        while told is not None:
+            node = self._become_known(told)
+            if chain:
+                chain[-1].parent = node
+            chain.append(node)
+            parent_id, told = _parent_id(told), None
+            if parent_id is None:
+                break
+            parent = self._nodes.get((node.trace_id, parent_id))
+            outer = arrived.get(parent_id)
+            if outer is not None and (parent is None or not parent.known):
+                told = outer if len(chain) < _MAX_DEPTH else None
+            elif parent is not None:
+                if node is not parent and node not in parent.lineage():
+                    node.parent = parent
+            else:
+                outermost = self._traces.get(node.trace_id)
+                root = None if outermost is None or outermost.root is node else outermost.root
+                if parent_id in gone:
+                    node.parent = root
+                else:
+                    node.parent = self._unknown(node, parent_id, root)
+                    awaited.append(parent_id)
+        for node in reversed(chain):
+            if node.run is not None:
+                self._climb(node, node.run)
+        return awaited
+
+    def unknown_around(
+        self, span: SpanData, told: ModelSpan | ToolSpan
+    ) -> tuple[Node | None, bool]:
+        """The span that has not arrived and decides where a call belongs, or whether to a run.
+
+        Args:
+            span: the call's span, which has its place.
+            told: what it tells.
+
+        Returns:
+            That span, if there is one; and whether the call has to wait for it. If not, it makes a
+            run of it, and other calls need not wait for it either.
+        """
+        node = self._nodes.get((span.trace_id, span.span_id))
+        inner: list[Node] = []
+        for each in node.lineage() if node is not None else ():
+            if each.run is not None:
+                if each.run.recorded.ended:
+                    self.late_calls += 1
+                unknown = _deciding(each.run, inner, told)
+                return unknown, unknown is not None
+            inner.append(each)
+        root = root_of(inner, span.scope)
+        if root is None or root.known:
+            return None, False
+        tells_step = isinstance(told, ToolSpan) or bool(told.calls)
+        return root, not tells_step and told.about.agent is None
+
+    def expire(self, now: float) -> None:
+        """End the runs that nothing was heard of for too long."""
+        orphans: list[tuple[WatchedRun, SpanData]] = []
+        with self._lock:
+            gone = self._displaced()
+            for run_id, span in tuple(self._enclosed.items()):
+                run = self._runs.get(run_id)
+                if run is None:
+                    del self._enclosed[run_id]
+                elif now - run.last_seen > self._orphan_seconds:
+                    orphans.append((run, span))
+                    self._take_out(run)
+        for run, reason in gone:
+            run.end(outcome="unknown", reason=reason)
+        for run, span in orphans:
+            run.end(**ending(span))
+
+    def _become_known(self, span: SpanData) -> Node:
+        """The place of a span that has arrived."""
+        key = (span.trace_id, span.span_id)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._add(Node(*key, None, name=span.name, scope=span.scope, live=span))
+        elif not node.known:
+            node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
+            node.parent = None
+        return node
+
+    def _unknown(self, inside: Node, span_id: int, parent: Node | None) -> Node:
+        scope = inside.scope
+        return self._add(
+            Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
+        )
+
+    def _add(self, node: Node) -> Node:
+        self._nodes[node.trace_id, node.span_id] = node
+        if len(self._nodes) > MAX_OPEN_SPANS:
+            self._nodes.popitem(last=False)
+        return node
+
+    def _climb(self, node: Node, run: WatchedRun) -> None:
+        """The root of a run is known now: it may have been the wrong one."""
+        around = list(node.lineage())
+        if run.around is not None or not around or any(each.run is not None for each in around):
+            return
+        told = node.reading()
+        if node.name == run.agent or (isinstance(told, AgentSpan) and told.sure):
+            return
+        root = root_of(around, node.scope)
+        if root is None:
+            return
+        node.run, root.run, run.root = None, run, root
+        if isinstance(node.live, SpanData):
+            self._enclosed[run.recorded.id] = node.live
+
+
+def _parent_id(span: SpanData) -> int | None:
+    """Id of the span that it is inside, as far as runs go."""
+    if span.remote and may_enclose_run(span.name, span.attributes):
+        return None
+    return span.parent_id
+
+
+def _deciding(run: WatchedRun, inner: list[Node], told: ModelSpan | ToolSpan) -> Node | None:
+    """The span between a call and the run around it that may be a tool, or an agent in one."""
+    unknown = next((node for node in inner if not node.known), None)
+    if unknown is None:
+        return None
+    waiting = run.rounds.waiting()
+    if not waiting or (isinstance(told, ToolSpan) and told.name in waiting):
+        return None
+    if told.about.agent is not None and told.about.agent != run.agent:
+        return None
+    for node in inner[: inner.index(unknown)]:
+        reading = node.reading()
+        if isinstance(reading, AgentSpan) and reading.sure:
+            return None
+    return unknown

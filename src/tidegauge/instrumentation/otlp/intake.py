@@ -1,0 +1,123 @@
+"""Between the listeners and the assembly: a bounded queue, and the one thread that empties it.
+
+Listeners never wait: what does not fit is refused, and whoever sent it is told to try again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tidegauge._guard import guarded
+from tidegauge.instrumentation.otlp.assembling import Assembly
+from tidegauge.instrumentation.spans.span import SpanData
+
+__all__ = ["Intake"]
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds after which the thread looks for runs to expire, though nothing arrives."""
+
+
+class Intake:
+    """Feeds an assembly from one daemon thread, in the order of arrival.
+
+    Args:
+        assembly: is fed; nobody else is to touch it until :meth:`close` has returned.
+        max_spans: how many may wait.
+        clock: seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        *,
+        max_spans: int = 100_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._assembly = assembly
+        self._max_spans = max_spans
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._batches: deque[tuple[float, Sequence[SpanData]]] = deque()
+        self._waiting = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="tidegauge-otlp", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many spans wait."""
+        return self._waiting
+
+    @property
+    def alive(self) -> bool:
+        """Whether spans are taken, and somebody empties the queue."""
+        return self._thread.is_alive() and not self._closing
+
+    def offer(self, spans: Sequence[SpanData]) -> bool:
+        """Queue these spans, all or none; ``False``, there is no room.
+
+        More at once than may ever wait are taken by an empty queue, or they never would be.
+        """
+        if not spans:
+            return True
+        with self._changed:
+            if self._closing or (self._waiting and self._waiting + len(spans) > self._max_spans):
+                return False
+            self._batches.append((self._clock(), spans))
+            self._waiting += len(spans)
+            self._changed.notify()
+        return True
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Take no more, tell what waits, and end the runs that are open, as unknown.
+
+        Args:
+            timeout: seconds to wait for that; left out, as long as it takes.
+
+        Returns:
+            Whether all of it was done in time.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            batches, closing = self._next()
+            for arrived, spans in batches:
+                self._take(spans, arrived)
+            if closing and not batches:
+                self._close()
+                return
+            self._expire()
+
+    def _next(self) -> tuple[list[tuple[float, Sequence[SpanData]]], bool]:
+        """What has arrived, as soon as there is something, or something else to be done."""
+        with self._changed:
+            if not self._batches and not self._closing:
+                due = self._assembly.due
+                wait = _LONGEST_WAIT if due is None else due - self._clock()
+                if wait > 0:
+                    self._changed.wait(min(wait, _LONGEST_WAIT))
+            batches = list(self._batches)
+            self._batches.clear()
+            self._waiting = 0
+            return batches, self._closing
+
+    @guarded("otlp.take", default=None)
+    def _take(self, spans: Sequence[SpanData], arrived: float) -> None:
+        self._assembly.take(spans, now=arrived)
+
+    @guarded("otlp.expire", default=None)
+    def _expire(self) -> None:
+        self._assembly.expire(self._clock())
+
+    @guarded("otlp.close", default=None)
+    def _close(self) -> None:
+        self._assembly.close()

@@ -1,0 +1,181 @@
+"""What both listeners do with a request: check who sends it, read it, queue it, count it."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeAlias
+
+from tidegauge.instrumentation.otlp.decode import (
+    READ_LIMITS,
+    Decoded,
+    MalformedRequestError,
+    ReadLimits,
+    decode_json,
+    decode_protobuf,
+)
+from tidegauge.instrumentation.otlp.intake import Intake
+
+__all__ = [
+    "RETRY_SECONDS",
+    "BusyError",
+    "Encoding",
+    "Forwards",
+    "Reception",
+    "ReceptionCounts",
+    "TooLargeError",
+    "decompress",
+]
+
+Encoding: TypeAlias = Literal["protobuf", "json"]
+
+RETRY_SECONDS: Final = 1
+"""After how many seconds a sender is to try again, when there was no room."""
+
+_DECODERS: Final[Mapping[Encoding, Callable[[bytes, ReadLimits], Decoded]]] = {
+    "protobuf": decode_protobuf,
+    "json": decode_json,
+}
+
+
+class BusyError(Exception):
+    """There is no room now: the sender is to try again."""
+
+
+class TooLargeError(Exception):
+    """A request larger than is taken, before or after it was decompressed."""
+
+
+class Forwards(Protocol):
+    """Where requests are passed on to."""
+
+    def offer(self, body: bytes, encoding: Encoding, spans: int) -> None:
+        """Pass a request on, later; never waits."""
+
+
+@dataclass(slots=True)
+class ReceptionCounts:
+    """Counts of spans.
+
+    Args:
+        received: spans that were taken.
+        refused: spans that were not, by reason; of a request that could not be read, or was not
+            let in, one.
+    """
+
+    received: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class Reception:
+    """Takes requests from any number of threads; never waits.
+
+    Args:
+        intake: takes the spans.
+        limits: how much of a request is read.
+        token: what senders are to show; left out, everybody is let in.
+        forwards: where requests that were taken are passed on to.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        limits: ReadLimits = READ_LIMITS,
+        token: str | None = None,
+        forwards: Forwards | None = None,
+    ) -> None:
+        self._intake = intake
+        self._limits = limits
+        self._token = None if token is None else f"bearer {token}".encode()
+        self._forwards = forwards
+        self._lock = threading.Lock()
+        self._counts = ReceptionCounts()
+
+    @property
+    def counts(self) -> ReceptionCounts:
+        """What was taken and what was not, so far."""
+        with self._lock:
+            return ReceptionCounts(self._counts.received, dict(self._counts.refused))
+
+    def lets_in(self, authorization: str | None) -> bool:
+        """Whether a sender with this ``Authorization`` is let in. Takes the same time for all."""
+        if self._token is None:
+            return True
+        scheme, _, shown = (authorization or "").partition(" ")
+        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
+        if hmac.compare_digest(told, self._token):
+            return True
+        self.refuse("unauthorized")
+        return False
+
+    def unpack(self, body: bytes, most: int) -> bytes:
+        """What was compressed, as long as it is not too much; see :func:`decompress`."""
+        try:
+            return decompress(body, most)
+        except TooLargeError:
+            self.refuse("too_large")
+            raise
+        except MalformedRequestError:
+            self.refuse("malformed")
+            raise
+
+    def take(self, body: bytes, encoding: Encoding) -> Decoded:
+        """Read a trace request, and queue its spans.
+
+        Returns:
+            What was taken of it, and what was not.
+
+        Raises:
+            MalformedRequestError: it is no trace request.
+            BusyError: there is no room for its spans now.
+        """
+        try:
+            decoded = _DECODERS[encoding](body, self._limits)
+        except MalformedRequestError:
+            self.refuse("malformed")
+            raise
+        if not self._intake.offer(decoded.spans):
+            self.refuse("busy", len(decoded.spans))
+            raise BusyError
+        if self._forwards is not None and decoded.spans:
+            self._forwards.offer(body, encoding, len(decoded.spans))
+        with self._lock:
+            self._counts.received += len(decoded.spans)
+        for reason, count in decoded.refused.items():
+            self.refuse(reason, count)
+        return decoded
+
+    def refuse(self, reason: str, spans: int = 1) -> None:
+        """Count spans that are not taken."""
+        with self._lock:
+            self._counts.refused[reason] = self._counts.refused.get(reason, 0) + spans
+
+
+def decompress(body: bytes, most: int) -> bytes:
+    """What was compressed by gzip or deflate, as long as it is not too much.
+
+    Raises:
+        TooLargeError: there is more than ``most`` bytes in it.
+        MalformedRequestError: it was compressed by neither, or is not whole.
+
+    >>> import gzip
+    >>> decompress(gzip.compress(b"spans"), 5)
+    b'spans'
+    """
+    found = b""
+    try:
+        while body:
+            stream = zlib.decompressobj(wbits=47)  # tells gzip and zlib apart by itself
+            found += stream.decompress(body, most + 1 - len(found))
+            if len(found) > most:
+                raise TooLargeError
+            if not stream.eof:
+                raise MalformedRequestError("what was compressed is not whole")
+            body = stream.unused_data  # gzip may have several members
+    except zlib.error as error:
+        raise MalformedRequestError(f"it cannot be decompressed: {error}") from error
+    return found

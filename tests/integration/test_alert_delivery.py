@@ -1,0 +1,42 @@
+"""A LangGraph agent begins to loop: Prometheus sees it, Alertmanager tells it, and its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.alertmanager import notifying
+from support.looping_agent import LoopingAgent
+from support.prometheus import free_port, scraping
+from tidegauge.dashboards import rule_files
+from tidegauge.testing import capture
+
+
+def test_the_webhook_hears_of_a_loop_and_of_its_end(tmp_path: Path) -> None:
+    rules = tmp_path / "alerts.yaml"
+    rules.write_text(rule_files()["tidegauge-alerts.yaml"])
+    port = free_port()
+    with (
+        capture(serve_metrics=True, metrics_port=port),
+        notifying(tmp_path) as webhook,
+        scraping(
+            f"http://127.0.0.1:{port}/metrics",
+            tmp_path,
+            rule_files=[rules],
+            alertmanager=webhook.alertmanager,
+        ) as prometheus,
+    ):
+        prometheus.wait_for("up", bool)
+        agent = LoopingAgent("shopper", "web")
+        try:
+            fired = webhook.wait_for("firing", alertname="TidegaugeLoopOnset")
+        finally:
+            agent.stop()
+        assert fired.arrived > agent.repeated_at > 0
+        assert fired.labels["agent"] == "shopper"
+        assert fired.labels["task_group"] == "web"
+        assert fired.labels["severity"] == "warning"
+        assert fired.annotations["summary"].startswith("shopper (web) loops: 1 ")
+        assert fired.annotations["runbook_url"].endswith("loop-onset.md")
+        resolved = webhook.wait_for("resolved", alertname="TidegaugeLoopOnset")
+        assert resolved.labels == fired.labels
+        assert {notice.labels["alertname"] for notice in webhook.notices} == {"TidegaugeLoopOnset"}

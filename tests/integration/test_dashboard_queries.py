@@ -1,0 +1,148 @@
+"""Every query of every panel finds something in a Prometheus that scrapes agents at work."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidegauge
+from support.prometheus import Prometheus, free_port, scraping
+from tidegauge.dashboards import dashboard_files, rule_files
+from tidegauge.events import Task
+from tidegauge.testing import capture
+
+EMPTY = {
+    "Receiver: spans not taken, not passed on": "agents in this process need no receiver",
+    "Receiver: what waits": "agents in this process need no receiver",
+}
+"""Panels that have no data here, and why."""
+
+
+class Live(NamedTuple):
+    prometheus: Prometheus
+    run: str
+
+
+def search(run: tidegauge.Run) -> None:
+    """Looks around a house, comes back to a lead, uses what it saw long ago."""
+    for place, exits in (("hall", ["kitchen", "attic"]), ("kitchen", ["hall"]), ("hall", [])):
+        run.act("go", {"to": place}, tokens=5, mentions=["knife"])
+        run.observe("there", place=place, exits=exits, tasks=[Task("cook")])
+    run.act("go", {"to": "attic"}, uses=["knife"])
+    run.observe("there", place="attic", progress=0.5)
+
+
+def circle(run: tidegauge.Run) -> None:
+    """Goes in circles."""
+    for _ in range(4):
+        for place in ("hall", "kitchen"):
+            run.act("go", {"to": place}, state=place, tokens=5)
+            run.observe("there", place=place)
+
+
+def a_day() -> None:
+    """One run of every kind."""
+    for memory in ("on", "off"):
+        for success in (True, False):
+            with tidegauge.run(
+                agent="worker", task_group="house", t_max=30, memory=memory, operations=9
+            ) as run:
+                search(run)
+                run.finish(success=success)
+    with (
+        contextlib.suppress(tidegauge.RunStopped),
+        tidegauge.run(agent="looper", task_group="house", t_max=30) as run,
+    ):
+        while True:
+            circle(run)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    port = free_port()
+    folder = tmp_path_factory.mktemp("prometheus")
+    rules = []
+    for name, text in rule_files().items():
+        (folder / name).write_text(text)
+        rules.append(folder / name)
+    with (
+        capture(serve_metrics=True, metrics_port=port, stop_on_loop=6),
+        scraping(f"http://127.0.0.1:{port}/metrics", folder, rule_files=rules) as prometheus,
+    ):
+        a_day()
+        scraped_again = 'count_over_time(tidegauge_steps_total{agent="looper"}[1m]) >= %d'
+        prometheus.wait_for(scraped_again % 2, bool)
+        a_day()
+        # Still going on while the tests look: in a context of its own, as it is not theirs.
+        context, stack = contextvars.copy_context(), contextlib.ExitStack()
+        going_on = tidegauge.run(agent="looper", task_group="house", t_max=30)
+        run = context.run(stack.enter_context, going_on)
+        context.run(search, run)
+        context.run(circle, run)
+        prometheus.wait_for(scraped_again % 6, bool)
+        prometheus.wait_for(f'tidegauge_run_steps{{run="{run.id}"}}', bool)
+        yield Live(prometheus, run.id)
+        context.run(stack.close)
+
+
+def panels() -> list[Any]:
+    return [
+        pytest.param(panel, id=f"{name}: {panel['title']}")
+        for name, text in dashboard_files().items()
+        if name.endswith(".json")
+        for panel in json.loads(text)["panels"]
+        if panel["type"] != "row"
+    ]
+
+
+@pytest.mark.parametrize("panel", panels())
+def test_a_panel_has_data(live: Live, panel: dict[str, Any]) -> None:
+    values = {"agent": ".*", "task_group": "house|none", "run": live.run, "window": "1m"}
+    values["__rate_interval"] = "1m"
+    for target in panel["targets"]:
+        query = re.sub(r"\$(\w+)", lambda name: values[name[1]], target["expr"])
+        found = live.prometheus.query(query)
+        if panel["title"] in EMPTY:
+            assert "Empty" in panel["description"]
+            assert not found, "it has data: take it off the list"
+            continue
+        assert found, query
+        if "histogram_quantile" not in query:
+            assert not any(math.isnan(sample.value) for sample in found), query
+        named = set(re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
+        assert all(named <= set(sample.labels) for sample in found), query
+
+
+def test_the_variables_have_values(live: Live) -> None:
+    board = json.loads(dashboard_files()["tidegauge-run.json"])
+    asked = [v for v in board["templating"]["list"] if v["type"] == "query"]
+    assert {variable["name"] for variable in asked} == {"agent", "task_group", "run"}
+    for variable in asked:
+        query = variable["query"]["query"]
+        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()  # type: ignore[union-attr]
+        series = re.sub(r"\$\w+", ".*", series)
+        values = live.prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": series})
+        assert values, query
+        assert label != "run" or live.run in values
+
+
+def test_places_have_names_of_their_own(live: Live) -> None:
+    seen = live.prometheus.query(f'tidegauge_run_place{{run="{live.run}"}}')
+    assert seen
+    assert all(sample.labels["place"] for sample in seen)
+
+
+def test_every_ratio_is_recorded_within_its_range(live: Live) -> None:
+    live.prometheus.wait_for('{__name__="agent_task_group:tidegauge_loop_ratio:rate5m"}', bool)
+    found = live.prometheus.query('{__name__=~".+:tidegauge_.+:rate.+"}')
+    for sample in found:
+        assert not math.isnan(sample.value), sample
+        if "seconds" not in sample.labels["__name__"]:
+            assert -1 <= sample.value <= 1, sample

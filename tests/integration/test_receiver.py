@@ -1,0 +1,335 @@
+"""The listeners, over real sockets: what senders are told, and what they cannot do to us."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from support.certificates import Authority
+from support.receiving import HERE, receiving, refused
+from tidegauge import catalog, testing
+from tidegauge.errors import ConfigurationError
+from tidegauge.instrumentation.otlp.decode import ReadLimits
+from tidegauge.instrumentation.otlp.listening import Tls
+from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+PROTOBUF = "application/x-protobuf"
+
+
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    with testing.capture():
+        yield
+
+
+def spans(count: int = 1, first: int = 1) -> bytes:
+    message = ExportTraceServiceRequest()
+    told = message.resource_spans.add().scope_spans.add().spans
+    for number in range(first, first + count):
+        told.add(trace_id=bytes(15) + b"\x01", span_id=number.to_bytes(8), name="GET /")
+    return message.SerializeToString()
+
+
+def post(
+    receiver: Receiver, body: bytes, path: str = "/v1/traces", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+    connection = http.client.HTTPConnection(where, timeout=10)
+    told = {"Content-Type": PROTOBUF} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    with contextlib.closing(connection):
+        connection.request("POST", path, body, told)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+
+
+def export(receiver: Receiver, body: bytes, method: str = EXPORT, **told: Any) -> bytes:
+    where = urllib.parse.urlsplit(receiver.urls["grpc"]).netloc
+    with grpc.insecure_channel(where) as channel:
+        return channel.unary_unary(method)(body, timeout=10, **told)
+
+
+def received(receiver: Receiver) -> float:
+    return receiver.metrics()[catalog.SPANS_RECEIVED][()]
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_grpc_takes_spans_compressed_or_not(compression: Any) -> None:
+    with receiving() as receiver:
+        assert export(receiver, spans(30), compression=compression) == b""
+        assert received(receiver) == 30
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [("identity", bytes), ("gzip", gzip.compress), ("deflate", zlib.compress)],
+)
+def test_http_takes_spans_compressed_or_not(encoding: str, packed: Any) -> None:
+    with receiving() as receiver:
+        status, headers, body = post(receiver, packed(spans(30)), Content_Encoding=encoding)
+        assert (status, headers["Content-Type"], body) == (200, PROTOBUF, b"")
+        assert received(receiver) == 30
+
+
+def test_http_takes_chunks() -> None:
+    with receiving() as receiver:
+        body = spans(30)
+        where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+        connection = http.client.HTTPConnection(where, timeout=10)
+        with contextlib.closing(connection):
+            pieces = (body[start : start + 100] for start in range(0, len(body), 100))
+            headers = {"Content-Type": PROTOBUF}
+            connection.request("POST", "/v1/traces", pieces, headers, encode_chunked=True)
+            assert connection.getresponse().status == 200
+        assert received(receiver) == 30
+
+
+def test_what_is_refused_of_a_request_is_told_and_the_rest_is_taken() -> None:
+    with receiving(read=ReadLimits(spans=2)) as receiver:
+        for body in (export(receiver, spans(3)), post(receiver, spans(3))[2]):
+            told = ExportTraceServiceResponse.FromString(body).partial_success
+            assert told.rejected_spans == 1
+            assert told.error_message == "1 spans refused: too many in one request"
+        span = {"traceId": "7", "spanId": "7"}
+        request = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+        status, _, body = post(
+            receiver, json.dumps(request).encode(), Content_Type="application/json"
+        )
+        assert (status, json.loads(body)["partialSuccess"]["rejectedSpans"]) == (200, "1")
+        assert refused(receiver) == {"too_many": 2, "invalid": 1}
+
+
+@pytest.mark.parametrize("path", ["logs", "metrics"])
+def test_logs_and_metrics_are_let_pass(path: str) -> None:
+    with receiving() as receiver:
+        assert post(receiver, b"anything", f"/v1/{path}")[0] == 200
+        service = f"/opentelemetry.proto.collector.{path}.v1.{path.capitalize()}Service/Export"
+        assert export(receiver, b"anything", service) == b""
+        assert received(receiver) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "reason"),
+    [
+        (b"\xff\xff", {}, 400, "malformed"),
+        (b"{", {"Content_Type": "application/json; charset=utf-8"}, 400, "malformed"),
+        (b"no gzip", {"Content_Encoding": "gzip"}, 400, "malformed"),
+        (gzip.compress(spans())[:-9], {"Content_Encoding": "gzip"}, 400, "malformed"),
+        (spans(), {"Content_Encoding": "br"}, 415, "unsupported"),
+        (spans(), {"Content_Type": "text/plain"}, 415, "unsupported"),
+        (bytes(2_000), {}, 413, "too_large"),
+        (gzip.compress(bytes(2_000)), {"Content_Encoding": "gzip"}, 413, "too_large"),
+    ],
+)
+def test_http_refuses(body: bytes, headers: dict[str, str], status: int, reason: str) -> None:
+    with receiving(http=HERE._replace(max_bytes=1_000)) as receiver:
+        answer, told, said = post(receiver, body, **headers)
+        assert answer == status
+        if "json" in headers.get("Content_Type", ""):
+            assert json.loads(said)["message"]
+        else:
+            assert told["Content-Type"] == PROTOBUF
+            assert Status.FromString(said).message
+        assert refused(receiver) == {reason: 1}
+        assert post(receiver, spans())[0] == 200  # the next is taken
+
+
+@pytest.mark.parametrize("length", ["-5", "many", "9" * 30])
+def test_http_refuses_a_length_that_is_none(length: str) -> None:
+    with receiving() as receiver:
+        assert post(receiver, b"", Content_Length=length)[0] in (400, 413)
+
+
+def test_http_knows_no_other_paths_and_methods() -> None:
+    with receiving() as receiver:
+        assert post(receiver, spans(), "/v1/trace")[0] == 404
+        where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+        connection = http.client.HTTPConnection(where, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v1/traces")
+            assert connection.getresponse().status == 405
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff", b"\x1f\x8b\x08 no gzip", b"\n\x7f"])
+def test_grpc_refuses_what_is_malformed(body: bytes) -> None:
+    with receiving() as receiver:
+        with pytest.raises(grpc.RpcError) as caught:
+            export(receiver, body)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused(receiver) == {"malformed": 1}
+
+
+def test_grpc_refuses_what_is_too_large_also_when_it_is_unpacked() -> None:
+    with receiving(grpc=HERE._replace(max_bytes=100_000)) as receiver:
+        with pytest.raises(grpc.RpcError) as caught:
+            export(receiver, bytes(200_000))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.RpcError) as caught:  # 50 MB in 50 kB
+            export(receiver, bytes(50_000_000), compression=grpc.Compression.Gzip)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused(receiver) == {"too_large": 1}
+        assert export(receiver, spans()) == b""
+
+
+def test_a_token_is_asked_for() -> None:
+    with receiving(token="secret") as receiver:
+        for shown in ("Bearer wrong", "Bearer ", "secret", "Basic secret", "Bearer sécret"):
+            assert post(receiver, spans(), Authorization=shown)[0] == 401
+        assert post(receiver, spans())[1]["WWW-Authenticate"] == "Bearer"
+        with pytest.raises(grpc.RpcError) as caught:
+            export(receiver, spans(), metadata=(("authorization", "Bearer wrong"),))
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert received(receiver) == 0
+        assert post(receiver, spans(first=1), Authorization="bearer secret")[0] == 200
+        export(receiver, spans(first=2), metadata=(("authorization", "Bearer secret"),))
+        assert received(receiver) == 2
+        assert refused(receiver) == {"unauthorized": 7}
+
+
+def test_senders_are_told_to_try_again_when_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with receiving(queued_spans=10) as receiver:
+        going_on, entered = threading.Event(), threading.Event()
+        take = receiver._assembly.take
+
+        def slowly(*told: Any, **named: Any) -> None:
+            entered.set()
+            going_on.wait(20)
+            take(*told, **named)
+
+        monkeypatch.setattr(receiver._assembly, "take", slowly)
+        assert post(receiver, spans(5))[0] == 200
+        assert entered.wait(10)
+        assert post(receiver, spans(8, first=10))[0] == 200  # waits
+        status, headers, _ = post(receiver, spans(5, first=20))
+        assert (status, headers["Retry-After"]) == (503, "1")
+        with pytest.raises(grpc.RpcError) as caught:
+            export(receiver, spans(5, first=20))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        trailing = dict(caught.value.trailing_metadata())
+        assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]).retry_delay.seconds == 1
+        [detail] = Status.FromString(trailing["grpc-status-details-bin"]).details
+        assert detail.Is(RetryInfo.DESCRIPTOR)
+        going_on.set()
+        deadline = time.monotonic() + 10
+        while receiver.metrics()[catalog.SPANS_QUEUED][()]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert post(receiver, spans(5, first=20))[0] == 200
+        assert (received(receiver), refused(receiver)) == (18, {"busy": 10})
+
+
+def connected(receiver: Receiver) -> socket.socket:
+    where = urllib.parse.urlsplit(receiver.urls["http"])
+    return socket.create_connection((where.hostname, where.port), timeout=10)
+
+
+def test_silent_and_slow_clients_are_let_go_and_keep_nobody_out() -> None:
+    listening = HERE._replace(max_connections=3, request_seconds=0.5, idle_seconds=0.5)
+    with receiving(http=listening) as receiver, contextlib.ExitStack() as stack:
+        silent, slow, half = (stack.enter_context(connected(receiver)) for _ in range(3))
+        head = (
+            f"POST /v1/traces HTTP/1.1\r\nContent-Type: {PROTOBUF}\r\nContent-Length: 100\r\n\r\n"
+        )
+        half.sendall(head.encode() + b"some")
+        slow.sendall(b"POST /v1/tra")
+        with contextlib.suppress(ConnectionError):  # the answer may be lost with the connection
+            status, headers, _ = post(receiver, spans())
+            assert (status, headers["Retry-After"]) == (503, "1")
+        assert refused(receiver) == {"busy": 1}
+        deadline = time.monotonic() + 10
+        for letter in "ces HTTP/1.1" * 100:  # a byte now and then does not keep it
+            try:
+                slow.sendall(letter.encode())
+            except OSError:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        for client in (silent, half):
+            with contextlib.suppress(ConnectionError):
+                while client.recv(1_000):
+                    pass
+        assert post(receiver, spans())[0] == 200
+
+
+def test_a_connection_serves_several_requests() -> None:
+    with receiving() as receiver:
+        where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+        connection = http.client.HTTPConnection(where, timeout=10)
+        with contextlib.closing(connection):
+            for number in range(1, 4):
+                headers = {"Content-Type": PROTOBUF}
+                connection.request("POST", "/v1/traces", spans(first=number), headers)
+                before = connection.sock
+                assert connection.getresponse().read() == b""
+                assert connection.sock is before
+        assert received(receiver) == 3
+
+
+def test_an_address_in_use_is_an_error_that_names_it() -> None:
+    with receiving() as receiver:
+        for kind in ("grpc", "http"):
+            port = urllib.parse.urlsplit(receiver.urls[kind]).port
+            settings = {"grpc": None, kind: HERE._replace(port=port)}
+            with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port} for OTLP"):
+                Receiver(ReceiverSettings(**settings))
+
+
+def test_tls_with_certificates_of_clients(tmp_path) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    certificate, key = authority.sign("server")
+    tls = Tls(str(certificate), str(key), str(authority.certificate))
+    with receiving(tls=tls) as receiver:
+        for number, (signed_by, welcome) in enumerate(((authority, True), (stranger, False)), 1):
+            shown, secret = signed_by.sign(f"client{number}")
+            files = (authority.certificate, secret, shown)
+            credentials = grpc.ssl_channel_credentials(*(path.read_bytes() for path in files))
+            where = urllib.parse.urlsplit(receiver.urls["grpc"]).netloc
+            with grpc.secure_channel(where, credentials) as channel:
+                send = channel.unary_unary(EXPORT)
+                with contextlib.nullcontext() if welcome else pytest.raises(grpc.RpcError):
+                    assert send(spans(first=number), timeout=10) == b""
+            context = ssl.create_default_context(cafile=str(authority.certificate))
+            context.load_cert_chain(shown, secret)
+            where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+            connection = http.client.HTTPSConnection(where, timeout=10, context=context)
+            with (
+                contextlib.closing(connection),
+                contextlib.nullcontext()
+                if welcome
+                else pytest.raises((ssl.SSLError, ConnectionError)),
+            ):
+                headers = {"Content-Type": PROTOBUF}
+                connection.request("POST", "/v1/traces", spans(first=number + 10), headers)
+                assert connection.getresponse().status == 200
+        with connected(receiver):  # it never shakes hands
+            assert received(receiver) == 2
+
+
+def test_files_of_tls_that_cannot_be_used(tmp_path) -> None:
+    certificate, key = Authority(tmp_path).sign("server", password=b"secret")
+    for told in (Tls(str(certificate), str(key)), Tls(str(certificate), str(tmp_path / "none"))):
+        with pytest.raises(ConfigurationError, match="the files of TLS cannot be used"):
+            Receiver(ReceiverSettings(grpc=HERE, http=HERE, tls=told))

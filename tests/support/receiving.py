@@ -1,0 +1,106 @@
+"""A receiver in the test's own process, and ``tidegauge serve`` in another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidegauge import catalog
+from tidegauge.instrumentation.otlp.listening import Listening
+from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+
+HERE = Listening(port=0)
+COMMAND = [sys.executable, "-c", "from tidegauge.cli.main import main; main()", "serve"]
+
+
+@contextlib.contextmanager
+def receiving(**settings: Any) -> Iterator[Receiver]:
+    """A receiver on free ports."""
+    receiver = Receiver(replace(ReceiverSettings(grpc=HERE, http=HERE), **settings))
+    try:
+        yield receiver
+    finally:
+        receiver.stop()
+
+
+def refused(receiver: Receiver) -> dict[str, float]:
+    """What it refused, by reason."""
+    told = receiver.metrics()[catalog.SPANS_REFUSED]
+    return {reason: count for (reason,), count in told.items() if count}
+
+
+@dataclass
+class Served:
+    """A ``tidegauge serve`` that listens."""
+
+    process: subprocess.Popen[str]
+    grpc: str
+    http: str
+    metrics: str
+
+    def samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """What a scrape shows, by name and the values of the labels."""
+        with urllib.request.urlopen(self.metrics, timeout=10) as answer:
+            text = answer.read().decode()
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def wait_for(self, name: str, *labels: str, value: float, seconds: float = 20.0) -> None:
+        """Wait until a sample has this value."""
+        deadline = time.monotonic() + seconds
+        while (found := self.samples().get((name, labels))) != value:
+            assert time.monotonic() < deadline, f"{name} is {found}, not {value}"
+            time.sleep(0.05)
+
+    def status(self, path: str) -> int:
+        """The status of another path beside ``/metrics``."""
+        try:
+            with urllib.request.urlopen(self.metrics.replace("/metrics", path), timeout=10) as it:
+                return int(it.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+@contextlib.contextmanager
+def served(*flags: str, **environment: str) -> Iterator[Served]:
+    """``tidegauge serve`` on free ports, ended with SIGTERM if it has not ended before."""
+    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
+    process = subprocess.Popen(
+        [*COMMAND, *ports, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        assert process.stdout is not None
+        urls = []
+        for _ in range(3):
+            line = process.stdout.readline()
+            assert ": http" in line, line + process.stdout.read()
+            urls.append(line.split(": ", 1)[1].strip())
+        yield Served(process, *urls)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,81 @@
+"""Rotel, an OTLP collector of somebody else, between those who send spans and who takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import pytest
+
+from support.prometheus import PATIENCE, free_port
+
+
+class Rotel(NamedTuple):
+    """Where it listens."""
+
+    grpc_endpoint: str
+    http_endpoint: str
+
+
+@contextlib.contextmanager
+def rotel(forward_to: str, directory: Path, *, protocol: str = "grpc") -> Iterator[Rotel]:
+    """A collector that sends on what it takes, 50 ms later at most.
+
+    Args:
+        forward_to: an OTLP endpoint.
+        directory: where its log is kept.
+        protocol: ``grpc`` or ``http``.
+    """
+    grpc_address, http_address = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    log = directory / "rotel.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                _binary(),
+                "start",
+                f"--otlp-grpc-endpoint={grpc_address}",
+                f"--otlp-http-endpoint={http_address}",
+                "--exporter=otlp",
+                f"--otlp-exporter-endpoint={forward_to}",
+                f"--otlp-exporter-protocol={protocol}",
+                "--batch-timeout=50ms",
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        until = time.monotonic() + PATIENCE
+        with grpc.insecure_channel(grpc_address) as channel:
+            ready = grpc.channel_ready_future(channel)
+            while True:
+                with contextlib.suppress(grpc.FutureTimeoutError):
+                    ready.result(timeout=0.2)
+                    break
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < until, log.read_text()
+        yield Rotel(f"http://{grpc_address}", f"http://{http_address}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _binary() -> Path:
+    """The program: required in CI, elsewhere skipped when missing."""
+    found = importlib.util.find_spec("rotel")
+    if found is None or found.origin is None:
+        reason = "rotel is missing: pip install rotel"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return Path(found.origin).with_name("rotel-agent")

@@ -1,0 +1,78 @@
+"""The settings of ``tidegauge serve``: flags before environment before file before defaults."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tidegauge.cli.serve_settings import SETTINGS, read_settings
+from tidegauge.errors import ConfigurationError
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "serve"
+DOCS = Path(__file__).parents[3] / "docs" / "serve.md"
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text: str) -> str:
+        path = tmp_path / "serve.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_what_nobody_says_is_the_default() -> None:
+    assert read_settings({}, None) == {setting.name: setting.default for setting in SETTINGS}
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(config, monkeypatch) -> None:
+    path = config('grpc_port = 1\nhttp_port = 1\nmetrics_port = 1\nhost = "::1"')
+    monkeypatch.setenv("TIDEGAUGE_SERVE_GRPC_PORT", "2")
+    monkeypatch.setenv("TIDEGAUGE_SERVE_HTTP_PORT", "2")
+    told = read_settings({"grpc_port": "3"}, path)
+    ports = [told[f"{name}_port"] for name in ("grpc", "http", "metrics")]
+    assert (ports, told["host"]) == ([3, 2, 1], "::1")
+
+
+def test_a_port_can_be_off(config) -> None:
+    assert read_settings({}, config('http_port = "off"'))["http_port"] is None
+    assert read_settings({"grpc_port": "off"}, None)["grpc_port"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grpc_prt = 1", "unknown setting 'grpc_prt'"),
+        ("grpc_port = 70000", "grpc_port is to be a port from 0 to 65535, or off, not 70000"),
+        ("grpc_port = true", "grpc_port is to be"),
+        ('max_runs = "many"', "max_runs is to be a whole number"),
+        ("max_runs = 0", "max_runs is to be a whole number, 1 or more"),
+        ("idle_seconds = -1", "idle_seconds is to be a number of seconds"),
+        ("idle_seconds = nan", "idle_seconds is to be"),
+        ("host = 5", "host is to be a text"),
+        ("host = ", "serve.toml: "),
+    ],
+)
+def test_what_cannot_work_is_told(config, text, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_settings({}, config(text))
+
+
+def test_the_example_is_read() -> None:
+    told = read_settings({}, str(EXAMPLES / "serve.toml"))
+    assert told["policy"] == "loop_repeats=5,result_streak=8"
+    text = (EXAMPLES / "serve.toml").read_text()
+    commented = [line.removeprefix("# ") for line in text.splitlines() if " = " in line]
+    names = {setting.name for setting in SETTINGS}
+    assert set(tomllib.loads("\n".join(commented))) <= names  # those commented out too
+
+
+def test_the_docs_list_every_setting() -> None:
+    text = DOCS.read_text()
+    for setting in SETTINGS:
+        default = "off" if setting.default is None else f"{setting.default}"
+        default = default.removesuffix(".0")
+        assert f"| `{setting.name}` | {default} |" in text

@@ -1,0 +1,152 @@
+"""Passing on: nobody waits, everything is counted, whatever the endpoint does."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.instrumentation.otlp.forwarding import Forwarder, Forwarding
+
+
+class Endpoint:
+    """Answers with these statuses, one after the other, the last for ever."""
+
+    def __init__(self, *statuses: int, **headers: str) -> None:
+        self.bodies: list[bytes] = []
+        self.paths: list[str] = []
+        statuses_left = list(statuses)
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                endpoint.bodies.append(gzip.decompress(body))
+                endpoint.paths.append(self.path)
+                status = statuses_left.pop(0) if len(statuses_left) > 1 else statuses_left[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@contextlib.contextmanager
+def endpoint(*statuses: int, **headers: str) -> Iterator[Endpoint]:
+    found = Endpoint(*statuses, **headers)
+    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield found
+    finally:
+        found.server.shutdown()
+        thread.join()
+        found.server.server_close()
+
+
+@contextlib.contextmanager
+def forwarding(url: str, **told: float) -> Iterator[Forwarder]:
+    forwarder = Forwarder(Forwarding(url, **told))  # type: ignore[arg-type]
+    try:
+        yield forwarder
+    finally:
+        forwarder.close(0.0)
+
+
+def wait(until: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_requests_are_passed_on_in_order_as_they_came() -> None:
+    with endpoint(200) as behind, forwarding(behind.url) as forwarder:
+        for number in range(3):
+            forwarder.offer(b"%d" % number, "protobuf", 2)
+        assert forwarder.close(5.0)
+        assert behind.bodies == [b"0", b"1", b"2"]
+        assert set(behind.paths) == {"/v1/traces"}
+        assert (forwarder.counts.forwarded, forwarder.counts.dropped) == (6, {})
+
+
+def test_what_is_not_taken_is_tried_again() -> None:
+    with endpoint(503, 429, 200, Retry_After="0") as behind, forwarding(behind.url) as forwarder:
+        forwarder.offer(b"it", "protobuf", 1)
+        wait(lambda: forwarder.counts.forwarded)
+        assert behind.bodies == [b"it"] * 3
+
+
+def test_what_is_refused_is_dropped() -> None:
+    with endpoint(400) as behind, forwarding(behind.url) as forwarder:
+        forwarder.offer(b"it", "protobuf", 3)
+        wait(lambda: forwarder.counts.dropped)
+        assert forwarder.counts.dropped == {"refused": 3}
+        assert len(behind.bodies) == 1
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with forwarding(url, give_up_after=0.1) as forwarder:
+        forwarder.offer(b"it", "protobuf", 3)
+        wait(lambda: forwarder.counts.dropped)
+        assert forwarder.counts.dropped == {"unreachable": 3}
+
+
+def test_an_endpoint_that_answers_a_byte_at_a_time_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                while not ended.is_set():
+                    connection.sendall(b"H")
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with forwarding(url, timeout=0.2, give_up_after=0.0) as forwarder:
+            forwarder.offer(b"it", "protobuf", 3)
+            wait(lambda: forwarder.counts.dropped)
+        ended.set()
+        thread.join()
+
+
+def test_the_queue_is_bounded_and_what_is_left_at_the_end_is_counted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with forwarding(url, queued_bytes=10, timeout=0.3) as forwarder:
+            before = time.monotonic()
+            for _ in range(1_000):
+                forwarder.offer(b"1234", "protobuf", 1)
+            assert time.monotonic() - before < 0.2  # nobody waits
+            assert forwarder.waiting == 2
+            assert forwarder.counts.dropped == {"queue_full": 998}
+            assert not forwarder.close(0.0)
+            assert forwarder.counts.dropped == {"queue_full": 998, "shutdown": 2}
+            forwarder.offer(b"1234", "protobuf", 1)
+            assert forwarder.counts.dropped["shutdown"] == 3
+
+
+@pytest.mark.parametrize("url", ["", "collector:4318", "ftp://collector", "http://", "http://a:b"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="forward_to"):
+        Forwarder(Forwarding(url))

@@ -1,0 +1,91 @@
+"""The queue before the assembly: bounded, in order, and emptied at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidegauge._guard import internal_errors
+from tidegauge.instrumentation.otlp.assembling import Assembly
+from tidegauge.instrumentation.otlp.intake import Intake
+from tidegauge.instrumentation.spans.span import SpanData
+
+PATIENCE = 10.0
+
+
+def spans(*numbers: int) -> list[SpanData]:
+    return [SpanData(1, number, None, "GET /", "web", {}, 0, number) for number in numbers]
+
+
+class Held(Assembly):
+    """Takes nothing before it may, and remembers what it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.going_on = threading.Event(), threading.Event()
+        self.taken: list[int] = []
+        self.fault: Exception | None = None
+
+    def take(self, spans: Any, *, now: float) -> None:
+        self.entered.set()
+        assert self.going_on.wait(PATIENCE)
+        self.taken += [span.span_id for span in spans]
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    assembly = Held()
+    yield assembly
+    assembly.going_on.set()
+
+
+def test_batches_are_taken_in_order_and_all_of_them_before_the_end(held: Held) -> None:
+    intake = Intake(held)
+    for number in range(1, 6):
+        assert intake.offer(spans(number))
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2, 3, 4, 5]
+    assert not intake.alive
+    assert not intake.offer(spans(6))
+
+
+def test_what_does_not_fit_is_refused_as_a_whole(held: Held) -> None:
+    intake = Intake(held, max_spans=3)
+    assert intake.offer(spans(1, 2, 3, 4))  # more than may wait, but nothing waits
+    assert held.entered.wait(PATIENCE)
+    assert intake.offer(spans(5, 6))
+    assert not intake.offer(spans(7, 8))
+    assert intake.offer(spans(9))
+    assert intake.offer([])
+    assert intake.waiting == 3
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2, 3, 4, 5, 6, 9]
+
+
+def test_closing_does_not_wait_for_ever(held: Held) -> None:
+    intake = Intake(held)
+    intake.offer(spans(1))
+    assert held.entered.wait(PATIENCE)
+    assert not intake.close(0.01)
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_fault_costs_its_batch_and_no_more(held: Held) -> None:
+    intake = Intake(held)
+    held.fault = RuntimeError("ours")
+    intake.offer(spans(1))
+    intake.offer(spans(2))
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2]
+    assert internal_errors.counts() == {"otlp.take": 1}
