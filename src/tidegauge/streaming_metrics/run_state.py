@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from tidegauge.events import (
     ABSENT,
     Call,
-    CallResult,
     Outcome,
     Outlook,
     RunEnded,
@@ -22,6 +21,7 @@ from tidegauge.events import (
     Step,
     ToolDeclaration,
 )
+from tidegauge.streaming_metrics.amounts import added, all_failed, amount
 from tidegauge.streaming_metrics.entropy_split import EntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
@@ -47,7 +47,12 @@ from tidegauge.streaming_metrics.recall_lag import RecallLag
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
+from tidegauge.streaming_metrics.run_report import (
+    GroupKey,
+    RunReport,
+    displaced_leads,
+    report_of,
+)
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import (
     LEAD_AGE_BOUNDS,
@@ -61,7 +66,6 @@ from tidegauge.streaming_metrics.totals import (
 __all__ = ["RunState"]
 
 _MAX_UNOBSERVED: Final = 1_000
-_MAX_AMOUNT: Final = 2.0**53
 _MAX_OUTLOOK: Final = 10
 
 
@@ -88,21 +92,18 @@ class RunState:
         "_declarations",
         "_directed",
         "_distance",
-        "_first_would_stop",
         "_issued",
         "_normaliser",
         "_onset_at",
-        "_outcome",
-        "_premature_halt",
         "_previous",
         "_refused",
         "_saved_from",
-        "_success",
         "_tells_entropy",
         "entropy_split",
         "exploration",
         "failed_rounds",
         "finished",
+        "first_would_stop",
         "group",
         "last_seen",
         "lock",
@@ -111,7 +112,9 @@ class RunState:
         "navigation",
         "novelty",
         "nudged",
+        "outcome",
         "patience",
+        "premature_halt",
         "progress_auv",
         "recall_lag",
         "recurrence",
@@ -121,6 +124,7 @@ class RunState:
         "started",
         "steps",
         "stopped",
+        "success",
         "t_max",
         "tokens",
         "totals",
@@ -170,7 +174,7 @@ class RunState:
         self.nudged: dict[str, float] = {}  # at which value each rule's signal was nudged last
         self.patience: Patience | None = None  # only for a run that calls a declared tool
         self._declarations = declarations
-        self._first_would_stop: tuple[int, str] | None = None
+        self.first_would_stop: tuple[int, str] | None = None
         self._refused: _Issued | None = None  # the step before, if it was blocked
         self._saved_from: int | None = None  # the first step that a stop would have saved
         self._actions = actions
@@ -183,9 +187,9 @@ class RunState:
             None if started.task is None else content_digest(started.task, normaliser)
         )
         self.finished = False
-        self._success: bool | None = None
-        self._outcome: RunOutcome = "unknown"
-        self._premature_halt: bool | None = None
+        self.success: bool | None = None
+        self.outcome: RunOutcome = "unknown"
+        self.premature_halt: bool | None = None
         if started.place is not None or started.tasks or started.exits:
             self._explore()
 
@@ -248,7 +252,7 @@ class RunState:
         self.steps = t + 1
         # Spent when the action was chosen: also where it is stopped and never observed.
         if step.tokens is not None:
-            self.tokens = _sum(self.tokens, _amount(step.tokens))
+            self.tokens = added(self.tokens, amount(step.tokens))
         self.signals = self._signals(t, action, state, name)
         return self.signals
 
@@ -290,8 +294,8 @@ class RunState:
             issued.action,
             digest,
             len(issued.calls),
-            _all_failed(outcome.results, len(issued.calls)),
-            _tokens(issued.tokens, outcome.tokens),
+            all_failed(outcome.results, len(issued.calls)),
+            added(amount(issued.tokens), amount(outcome.tokens)),
             seconds,
             outcome.progress,
             issued.entropy,
@@ -305,7 +309,7 @@ class RunState:
             issued.state,
         )
         if outcome.tokens is not None:
-            self.tokens = _sum(self.tokens, _amount(outcome.tokens))
+            self.tokens = added(self.tokens, amount(outcome.tokens))
         self._update(observed)
         if self._saved_from is not None and t >= self._saved_from:
             self._save(t, observed, outcome)
@@ -323,8 +327,8 @@ class RunState:
         self._exemplify("interventions", *key)
         if action == "stop":
             self.stopped = self.stopped or (step, reason)
-        elif action == "would_stop" and self._first_would_stop is None:
-            self._first_would_stop = (step, reason)
+        elif action == "would_stop" and self.first_would_stop is None:
+            self.first_would_stop = (step, reason)
             # A stop at the moment of issue saves the step itself.
             self._saved_from = step if step in self._issued else step + 1
             self.totals.saved_steps += max(self.steps - self._saved_from, 0)
@@ -351,18 +355,18 @@ class RunState:
             success = False
         if outcome is None:
             outcome = "unknown" if success is None else "success" if success else "failure"
-        self._success, self._outcome = success, outcome
-        self.totals.displaced_leads = _displaced_leads(self.exploration) or 0
+        self.success, self.outcome = success, outcome
+        self.totals.displaced_leads = displaced_leads(self.exploration) or 0
         finished = self._so_far()
-        self._premature_halt = premature_halt(finished)
+        self.premature_halt = premature_halt(finished)
         return finished
 
     def _so_far(self) -> FinishedRun:
         exploration = self.exploration
         return FinishedRun(
-            success=self._success,
+            success=self.success,
             steps=self.steps,
-            outcome=self._outcome,
+            outcome=self.outcome,
             task=self.started.task,
             t_max=self.t_max,
             loop_steps=self.loops.loop_steps,
@@ -373,7 +377,7 @@ class RunState:
             memory=self.started.memory,
             frontier=exploration.frontier if exploration else None,
             pending=exploration.pending if exploration else None,
-            displaced_leads=_displaced_leads(exploration),
+            displaced_leads=displaced_leads(exploration),
             loop_actions=tuple(self.totals.loop_steps.items()),
             entropy=self.entropy_split.sums,
             recall=self.recall_lag.recall,
@@ -384,79 +388,7 @@ class RunState:
 
     def report(self) -> RunReport:
         """Everything that is known now."""
-        started, loops, cost = self.started, self.loops, self.loop_cost
-        told = cost.first_step == loops.first_step
-        exploration, navigation = self.exploration, self.navigation
-        placed = exploration if exploration is not None and exploration.placed else None
-        intervention = None
-        if self.stopped:
-            intervention, at = "stop", self.stopped
-        elif self._first_would_stop:
-            intervention, at = "would_stop", self._first_would_stop
-        return RunReport(
-            run=started.run,
-            group=self.group,
-            agent=started.agent,
-            task_group=started.task_group,
-            memory=started.memory,
-            model=started.model,
-            trace_id=started.trace_id,
-            steps=self.steps,
-            t_max=self.t_max,
-            finished=self.finished,
-            success=self._success,
-            outcome=self._outcome,
-            loop_steps=loops.loop_steps,
-            loop_ratio=loops.value,
-            cycles=loops.cycles,
-            cycle_steps=loops.cycle_steps,
-            loops=loops.loops,
-            loop_period=loops.period,
-            loop_repeats=loops.repeats,
-            loop_cost_steps=self._steps_since_onset(),
-            loop_cost_tokens=cost.onset_tokens if told else None,
-            loop_cost_seconds=cost.onset_seconds if told else None,
-            result_streak=self.result_streak.value,
-            result_streak_max=self.result_streak.maximum,
-            failed_rounds=self.failed_rounds.value,
-            failed_rounds_max=self.failed_rounds.maximum,
-            recurrence=self.recurrence.value,
-            recurrence_max=self.recurrence.maximum,
-            novelty=self.novelty.value,
-            progress=self.progress_auv.best,
-            progress_auv=self.progress_auv.value,
-            tokens=self.tokens,
-            stale_score=self.stale_score.current,
-            stale_score_max=self.stale_score.maximum,
-            place=placed.here if placed else None,
-            frontier=exploration.frontier if exploration else None,
-            pending=exploration.pending if exploration else None,
-            tasks_never_closed=exploration.tasks_never_closed if exploration else False,
-            exploration_required=placed.exploration_required if placed else None,
-            exploration_errors=placed.exploration_errors if placed else None,
-            exploration_error=placed.exploration_error_rate if placed else None,
-            exploitation_required=placed.exploitation_required if placed else None,
-            exploitation_errors=placed.exploitation_errors if placed else None,
-            exploitation_error=placed.exploitation_error_rate if placed else None,
-            oldest_lead_age=placed.oldest_lead_age if placed else None,
-            displaced_leads=_displaced_leads(exploration),
-            goal_pending_age=exploration.goal_pending_age if exploration else None,
-            premature_halt=self._premature_halt,
-            distinct_places=navigation.distinct if navigation else None,
-            backtracks=navigation.backtracks if navigation and placed else None,
-            zone_changes=navigation.zone_changes if navigation and placed else None,
-            actions_per_stay=navigation.actions_per_stay if navigation else None,
-            recall_lag=self.recall_lag.value,
-            loop_entropy=self.entropy_split.loop,
-            other_entropy=self.entropy_split.other,
-            intervention=intervention,
-            intervention_step=at[0] if intervention else None,
-            intervention_reason=at[1] if intervention else None,
-            saved_steps=self.totals.saved_steps if self._first_would_stop else None,
-            saved_tokens=self.totals.saved_tokens if self._first_would_stop else None,
-            saved_seconds=self.totals.saved_seconds if self._first_would_stop else None,
-            excused=self._excused(),
-        )
+        return report_of(self)
 
     def _update(self, step: ObservedStep) -> None:
         totals, cost = self.totals, self.loop_cost
@@ -537,7 +469,9 @@ class RunState:
         self.exploration.stale_score = self.stale_score  # goes on from the states so far
         self.navigation = Navigation(place=started.place)
 
-    def _steps_since_onset(self) -> int:
+    @property
+    def steps_since_onset(self) -> int:
+        """Steps issued since the loop's onset, the onset's step included; 0, no loop."""
         loops = self.loops
         return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
 
@@ -557,16 +491,17 @@ class RunState:
             for call, one in zip(calls, declared, strict=True)
         ]
 
-    def _excused(self) -> bool:
+    @property
+    def excused(self) -> bool:
         """Whether the loop that the run is in proves no standstill."""
         patience, period = self.patience, self.loops.period
         return patience is not None and 0 < period <= patience.excused
 
     def _save(self, t: int, step: ObservedStep, outcome: Outcome) -> None:
         """Count what a stop would have saved; what chose the stopped step was spent already."""
-        totals, stopped = self.totals, self._first_would_stop
+        totals, stopped = self.totals, self.first_would_stop
         at_issue = stopped is not None and t == stopped[0]
-        tokens = _amount(outcome.tokens) if at_issue else step.tokens
+        tokens = amount(outcome.tokens) if at_issue else step.tokens
         totals.saved_tokens += addable(tokens or 0.0)
         totals.saved_seconds += addable(step.seconds or 0.0)
 
@@ -584,7 +519,7 @@ class RunState:
             period,
             loops.repeats,
             loops.first_step,
-            self._steps_since_onset() if period else 0,
+            self.steps_since_onset if period else 0,
             cost.onset_tokens if told else None,
             cost.onset_seconds if told else None,
             self.result_streak.current,
@@ -603,39 +538,9 @@ class RunState:
         )
 
 
-def _displaced_leads(exploration: Exploration | None) -> int | None:
-    return exploration.leads.displaced if exploration is not None and exploration.placed else None
-
-
-def _all_failed(results: Sequence[CallResult], calls: int) -> bool | None:
-    if len(results) == calls == 1:
-        return results[0].error
-    errors = [result.error for result in results]
-    if False in errors:
-        return False
-    return True if errors and None not in errors and len(errors) >= calls else None
-
-
-def _amount(told: float | None) -> float | None:
-    """What was told, if it can be added up: a negative number or NaN would spoil a counter."""
-    return told if told is not None and 0 <= told <= _MAX_AMOUNT else None
-
-
-def _tokens(chosen: float | None, observed: float | None) -> float | None:
-    if chosen is None and observed is None:
-        return None
-    return _sum(_amount(chosen), _amount(observed))
-
-
-def _sum(left: float | None, right: float | None) -> float | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
-
-
 def _seconds(outcome: Outcome, issued: _Issued, now: float | None) -> float | None:
     if outcome.seconds is not None:
-        return _amount(outcome.seconds)
+        return amount(outcome.seconds)
     # Times that were told and those of our own clock have nothing in common.
     start, end = issued.time, outcome.time
     if start is None or end is None:
