@@ -11,7 +11,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test check bench bench-peers format clean
+.PHONY: help demo demo-llm test check bench bench-peers soak dashboards dashboards-types format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -20,6 +20,9 @@ help:
 	@echo "make check   ruff, mypy --strict, import rules, docs"
 	@echo "make bench   what tidegauge costs, as ratios beside their marks"
 	@echo "make bench-peers  the same beside other tracers, in an environment of their own"
+	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
+	@echo "make dashboards  write Grafana dashboards and Prometheus rules anew, from the catalogue"
+	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make format  put the code into ruff's form"
 	@echo "make clean   remove .venv and caches"
 
@@ -81,9 +84,19 @@ $(PEERS_READY): benchmarks/peers/requirements.txt pyproject.toml
 bench-peers: $(PEERS_READY)
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers $(ARGS)
 
+soak: $(READY)
+	@$(BIN)/python -m benchmarks soak $(ARGS)
+
+dashboards: $(READY)
+	@$(BIN)/tidegauge dashboards --out dashboards
+	@$(BIN)/tidegauge rules --out dashboards/rules
+
+dashboards-types:
+	@cd dashboards/schema && npm install --no-package-lock --silent && npm run --silent check
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(LLM_VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -27,7 +27,7 @@ from benchmarks.served import Served, served
 
 __all__ = ["OTHERS", "STEPS", "Pace", "measure", "rate"]
 
-SECONDS = 6.0
+SECONDS = 4.0
 ROUNDS = 3
 MARK_SPANS = 40_000
 OTHERS = 8

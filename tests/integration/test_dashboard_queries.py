@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegauge
-from support.prometheus import Prometheus, free_port, scraping
+from support.prometheus import Prometheus, Sample, free_port, scraping
 from tidegauge.dashboards import dashboard_files, rule_files
+from tidegauge.dashboards.queries import wilson_interval
 from tidegauge.events import Task
 from tidegauge.testing import capture
 
 EMPTY = {
+    "Recording: lines written and lost": "nothing is recorded here",
+    "Receiver: spans": "agents in this process need no receiver",
     "Receiver: spans not taken, not passed on": "agents in this process need no receiver",
     "Receiver: what waits": "agents in this process need no receiver",
 }
@@ -28,6 +31,13 @@ EMPTY = {
 class Live(NamedTuple):
     prometheus: Prometheus
     run: str
+    bare_run: str
+
+    def find(self, query: str, **variables: str) -> list[Sample]:
+        """What a panel's query finds now, its variables substituted."""
+        values = {"agent": "worker|looper", "task_group": ".*", "run": self.run, "window": "1m"}
+        values |= {"__interval": "1m", "__rate_interval": "1m"} | variables
+        return self.prometheus.query(re.sub(r"\$(\w+)", lambda name: values[name[1]], query))
 
 
 def search(run: tidegauge.Run) -> None:
@@ -47,8 +57,17 @@ def circle(run: tidegauge.Run) -> None:
             run.observe("there", place=place)
 
 
+def ask(run: tidegauge.Run) -> None:
+    """Tells nothing but its steps."""
+    for number in range(3):
+        run.act("ask", {"what": number % 2})
+        run.observe("no")
+
+
 def a_day() -> None:
     """One run of every kind."""
+    with tidegauge.run(agent="bare") as run:
+        ask(run)
     for memory in ("on", "off"):
         for success in (True, False):
             with tidegauge.run(
@@ -82,13 +101,15 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         a_day()
         # Still going on while the tests look: in a context of its own, as it is not theirs.
         context, stack = contextvars.copy_context(), contextlib.ExitStack()
+        bare_run = context.run(stack.enter_context, tidegauge.run(agent="bare"))
+        context.run(ask, bare_run)
         going_on = tidegauge.run(agent="looper", task_group="house", t_max=30)
         run = context.run(stack.enter_context, going_on)
         context.run(search, run)
         context.run(circle, run)
         prometheus.wait_for(scraped_again % 6, bool)
         prometheus.wait_for(f'tidegauge_run_steps{{run="{run.id}"}}', bool)
-        yield Live(prometheus, run.id)
+        yield Live(prometheus, run.id, bare_run.id)
         context.run(stack.close)
 
 
@@ -104,11 +125,9 @@ def panels() -> list[Any]:
 
 @pytest.mark.parametrize("panel", panels())
 def test_a_panel_has_data(live: Live, panel: dict[str, Any]) -> None:
-    values = {"agent": ".*", "task_group": "house|none", "run": live.run, "window": "1m"}
-    values["__rate_interval"] = "1m"
     for target in panel["targets"]:
-        query = re.sub(r"\$(\w+)", lambda name: values[name[1]], target["expr"])
-        found = live.prometheus.query(query)
+        query = target["expr"]
+        found = live.find(query)
         if panel["title"] in EMPTY:
             assert "Empty" in panel["description"]
             assert not found, "it has data: take it off the list"
@@ -118,6 +137,15 @@ def test_a_panel_has_data(live: Live, panel: dict[str, Any]) -> None:
             assert not any(math.isnan(sample.value) for sample in found), query
         named = set(re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
         assert all(named <= set(sample.labels) for sample in found), query
+
+
+@pytest.mark.parametrize("panel", panels())
+def test_a_panel_that_is_empty_for_an_agent_that_tells_little_says_so(
+    live: Live, panel: dict[str, Any]
+) -> None:
+    for target in panel["targets"]:
+        if not live.find(target["expr"], agent="bare", run=live.bare_run):
+            assert "mpty" in panel["description"], target["expr"]
 
 
 def test_the_variables_have_values(live: Live) -> None:
@@ -146,3 +174,12 @@ def test_every_ratio_is_recorded_within_its_range(live: Live) -> None:
         assert not math.isnan(sample.value), sample
         if "seconds" not in sample.labels["__name__"]:
             assert -1 <= sample.value <= 1, sample
+
+
+def test_the_interval_of_a_share_is_that_of_wilson(live: Live) -> None:
+    bounds = [
+        live.prometheus.value(wilson_interval("vector(8)", "vector(10)", upper=upper))
+        for upper in (False, True)
+    ]
+    assert bounds == pytest.approx([0.4902, 0.9433], abs=1e-4)
+    assert live.prometheus.value(wilson_interval("vector(0)", "vector(0)", upper=True)) is None

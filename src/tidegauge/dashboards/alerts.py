@@ -149,6 +149,16 @@ ALERTS: Final = (
         runbook="events-dropped",
     ),
     Alert(
+        "TidegaugeRecordingDropping",
+        new_events(_LATELY, catalog.DROPPED_LINES, by=(*_PROCESS, "reason")),
+        above=0,
+        severity="warning",
+        held="1m",
+        summary=f"The recording in {_WHERE} loses lines ({{{{ $labels.reason }}}}): "
+        "{{ $value | humanize }} within ten minutes.",
+        runbook="recording-dropping",
+    ),
+    Alert(
         "TidegaugeReceiverDropping",
         "("
         + new_events(_LATELY, catalog.SPANS_REFUSED, by=(*_PROCESS, "reason"))

@@ -14,12 +14,15 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.panels import DATA_SOURCE, Panel
 from tidegauge.dashboards.queries import Scope
 
-__all__ = ["MATCHERS", "RUNS", "STEPS", "board", "label_variable"]
+__all__ = ["EVENTS", "MATCHERS", "RUNS", "STEPS", "board", "label_variable"]
 
 MATCHERS: Final = {"agent": '=~"$agent"', "task_group": '=~"$task_group"'}
 
 STEPS: Final = Scope("$__rate_interval", MATCHERS)
 """What happens at every step: as fine as the data is."""
+
+EVENTS: Final = Scope("$__interval", MATCHERS)
+"""What is counted bar by bar: each bar's own time, so that bars add up."""
 
 RUNS: Final = Scope("$window", MATCHERS)
 """What happens once a run: over the chosen window, or there is next to nothing to divide."""

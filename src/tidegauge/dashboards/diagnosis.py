@@ -7,19 +7,21 @@ from typing import Final
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
-from tidegauge.dashboards.board import RUNS, board
+from tidegauge.dashboards.board import EVENTS, RUNS, board
 from tidegauge.dashboards.panels import (
     BAD,
+    SCORE,
     SHARE,
     WATCH,
     Panel,
     Query,
+    bars,
     grid,
     lines,
     ranking,
     turns_over_time,
 )
-from tidegauge.dashboards.queries import GROUP, quantile
+from tidegauge.dashboards.queries import GROUP, quantile, total
 from tidegauge.dashboards.ratios import (
     AUV,
     BACKTRACK_RATIO,
@@ -107,6 +109,21 @@ def _over_time() -> list[Panel]:
             Query(ratio(BEHAVIOR_ERROR, RUNS, GROUP), f"{_BY_GROUP}: {{{{kind}}}}"),
             unit=SHARE,
         ).max(1),
+        lines(
+            "Stale score of active runs",
+            "How much they go over their own tracks since their last progress, on average and at "
+            "worst. The average rises: it is not one run, it is the agent or its task.",
+            Query(total(RUNS.series(catalog.STALE_SCORE, 'stat="max"'), operator="max"), "worst"),
+            Query(total(RUNS.series(catalog.STALE_SCORE, 'stat="mean"'), operator="avg"), "mean"),
+            unit=SCORE,
+        ),
+        lines(
+            "Frontier and pending tasks of active runs",
+            "What they could still try, and what they could do now, added up. Both grow: agents "
+            "see more than they use. Empty for agents that do not tell where they are.",
+            Query(total(RUNS.series(catalog.FRONTIER_PLACES)), "frontier"),
+            Query(total(RUNS.series(catalog.PENDING_TASKS)), "pending"),
+        ),
     ]
 
 
@@ -115,14 +132,15 @@ def _curve() -> list[Panel]:
         turns_over_time(
             "At which turn runs are solved",
             "Share of all runs that were solved at these turns, over time: the steps of the curve "
-            "P_t. A band that climbs: "
-            "runs take longer. One that pales: fewer are solved.",
+            "P_t. A band that climbs: runs take longer. One that pales: fewer are solved. Empty "
+            "when no agent says whether it succeeded.",
             success_curve(RUNS),
         ),
         ranking(
             "Success within t turns (P_t)",
             "Share of runs solved within so many turns. Flat at the end: more turns would not "
-            "help. Still rising: t_max is too small.",
+            "help. Still rising: t_max is too small. Empty when no agent says whether it "
+            "succeeded.",
             Query(f"sort({success_curve(RUNS)})", "{{le}}"),
         ).max(1),
     ]
@@ -139,7 +157,8 @@ def _endurance() -> list[Panel]:
         ).max(1),
         ranking(
             "Loop action share",
-            "Of all loop steps, the share of each action: the tool to look at first.",
+            "Of all loop steps, the share of each action: the tool to look at first. Empty "
+            "without loops.",
             Query(f"sort_desc({loop_action_share(RUNS)})", "{{action}}"),
         ),
         lines(
@@ -162,5 +181,12 @@ def _endurance() -> list[Panel]:
                     (catalog.RECALL_LAG, "recall lag"),
                 )
             ),
+        ),
+        bars(
+            "Leads displaced",
+            "Places that ended runs had seen, never visited, and lost sight of for newer ones. "
+            "Many: the agent takes up more than it follows. Empty for agents that do not tell "
+            "where they are.",
+            Query(total(EVENTS.increase(catalog.DISPLACED_LEADS), GROUP), _BY_GROUP),
         ),
     ]

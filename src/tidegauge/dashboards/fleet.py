@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
-from tidegauge.dashboards.board import RUNS, STEPS, board
+from tidegauge.dashboards.board import EVENTS, RUNS, STEPS, board
 from tidegauge.dashboards.panels import (
     BAD,
     COUNT,
@@ -77,7 +77,7 @@ def _now() -> list[Panel]:
         ),
         big_number(
             "Success rate",
-            "Solved runs over runs whose success is known, within the time chosen above. Absent "
+            "Solved runs over runs whose success is known, within the time chosen above. Empty "
             "when no agent says whether it succeeded.",
             Query(ratio(SUCCESS_RATE, RUNS)),
             unit=SHARE,
@@ -142,7 +142,8 @@ def _outcomes() -> list[Panel]:
         lines(
             "Success rate, with its 95 % interval",
             "Solved runs over runs whose success is known, and between which values it is certain "
-            "to lie, given so few runs (Wilson). A fall within the interval is no news.",
+            "to lie, given so few runs (Wilson). A fall within the interval is no news. "
+            "Empty when no agent says whether it succeeded.",
             Query(wilson_interval(solved, known, upper=True), "most"),
             Query(ratio(SUCCESS_RATE, RUNS), "success rate"),
             Query(wilson_interval(solved, known, upper=False), "least"),
@@ -175,7 +176,7 @@ def _outcomes() -> list[Panel]:
             "Runs ended, by outcome",
             "Errors are exceptions of the agent; stopped ones were ended by a policy; unknown: "
             "nobody said.",
-            Query(total(STEPS.increase(catalog.RUNS_FINISHED), ["outcome"]), "{{outcome}}"),
+            Query(total(EVENTS.increase(catalog.RUNS_FINISHED), ["outcome"]), "{{outcome}}"),
         ),
     ]
 
@@ -185,12 +186,12 @@ def _costs() -> list[Panel]:
         bars(
             "Tokens lost in loops",
             "Tokens spent on loop steps, by agent. Zero for agents that do not tell tokens.",
-            Query(total(STEPS.increase(catalog.LOOP_TOKENS), ["agent"]), "{{agent}}"),
+            Query(total(EVENTS.increase(catalog.LOOP_TOKENS), ["agent"]), "{{agent}}"),
         ),
         bars(
             "Seconds lost in loops",
             "Time spent on loop steps, by agent: what a policy that stops loops would save.",
-            Query(total(STEPS.increase(catalog.LOOP_SECONDS), ["agent"]), "{{agent}}"),
+            Query(total(EVENTS.increase(catalog.LOOP_SECONDS), ["agent"]), "{{agent}}"),
             unit=SECONDS,
         ),
         bars(
@@ -198,14 +199,15 @@ def _costs() -> list[Panel]:
             "Nudges, blocked calls and stops by policy, and stops that one which only observes "
             "would have made (would_stop). Many would_stop: let the policy stop. Empty until the "
             "first one.",
-            Query(total(STEPS.increase(catalog.INTERVENTIONS), ["action"]), "{{action}}"),
+            Query(total(EVENTS.increase(catalog.INTERVENTIONS), ["action"]), "{{action}}"),
         ),
         bars(
             "What observing policies would have saved",
-            "Tokens and seconds spent after a policy that only observes would have stopped the "
-            "run. A steady amount is the price of not letting it.",
-            Query(total(STEPS.increase(catalog.SAVED_TOKENS)), "tokens"),
-            Query(total(STEPS.increase(catalog.SAVED_SECONDS)), "seconds"),
+            "Steps, tokens and seconds spent after a policy that only observes would have stopped "
+            "the run. A steady amount is the price of not letting it.",
+            Query(total(EVENTS.increase(catalog.SAVED_STEPS)), "steps"),
+            Query(total(EVENTS.increase(catalog.SAVED_TOKENS)), "tokens"),
+            Query(total(EVENTS.increase(catalog.SAVED_SECONDS)), "seconds"),
         ),
     ]
 
@@ -216,22 +218,39 @@ def _health() -> list[Panel]:
             "Our own faults",
             "Faults swallowed so that agents go on, by place. Any is a defect: see the logs of "
             "the process, and report it. Empty until the first one.",
-            Query(total(STEPS.increase(catalog.INTERNAL_ERRORS), ["where"]), "{{where}}"),
+            Query(total(EVENTS.increase(catalog.INTERNAL_ERRORS), ["where"]), "{{where}}"),
         ),
         bars(
             "Dropped events, evicted runs",
             "Dropped: events that belong to no active run. Evicted: runs that were idle for too "
             "long, or one too many; raise max_runs or idle_seconds if they were alive.",
-            Query(total(STEPS.increase(catalog.DROPPED_EVENTS)), "dropped events"),
-            Query(total(STEPS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
+            Query(total(EVENTS.increase(catalog.DROPPED_EVENTS)), "dropped events"),
+            Query(total(EVENTS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
+        ),
+        bars(
+            "Recording: lines written and lost",
+            "Lines of step events that were written, and those that were lost, by reason: the "
+            "disk is full or too slow. Empty where nothing is recorded.",
+            Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
+            Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
+        ),
+        bars(
+            "Receiver: spans",
+            "Spans taken, passed on, arrived twice (and counted once), or after the end of their "
+            "run (and not counted). Many late ones: raise how long it waits for them. Empty "
+            "without a receiver.",
+            Query(total(EVENTS.increase(catalog.SPANS_RECEIVED)), "taken"),
+            Query(total(EVENTS.increase(catalog.SPANS_FORWARDED)), "passed on"),
+            Query(total(EVENTS.increase(catalog.SPANS_DUPLICATE)), "twice"),
+            Query(total(EVENTS.increase(catalog.SPANS_LATE)), "late"),
         ),
         bars(
             "Receiver: spans not taken, not passed on",
             "Spans that tidegauge serve refused, or could not pass on, by reason. Empty without "
             "a receiver.",
-            Query(total(STEPS.increase(catalog.SPANS_REFUSED), ["reason"]), "refused: {{reason}}"),
+            Query(total(EVENTS.increase(catalog.SPANS_REFUSED), ["reason"]), "refused: {{reason}}"),
             Query(
-                total(STEPS.increase(catalog.SPANS_NOT_FORWARDED), ["reason"]),
+                total(EVENTS.increase(catalog.SPANS_NOT_FORWARDED), ["reason"]),
                 "not passed on: {{reason}}",
             ),
         ),

@@ -186,12 +186,13 @@ def lines(
 
 
 def bars(title: str, description: str, *queries: Query, unit: str = COUNT) -> timeseries.Panel:
-    """Events over time, stacked."""
+    """Events of each minute, or of more when more is shown, stacked."""
     return (
         lines(title, description, *queries, unit=unit)
         .draw_style(shapes.GraphDrawStyle.BARS)
         .fill_opacity(70)
         .line_width(1)
+        .interval("1m")
         .stacking(common.StackingConfig().mode(shapes.StackingMode.NORMAL))
     )
 

@@ -1,8 +1,8 @@
 """Spans off the wire: OTLP's trace requests, protobuf or JSON, as :class:`SpanData`.
 
 Pure functions. A span that is not valid is refused and told, the rest of its request is taken
-(OTLP's partial success); a request that is none raises. Attributes of a span that tells nothing of
-an agent are read when they are asked for, which is hardly ever.
+(OTLP's partial success); a request that is none raises. Of a span that tells nothing of an agent,
+which is most of what comes, only the names of its attributes are read from protobuf.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
         raise MalformedRequestError(f"no trace request in protobuf: {error}") from error
     taking = _Taking(limits)
     for resource_spans in request.resource_spans:
-        resource = _Attributes(resource_spans.resource.attributes, limits)
+        resource = _attributes(resource_spans.resource.attributes, limits)
         for scope_spans in resource_spans.scope_spans:
             scope = scope_spans.scope.name
             for span in scope_spans.spans:
@@ -188,46 +188,14 @@ class _Taking:
         self._refused[reason] = self._refused.get(reason, 0) + 1
 
 
-class _Attributes(Mapping[str, Any]):
-    """Attributes in protobuf, each read when it is asked for."""
+class _JsonAttributes(Mapping[str, Any]):
+    """Attributes in JSON, each read when it is asked for."""
 
     __slots__ = ("_limits", "_pairs")
 
-    def __init__(self, pairs: Any, limits: ReadLimits) -> None:
-        if len(pairs) > limits.attributes:
-            pairs = pairs[: limits.attributes]
-        self._pairs: dict[str, Any] = {pair.key: pair for pair in pairs}
-        self._limits = limits
-
-    def __getitem__(self, key: str) -> Any:
-        return _value(self._pairs[key].value, self._limits)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of an attribute."""
-        pair = self._pairs.get(key)
-        return default if pair is None else _value(pair.value, self._limits)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._pairs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-
-class _JsonAttributes(_Attributes):
-    """Attributes in JSON."""
-
-    __slots__ = ()
-
     def __init__(self, holder: Any, limits: ReadLimits) -> None:
         pairs = holder.get("attributes") if isinstance(holder, dict) else None
-        self._pairs = {}
+        self._pairs: dict[str, Any] = {}
         self._limits = limits
         for pair in pairs[: limits.attributes] if isinstance(pairs, list) else ():
             if isinstance(pair, dict) and isinstance(pair.get("key"), str):
@@ -242,23 +210,43 @@ class _JsonAttributes(_Attributes):
             return default
         return _json_value(self._pairs[key], self._limits)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._pairs
 
-def _span_attributes(pairs: Any, limits: ReadLimits) -> Attributes:
-    """All values at once where they will be read, which is many times."""
-    attributes = _Attributes(pairs, limits)
-    told = attributes._pairs
-    if TELLTALES.isdisjoint(told):
-        return attributes
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _attributes(pairs: Any, limits: ReadLimits) -> Attributes:
+    """Attributes in protobuf, all of them read at once.
+
+    Whatever part of a message is kept keeps all of it: a span that waits for its parent must not
+    hold on to the megabytes that came with it.
+    """
     most = limits.text
     return {
-        key: pair.value.string_value[:most] or _value(pair.value, limits)
-        for key, pair in told.items()
+        pair.key: pair.value.string_value[:most] or _value(pair.value, limits)
+        for pair in pairs[: limits.attributes]
     }
+
+
+def _span_attributes(pairs: Any, limits: ReadLimits) -> Attributes:
+    """The same of a span; of one that is of no agent the names alone: nobody asks for more."""
+    names = [pair.key for pair in pairs]
+    if TELLTALES.isdisjoint(names):
+        return dict.fromkeys(names[: limits.attributes])
+    return _attributes(pairs, limits)
 
 
 def _events(events: Any, limits: ReadLimits) -> tuple[tuple[str, Attributes], ...]:
     return tuple(
-        [(event.name, _Attributes(event.attributes, limits)) for event in events[:_MAX_EVENTS]]
+        [(event.name, _attributes(event.attributes, limits)) for event in events[:_MAX_EVENTS]]
     )
 
 

@@ -273,7 +273,8 @@ class Grouping:
         """Take out the runs that are to go: idle for too long, or one too many."""
         now = self._clock()
         gone: list[tuple[WatchedRun, str]] = []
-        for run in tuple(self._runs.values()):
+        while self._runs:
+            run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds
             if not idle and len(self._runs) <= self._max_runs:
                 break

@@ -61,7 +61,7 @@ def test_protobuf_and_json_tell_the_same() -> None:
     span.flags = 0x300
     span.status.code, span.status.message = 2, "no key"
     values = {
-        "text": AnyValue(string_value="a"),
+        "gen_ai.operation.name": AnyValue(string_value="a"),
         "empty": AnyValue(string_value=""),
         "truth": AnyValue(bool_value=False),
         "number": AnyValue(int_value=-(1 << 63)),
@@ -70,7 +70,7 @@ def test_protobuf_and_json_tell_the_same() -> None:
         "nothing": AnyValue(),
     }
     items, pairs = AnyValue(), AnyValue()
-    items.array_value.values.extend([values["text"], values["number"]])
+    items.array_value.values.extend([values["gen_ai.operation.name"], values["number"]])
     pairs.kvlist_value.values.append(KeyValue(key="inner", value=items))
     values |= {"list": items, "pairs": pairs}
     for key, value in values.items():
@@ -87,7 +87,7 @@ def test_protobuf_and_json_tell_the_same() -> None:
             "flags": 0x300,
             "status": {"code": "STATUS_CODE_ERROR", "message": "no key"},
             "attributes": [
-                pair("text", stringValue="a"),
+                pair("gen_ai.operation.name", stringValue="a"),
                 pair("empty", stringValue=""),
                 pair("truth", boolValue=False),
                 pair("number", intValue=str(-(1 << 63))),
@@ -113,7 +113,7 @@ def test_protobuf_and_json_tell_the_same() -> None:
         int(PARENT, 16),
     )
     assert dict(one.attributes) == {
-        "text": "a",
+        "gen_ai.operation.name": "a",
         "empty": "",
         "truth": False,
         "number": -(1 << 63),
@@ -195,10 +195,17 @@ def test_limits() -> None:
     assert dict(decoded.spans[0].attributes) == {"a": "lon", "b": (0, 1)}
 
     message, span = protobuf()
-    for key in "abc":
+    for key in ("gen_ai.operation.name", "b", "c"):
         span.attributes.append(KeyValue(key=key, value=AnyValue(string_value="long text")))
     [one] = decode_protobuf(message.SerializeToString(), limits).spans
-    assert dict(one.attributes) == {"a": "lon", "b": "lon"}
+    assert dict(one.attributes) == {"gen_ai.operation.name": "lon", "b": "lon"}
+
+
+def test_of_a_span_of_no_agent_the_names_of_its_attributes_are_read() -> None:
+    message, span = protobuf()
+    span.attributes.append(KeyValue(key="http.route", value=AnyValue(string_value="/")))
+    [one] = decode_protobuf(message.SerializeToString()).spans
+    assert dict(one.attributes) == {"http.route": None}
 
 
 def test_values_that_are_deep_are_cut() -> None:
