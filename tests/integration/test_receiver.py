@@ -222,7 +222,7 @@ def test_senders_are_told_to_try_again_when_there_is_no_room(
         monkeypatch.setattr(receiver._assembly, "take", slowly)
         assert post(receiver, spans(5))[0] == 200
         assert entered.wait(10)
-        assert post(receiver, spans(8, first=10))[0] == 200  # waits
+        assert post(receiver, spans(5, first=10))[0] == 200  # waits
         status, headers, _ = post(receiver, spans(5, first=20))
         assert (status, headers["Retry-After"]) == (503, "1")
         with pytest.raises(grpc.RpcError) as caught:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.otlp.assembling import Assembly
@@ -21,12 +21,19 @@ _LONGEST_WAIT: Final = 1.0
 """Seconds after which the thread looks for runs to expire, though nothing arrives."""
 
 
+class _Batch(NamedTuple):
+    arrived: float
+    spans: Sequence[SpanData]
+    size: int
+
+
 class Intake:
     """Feeds an assembly from one daemon thread, in the order of arrival.
 
     Args:
         assembly: is fed; nobody else is to touch it until :meth:`close` has returned.
         max_spans: how many may wait.
+        max_bytes: how large the requests that they came in may be together.
         clock: seconds, never going back.
     """
 
@@ -35,14 +42,17 @@ class Intake:
         assembly: Assembly,
         *,
         max_spans: int = 100_000,
+        max_bytes: int = 256 * 1024 * 1024,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._assembly = assembly
         self._max_spans = max_spans
+        self._max_bytes = max_bytes
         self._clock = clock
         self._changed = threading.Condition()
-        self._batches: deque[tuple[float, Sequence[SpanData]]] = deque()
+        self._batches: deque[_Batch] = deque()
         self._waiting = 0
+        self._waiting_bytes = 0
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="tidegauge-otlp", daemon=True)
         self._thread.start()
@@ -57,18 +67,27 @@ class Intake:
         """Whether spans are taken, and somebody empties the queue."""
         return self._thread.is_alive() and not self._closing
 
-    def offer(self, spans: Sequence[SpanData]) -> bool:
+    def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
         """Queue these spans, all or none; ``False``, there is no room.
 
         More at once than may ever wait are taken by an empty queue, or they never would be.
+
+        Args:
+            spans: what has arrived together.
+            size: bytes of the request that they came in.
         """
         if not spans:
             return True
         with self._changed:
-            if self._closing or (self._waiting and self._waiting + len(spans) > self._max_spans):
+            full = (
+                self._waiting + len(spans) > self._max_spans
+                or self._waiting_bytes + size > self._max_bytes
+            )
+            if self._closing or (self._waiting and full):
                 return False
-            self._batches.append((self._clock(), spans))
+            self._batches.append(_Batch(self._clock(), spans, size))
             self._waiting += len(spans)
+            self._waiting_bytes += size
             self._changed.notify()
         return True
 
@@ -89,26 +108,28 @@ class Intake:
 
     def _work(self) -> None:
         while True:
-            batches, closing = self._next()
-            for arrived, spans in batches:
-                self._take(spans, arrived)
-            if closing and not batches:
+            batch, closing = self._next()
+            if batch is not None:
+                # As of its arrival: while others wait, nothing is settled that they may precede.
+                self._take(batch.spans, batch.arrived)
+                with self._changed:
+                    self._waiting -= len(batch.spans)
+                    self._waiting_bytes -= batch.size
+            elif closing:
                 self._close()
                 return
-            self._expire()
+            else:
+                self._expire()
 
-    def _next(self) -> tuple[list[tuple[float, Sequence[SpanData]]], bool]:
-        """What has arrived, as soon as there is something, or something else to be done."""
+    def _next(self) -> tuple[_Batch | None, bool]:
+        """What arrived first, as soon as there is something, or something else to be done."""
         with self._changed:
             if not self._batches and not self._closing:
                 due = self._assembly.due
                 wait = _LONGEST_WAIT if due is None else due - self._clock()
                 if wait > 0:
                     self._changed.wait(min(wait, _LONGEST_WAIT))
-            batches = list(self._batches)
-            self._batches.clear()
-            self._waiting = 0
-            return batches, self._closing
+            return self._batches.popleft() if self._batches else None, self._closing
 
     @guarded("otlp.take", default=None)
     def _take(self, spans: Sequence[SpanData], arrived: float) -> None:

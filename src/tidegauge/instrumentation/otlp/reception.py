@@ -138,7 +138,7 @@ class Reception:
         except MalformedRequestError:
             self.refuse("malformed")
             raise
-        if not self._intake.offer(decoded.spans):
+        if not self._intake.offer(decoded.spans, len(body)):
             self.refuse("busy", len(decoded.spans))
             raise BusyError
         if self._forwards is not None and decoded.spans:

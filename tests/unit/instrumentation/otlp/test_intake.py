@@ -58,16 +58,47 @@ def test_batches_are_taken_in_order_and_all_of_them_before_the_end(held: Held) -
 
 def test_what_does_not_fit_is_refused_as_a_whole(held: Held) -> None:
     intake = Intake(held, max_spans=3)
-    assert intake.offer(spans(1, 2, 3, 4))  # more than may wait, but nothing waits
-    assert held.entered.wait(PATIENCE)
-    assert intake.offer(spans(5, 6))
-    assert not intake.offer(spans(7, 8))
-    assert intake.offer(spans(9))
+    assert intake.offer(spans(1))
+    assert held.entered.wait(PATIENCE)  # it is being taken, and counts until it is
+    assert intake.offer(spans(2))
+    assert not intake.offer(spans(3, 4))
+    assert intake.offer(spans(5))
     assert intake.offer([])
     assert intake.waiting == 3
     held.going_on.set()
     assert intake.close(PATIENCE)
-    assert held.taken == [1, 2, 3, 4, 5, 6, 9]
+    assert held.taken == [1, 2, 5]
+    assert intake.waiting == 0
+
+
+def test_more_than_may_ever_wait_is_taken_when_nothing_waits(held: Held) -> None:
+    intake = Intake(held, max_spans=3, max_bytes=10)
+    assert intake.offer(spans(1, 2, 3, 4), 99)
+    assert not intake.offer(spans(5))
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+
+
+def test_large_requests_wait_up_to_a_size(held: Held) -> None:
+    intake = Intake(held, max_bytes=10)
+    assert intake.offer(spans(1), 4)
+    assert intake.offer(spans(2), 6)
+    assert not intake.offer(spans(3), 1)
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2]
+
+
+def test_time_goes_on_for_nobody_while_spans_wait_that_arrived_before(held: Held) -> None:
+    """However late it is, what has arrived in time is not taken for late."""
+    expired: list[list[int]] = []
+    held.expire = lambda now: expired.append(list(held.taken))  # type: ignore[method-assign]
+    intake = Intake(held)
+    for number in (1, 2, 3):
+        assert intake.offer(spans(number))
+    held.going_on.set()
+    assert intake.close(PATIENCE)
+    assert all(taken in ([], [1, 2, 3]) for taken in expired)
 
 
 def test_closing_does_not_wait_for_ever(held: Held) -> None:
