@@ -102,13 +102,13 @@ class EngineSink:
         with run.lock:
             for signal in [known for known in run.nudged if known not in holding]:
                 del run.nudged[signal]  # it has cleared
+            if not decision.nudge:  # a higher rung decides: what is due stays due
+                return decision
             for signal, rule in holding.items():
                 value, last = getattr(signals, signal), run.nudged.get(signal)
                 if last is None or value >= last + rule.threshold > last:
                     due = due or rule
                     run.nudged[signal] = value
-        if not decision.nudge:
-            return decision
         if due is None:
             return Decision(signals=signals)
         return Decision("nudge", due.signal, due.message(signals), signals)

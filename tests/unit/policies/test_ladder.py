@@ -168,6 +168,12 @@ class TestNudge:
             None, "failed_rounds",
         ]  # fmt: skip
 
+    def test_a_nudge_that_a_higher_rung_kept_from_the_model_stays_due(self) -> None:
+        agent = Agent(Rule("steps", 4, "nudge"), *LADDER)
+        assert agent.steps(5) == ["go_on"] * 3 + ["nudge", "block"]  # the fifth is one too many
+        decision = agent.issue("find")
+        assert (decision.action, decision.reason) == ("nudge", "steps")
+
     def test_what_falls_is_nudged_once_until_it_has_risen(self) -> None:
         agent = Agent(Rule("novelty", 0.2, "nudge"))
         told = [agent.issue() and agent.observe().action for _ in range(24)]

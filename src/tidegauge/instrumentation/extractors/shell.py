@@ -57,7 +57,7 @@ def file_use(command: str) -> FileUse | None:
 
     >>> file_use("cd src && head -n 20 app/main.py | grep import")
     FileUse(kind='read', path='src/app/main.py')
-    >>> file_use("ls -la tests"), file_use("grep -rn TODO ."), file_use("make test")
+    >>> file_use("ls -la tests"), file_use("grep -rn needle ."), file_use("make test")
     (FileUse(kind='list', path='tests'), FileUse(kind='search', path=''), None)
     """
     command = command[:_MAX_COMMAND]
