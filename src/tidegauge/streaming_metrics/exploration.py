@@ -372,9 +372,11 @@ class Exploration(Metric[ObservedStep]):
 
     def _follow(self, step: ObservedStep, progress: bool) -> None:
         stale = self.stale_score
-        if not self.placed or (step.place is not None and not stale.placed):
-            stale.update(step)
-        elif step.place is None:
+        if step.place is not None and not stale.placed:
+            stale.update(step)  # from here on, places
+            return
+        place = step.state if step.place is None and not self.placed else step.place
+        if place is None:
             stale.stay(progress=progress)
         else:
-            stale.move(step.place, progress=progress)
+            stale.move(place, progress=progress)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidegauge.events import Task
@@ -315,8 +315,16 @@ def walks(draw):
     return opening, steps
 
 
+ACHIEVED_TWICE = [
+    ObservedStep(0, state=b"y", achieved=("t1",)),
+    ObservedStep(1, state=b"y", achieved=("t1",)),  # no progress: it was done before
+    ObservedStep(2, state=b"y"),
+]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(walks(), st.tuples(OPENINGS, FREE_STEPS)))
+@example(({"tasks": ()}, ACHIEVED_TWICE))
 def test_equals_the_batch_version_at_every_prefix(walk):
     opening, steps = walk
     run = Exploration(**opening)
