@@ -12,8 +12,9 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
@@ -36,6 +37,7 @@ OTHERS = 8
 PROBES = 150
 BATCH_MILLISECONDS = 200
 STEPS = "tidegauge_steps_total"
+RECEIVED = "tidegauge_receiver_spans_total"
 
 _numbers = itertools.count(1)  # a trace id of nothing but zeros is none
 
@@ -43,14 +45,19 @@ _numbers = itertools.count(1)  # a trace id of nothing but zeros is none
 def measure() -> list[Line]:
     """Spans a second of both loads beside what gRPC and protobuf allow; the latency of a step."""
     agents, mixed = make_load(), make_load(OTHERS)
-    rates: dict[str, list[float]] = {"raw": [], "agents": [], "mixed": []}
+    raws: list[float] = []
+    of_agents: list[Found] = []
+    of_mixed: list[Found] = []
     for _ in range(ROUNDS):
         with raw_receiver() as target:
-            rates["raw"].append(rate(target, mixed, lambda steps: None))
-        for name, load in (("agents", agents), ("mixed", mixed)):
-            with served() as server:
-                rates[name].append(rate(server.target, load, partial(server.wait_for, STEPS)))
-    raw, alone, among = (statistics.median(found) for found in rates.values())
+            raws.append(rate(target, mixed, lambda steps: None))
+        of_agents.append(throughput(agents))
+        of_mixed.append(throughput(mixed))
+    raw, (alone, alone_cost), (among, among_cost) = (
+        statistics.median(raws),
+        _median(of_agents),
+        _median(of_mixed),
+    )
     with served() as server, Pace(server.target, mixed, among / 2):
         late = latencies(server)
     busy = statistics.quantiles(late, n=100)
@@ -62,13 +69,15 @@ def measure() -> list[Line]:
             "k/s",
             MARK_SPANS / 1e3,
             at_least=True,
-            note=f"{among / raw:.2f} of gRPC and protobuf alone; 2 of {OTHERS + 2} are an agent's",
+            note=f"{among / raw:.2f} of gRPC and protobuf alone; 2 of {OTHERS + 2} are an agent's; "
+            f"{among_cost:.0f} µs of a processor each",
         ),
         Line(
             "receiver, spans of agents alone",
             alone / 1e3,
             "k/s",
-            note=f"{alone / raw:.2f} of gRPC and protobuf alone; {alone / 2:,.0f} steps a second",
+            note=f"{alone / raw:.2f} of gRPC and protobuf alone; {alone / 2:,.0f} steps a second; "
+            f"{alone_cost:.0f} µs of a processor each",
         ),
         Line(
             "from a span's end to its metric, half of that load, p99",
@@ -78,6 +87,31 @@ def measure() -> list[Line]:
             note=f"median {busy[49]:.2f} s; batches of {BATCH_MILLISECONDS} ms",
         ),
     ]
+
+
+class Found(NamedTuple):
+    """What a receiver bears.
+
+    Args:
+        per_second: spans.
+        microseconds: of a processor, for a span: what else the machine does leaves this alone.
+    """
+
+    per_second: float
+    microseconds: float
+
+
+def throughput(load: Load) -> Found:
+    """As much of a load as a receiver takes that is started for it."""
+    with served() as server:
+        before = server.processor_seconds
+        per_second = rate(server.target, load, partial(server.wait_for, STEPS))
+        used = server.processor_seconds - before
+        return Found(per_second, used / server.total(RECEIVED) * 1e6)
+
+
+def _median(found: Iterable[Found]) -> Found:
+    return Found(*(statistics.median(numbers) for numbers in zip(*found, strict=True)))
 
 
 def rate(target: str, load: Load, until: Callable[[float], object]) -> float:

@@ -28,7 +28,7 @@ from support.certificates import Authority
 from support.receiving import HERE, receiving, refused
 from tidegauge import catalog, testing
 from tidegauge.errors import ConfigurationError
-from tidegauge.instrumentation.otlp.decode import ReadLimits
+from tidegauge.instrumentation.otlp.limits import ReadLimits
 from tidegauge.instrumentation.otlp.listening import Tls
 from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
 

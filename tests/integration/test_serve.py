@@ -106,6 +106,20 @@ def act(server: Served) -> None:
         provider.shutdown()
 
 
+def test_the_live_page_shows_what_arrives() -> None:
+    with served("--settle-seconds", "0") as server:
+        act(server)
+        server.wait_for("tidegauge_runs_finished_total", "a", "", "unknown", value=2)
+        with urllib.request.urlopen(f"{server.page}page/live?run=1", timeout=10) as answer:
+            told = json.load(answer)
+    assert told["fleet"]["ended"] == 2
+    assert [step["tool"] for step in told["chosen"]["trail"]] == ["look", "look"]
+    with served("--page", "off") as server:
+        assert server.page is None
+        assert server.status("/") == 200  # the metrics, as before
+        assert server.status("/page/live") == 200
+
+
 def test_sigterm_drains(tmp_path) -> None:
     recording = tmp_path / "runs.jsonl"
     with served("--settle-seconds", "30", "--record-to", str(recording)) as server:

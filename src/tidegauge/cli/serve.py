@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +24,7 @@ __all__ = ["serve"]
 
 _TOKEN = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
+_COLLECT_AFTER: Final = (50_000, 20, 50)
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -37,9 +39,9 @@ _FORWARD_TOKEN = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
 def serve(*, config: str | None, **flags: str | None) -> None:
     """Receive the spans of agents in any language, and serve their metrics.
 
-    Point the OTLP exporter of your agents here (OTEL_EXPORTER_OTLP_ENDPOINT), and Prometheus at
-    /metrics. Spans of the OpenTelemetry GenAI conventions, OpenInference, OpenLLMetry and
-    pydantic-ai become runs and steps; all others are taken, and left alone.
+    Point the OTLP exporter of your agents here (OTEL_EXPORTER_OTLP_ENDPOINT), Prometheus at
+    /metrics, and a browser at /. Spans of the OpenTelemetry GenAI conventions, OpenInference,
+    OpenLLMetry and pydantic-ai become runs and steps; all others are taken, and left alone.
 
     \b
     Examples:
@@ -78,8 +80,11 @@ def _serve(
         metrics = _metrics_server(told, pipeline, receiver, lambda: not stop.is_set())
         for name, url in receiver.urls.items():
             click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
+        if metrics.page_url is not None:
+            click.echo(f"live page: {metrics.page_url}")
         click.echo(f"metrics: {metrics.url}")
-        stop.wait()
+        with _seldom_collected():
+            stop.wait()
         click.echo("stopping: what was taken is measured")
     finally:
         # Metrics last: the numbers of what was drained may still be scraped.
@@ -90,29 +95,52 @@ def _serve(
         click.echo("stopped; not all that was taken could be measured and passed on", err=True)
 
 
+@contextlib.contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for cycles seldom, and never among what has been made so far.
+
+    What is made for a span is freed without that when it has been told; meanwhile the collector
+    would look at all of it again and again.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def _pipeline(told: dict[str, Any]) -> Pipeline:
     from tidegauge.pipeline import configure
-    from tidegauge.policies import parse_rules
+    from tidegauge.policies import parse_rules, read_policy
 
     settings: dict[str, Any] = {
+        "observe_only": True,  # the agents are elsewhere
         "serve_metrics": False,
+        "page": told["page"],
+        "page_contents": told["page_contents"],
         "max_runs": told["max_runs"],
         "idle_seconds": told["idle_seconds"] * 2 or 1.0,  # the assembly knows first, and tells why
         "t_max": told["t_max"],
         "record_to": told["record_to"],
     }
-    if told["policy"] is not None:
-        rules = parse_rules(told["policy"])
-        settings["rules"] = [replace(rule, rung="observe") for rule in rules]
+    policy = told["policy"]
+    if policy is not None and policy.endswith(".toml"):
+        read_policy(policy)  # says at once what is wrong with it
+        settings["policy"] = policy
+    elif policy is not None:
+        settings["rules"] = parse_rules(policy)
     return configure(**settings)
 
 
 def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
-    from tidegauge.instrumentation.otlp.assembling import AssemblyLimits
-    from tidegauge.instrumentation.otlp.decode import ReadLimits
-    from tidegauge.instrumentation.otlp.forwarding import Forwarding
+    from tidegauge.instrumentation.otlp.limits import AssemblyLimits, ReadLimits
     from tidegauge.instrumentation.otlp.listening import Listening
     from tidegauge.instrumentation.otlp.receiver import ReceiverSettings
+    from tidegauge.instrumentation.otlp.sending import Forwarding
     from tidegauge.instrumentation.spans.watched import RunDefaults
 
     def listening(port: int | None) -> Listening | None:
@@ -130,6 +158,7 @@ def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
             told["forward_queue_bytes"],
             told["forward_timeout"],
             told["forward_give_up_after"],
+            told["forward_ca"],
         )
     return ReceiverSettings(
         grpc=listening(told["grpc_port"]),
@@ -192,11 +221,12 @@ def _metrics_server(
             certificate=told["tls_certificate"],
             key=told["tls_key"],
             client_ca=told["tls_client_ca"],
-            more=lambda: {**pipeline.recorded_lines(), **receiver.metrics()},
+            more=lambda: {**pipeline.more_metrics(), **receiver.metrics()},
             probes={
                 "/healthz": lambda: receiver.ready or not going_on(),
                 "/readyz": lambda: receiver.ready and going_on(),
             },
+            page=pipeline.page,
         )
     except OSError as error:
         why = error.strerror or error

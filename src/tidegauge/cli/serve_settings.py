@@ -18,7 +18,7 @@ from tidegauge.errors import ConfigurationError
 
 __all__ = ["SETTINGS", "Setting", "options", "read_settings"]
 
-Kind: TypeAlias = Literal["text", "port", "count", "seconds", "file"]
+Kind: TypeAlias = Literal["text", "port", "count", "seconds", "file", "switch"]
 
 _PREFIX: Final = "TIDEGAUGE_SERVE_"
 
@@ -36,7 +36,7 @@ class Setting:
 
     name: str
     kind: Kind
-    default: str | int | float | None
+    default: str | int | float | bool | None
     help: str
 
     @property
@@ -52,6 +52,18 @@ class Setting:
     def flag(self) -> str:
         """The flag."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def shown_default(self) -> str:
+        """The default, as it would be told.
+
+        >>> [setting.shown_default for setting in SETTINGS[:2]]
+        ['127.0.0.1', '4317']
+        """
+        default = self.default
+        if default is None or isinstance(default, bool):
+            return "on" if default else "off"
+        return f"{default:g}" if isinstance(default, float) else str(default)
 
     def value(self, told: object, where: str) -> Any:
         """What was told, checked.
@@ -111,12 +123,21 @@ def _seconds(told: object) -> float:
     return number
 
 
+def _switch(told: object) -> bool:
+    if isinstance(told, bool):
+        return told
+    if told not in ("on", "off"):
+        raise ValueError
+    return told == "on"
+
+
 _CHECKS: Final[Mapping[Kind, Callable[[object], Any]]] = {
     "text": _text,
     "file": _text,
     "port": _port,
     "count": _count,
     "seconds": _seconds,
+    "switch": _switch,
 }
 _MEANINGS: Final[Mapping[Kind, str]] = {
     "text": "a text",
@@ -124,6 +145,7 @@ _MEANINGS: Final[Mapping[Kind, str]] = {
     "port": "a port from 0 to 65535, or off",
     "count": "a whole number, 1 or more",
     "seconds": "a number of seconds",
+    "switch": "on or off",
 }
 _METAVARS: Final[Mapping[Kind, str]] = {
     "text": "TEXT",
@@ -131,13 +153,16 @@ _METAVARS: Final[Mapping[Kind, str]] = {
     "port": "PORT",
     "count": "N",
     "seconds": "SECONDS",
+    "switch": "on|off",
 }
 
 SETTINGS: Final = (
     Setting("host", "text", "127.0.0.1", "Address to listen on, for all three ports."),
     Setting("grpc_port", "port", 4317, "OTLP over gRPC; off, not at all."),
     Setting("http_port", "port", 4318, "OTLP over HTTP; off, not at all."),
-    Setting("metrics_port", "port", 9464, "/metrics, /healthz and /readyz."),
+    Setting("metrics_port", "port", 9464, "/metrics, /healthz and /readyz; / is the live page."),
+    Setting("page", "switch", True, "The live page at /; off, the metrics are there, too."),
+    Setting("page_contents", "switch", False, "Let the page show arguments and results."),
     Setting("task_group", "text", None, "Task group of runs that name none."),
     Setting("t_max", "count", None, "Turns within which success counts towards AUV."),
     Setting(
@@ -145,7 +170,8 @@ SETTINGS: Final = (
         "text",
         None,
         "Rules whose crossing is counted as an intervention that would have stopped the run, as in "
-        "loop_repeats=3,steps=50. Nothing is stopped: the agents are elsewhere.",
+        "loop_repeats=3,steps=50, or the file of a policy (.toml); TIDEGAUGE_POLICY can name it, "
+        "too. Nothing is stopped: the agents are elsewhere.",
     ),
     Setting("record_to", "file", None, "Record the runs as step events here, to be replayed."),
     Setting("token_file", "file", None, "Senders are to show the bearer token in this file."),
@@ -159,6 +185,7 @@ SETTINGS: Final = (
         "Pass the requests on to this OTLP endpoint: http://HOST:4318 or grpc://HOST:4317.",
     ),
     Setting("forward_token_file", "file", None, "Bearer token to show to that endpoint."),
+    Setting("forward_ca", "file", None, "Trust that endpoint's certificate by these alone."),
     Setting("forward_queue_bytes", "count", 64 * 1024 * 1024, "Bytes that wait for it at most."),
     Setting("forward_timeout", "seconds", 10.0, "Time for one attempt."),
     Setting("forward_give_up_after", "seconds", 60.0, "After so long a request is dropped."),
@@ -181,13 +208,11 @@ SETTINGS: Final = (
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with a flag for every setting."""
     for setting in reversed(SETTINGS):
-        told = "off" if setting.default is None else setting.default
-        shown = f"{told:g}" if isinstance(told, float) else str(told)
         command = click.option(
             setting.flag,
             setting.name,
             metavar=_METAVARS[setting.kind],
-            help=f"{setting.help}  [{shown}]",
+            help=f"{setting.help}  [{setting.shown_default}]",
         )(command)
     return command
 

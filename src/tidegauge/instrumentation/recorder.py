@@ -161,12 +161,16 @@ class RecordedRun:
             self._start_span(context)
         elif beside is not None:
             self._spans = self._recorder.spans.beside(beside)
+            self._tell_span(self._spans)
         self._start_record()
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
         self._spans = self._recorder.spans.start_run(self.event, context, link)
-        self.event = replace(self.event, trace_id=self._spans.trace_id)
+        self._tell_span(self._spans)
+
+    def _tell_span(self, spans: RunSpans) -> None:
+        self.event = replace(self.event, trace_id=spans.trace_id, span_id=spans.span_id)
 
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:

@@ -129,6 +129,7 @@ def _step(data: Mapping[str, Any]) -> RecordedStep | OpenStep:
         state=ABSENT if data.get("state") is None else data["state"],
         tokens=_number(data, "tokens"),
         entropy=_number(data, "entropy"),
+        similarity=_number(data, "similarity", maximum=1),
         uses=_identities(data, "uses") or (),
         mentions=_identities(data, "mentions") or (),
         time=_time(data),

@@ -102,6 +102,7 @@ def test_a_step_carries_every_key_in_its_two_moments() -> None:
             uses=["e2"],
             tokens=120,
             entropy=0.25,
+            similarity=0.75,
             seconds=1.5,
             time="1970-01-01T00:00:10+00:00",
         )
@@ -113,6 +114,7 @@ def test_a_step_carries_every_key_in_its_two_moments() -> None:
             state={"page": 1},
             tokens=120,
             entropy=0.25,
+            similarity=0.75,
             uses=("e2",),
             mentions=("e1", (1, 2)),
             time=10.0,
@@ -249,6 +251,8 @@ def test_a_time_without_a_zone_is_universal_time() -> None:
         (step(action="x", progress=1.5), "progress is to be from 0 to 1, not 1.5"),
         (step(action="x", progress=-1), "progress is to be from 0 to 1, not -1"),
         (step(action="x", progress=True), "progress is to be a number, not a boolean"),
+        (step(action="x", similarity=1.5), "similarity is to be from 0 to 1, not 1.5"),
+        (step(action="x", similarity="alike"), "similarity is to be a number, not a string"),
         (step(action="x", seconds=-1), "seconds is to be at least 0, not -1"),
         (step(action="x", tokens="7"), "tokens is to be a number, not a string"),
         (step(action="x", calls=[]), "a step has either an action or calls, not both"),
@@ -282,7 +286,7 @@ KEYS = [
     *("type", "run", "time", "agent", "task", "task_group", "model", "t_max", "memory"),
     *("operations", "height", "place", "exits", "tasks", "goal", "reach", "action", "args"),
     *("calls", "state", "outcome", "error", "achieved", "progress", "mentions", "uses", "tokens"),
-    *("entropy", "seconds", "success", "reason"),
+    *("entropy", "similarity", "seconds", "success", "reason"),
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

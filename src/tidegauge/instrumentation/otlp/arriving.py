@@ -19,7 +19,7 @@ A span whose parent is in another process is the root of its run, if it can be o
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
 from tidegauge.instrumentation.spans.nodes import Node, root_of
@@ -59,7 +59,8 @@ class ArrivedSpans(Grouping):
         super().__init__(defaults, max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
         self._orphan_seconds = orphan_seconds
         self.late_calls = 0
-        self._enclosed: dict[str, SpanData] = {}  # by run: the outermost span that has ended
+        # By run: how it ends with the outermost span that has ended, if the root never arrives.
+        self._enclosed: dict[str, Mapping[str, Any]] = {}
 
     @property
     def open_runs(self) -> int:
@@ -148,20 +149,20 @@ class ArrivedSpans(Grouping):
 
     def expire(self, now: float) -> None:
         """End the runs that nothing was heard of for too long."""
-        orphans: list[tuple[WatchedRun, SpanData]] = []
+        orphans: list[tuple[WatchedRun, Mapping[str, Any]]] = []
         with self._lock:
             gone = self._displaced()
-            for run_id, span in tuple(self._enclosed.items()):
+            for run_id, told in tuple(self._enclosed.items()):
                 run = self._runs.get(run_id)
                 if run is None:
                     del self._enclosed[run_id]
                 elif now - run.last_seen > self._orphan_seconds:
-                    orphans.append((run, span))
+                    orphans.append((run, told))
                     self._take_out(run)
         for run, reason in gone:
             run.end(outcome="unknown", reason=reason)
-        for run, span in orphans:
-            run.end(**ending(span))
+        for run, told in orphans:
+            run.end(**told)
 
     def _become_known(self, span: SpanData) -> Node:
         """The place of a span that has arrived."""
@@ -199,7 +200,7 @@ class ArrivedSpans(Grouping):
             return
         node.run, root.run, run.root = None, run, root
         if isinstance(node.live, SpanData):
-            self._enclosed[run.recorded.id] = node.live
+            self._enclosed[run.recorded.id] = ending(node.live)
 
 
 def _parent_id(span: SpanData) -> int | None:

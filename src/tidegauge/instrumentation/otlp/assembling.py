@@ -11,43 +11,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from heapq import heappop, heappush
+from typing import Final
 
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.otlp.arriving import ArrivedSpans
-from tidegauge.instrumentation.spans.reading import may_enclose_run, read_span
+from tidegauge.instrumentation.otlp.limits import ASSEMBLY_LIMITS, AssemblyLimits
+from tidegauge.instrumentation.otlp.undecided import Undecided, UndecidedCall
+from tidegauge.instrumentation.spans.reading import TELLTALES, may_enclose_run, read_span
 from tidegauge.instrumentation.spans.span import ModelSpan, Reading, SpanData, ToolSpan
 from tidegauge.instrumentation.spans.watched import RunDefaults
 
-__all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyCounts", "AssemblyLimits"]
+__all__ = ["Assembly", "AssemblyCounts"]
 
 _MAX_FINISHED: Final = 50_000
-_MAX_UNDECIDED: Final = 1_000
-
-
-class AssemblyLimits(NamedTuple):
-    """How much is held, and for how long.
-
-    Args:
-        settle_seconds: for so long a span is kept after its arrival before it is told.
-        idle_seconds: a trace, and a run, without a span for so long is ended.
-        orphan_seconds: the same for a run whose outermost known span has ended, while that is
-            inside one that never arrived.
-        traces: traces held; one more ends the one idle for longest.
-        runs: open runs held; one more ends the one idle for longest.
-        spans: spans remembered, so that what arrives twice is counted once; of more, the traces
-            idle for longest go.
-    """
-
-    settle_seconds: float = 0.5
-    idle_seconds: float = 600.0
-    orphan_seconds: float = 60.0
-    traces: int = 10_000
-    runs: int = 10_000
-    spans: int = 500_000
-
-
-ASSEMBLY_LIMITS: Final = AssemblyLimits()
 
 
 @dataclass(slots=True)
@@ -66,16 +43,14 @@ class AssemblyCounts:
 class _Trace:
     """One trace. Told spans stay in ``seen`` only."""
 
-    __slots__ = ("arrived", "awaited", "batches", "last_seen", "seen", "undecided")
+    __slots__ = ("arrived", "awaited", "batches", "last_seen", "order", "seen")
 
     def __init__(self) -> None:
         self.arrived: dict[int, SpanData] = {}  # not told yet, by id
+        self.order: list[tuple[int, int, SpanData]] = []  # the same, a heap by their ends
         self.seen: set[int] = set()
         self.batches: deque[tuple[float, int]] = deque()  # (when it arrived, its latest end)
         self.awaited: set[int] = set()  # ids of spans that others are inside, and do not arrive
-        self.undecided: dict[
-            int, list[tuple[SpanData, Reading | None]]
-        ] = {}  # by the id of the span that is awaited
         self.last_seen = 0.0
 
 
@@ -114,6 +89,8 @@ class Assembly:
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
         self._due: deque[tuple[float, int]] = deque()  # (when, trace id), in order
         self._remembered = 0
+        self._arrived_bytes = 0
+        self._undecided = Undecided(limits.undecided_bytes)
 
     def __len__(self) -> int:
         """How many traces are open."""
@@ -123,6 +100,11 @@ class Assembly:
     def counts(self) -> AssemblyCounts:
         """What was not told."""
         return AssemblyCounts(self._counts.duplicates, self._counts.late + self._spans.late_calls)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How large the spans are that were taken, and are to be told when they have settled."""
+        return self._arrived_bytes
 
     @property
     def open_runs(self) -> int:
@@ -144,19 +126,21 @@ class Assembly:
         self._now = now
         touched: dict[int, int] = {}  # the latest end, by trace
         for span in spans:
-            trace_id = span.trace_id
+            trace_id, span_id = span.trace_id, span.span_id
             trace = self._traces.get(trace_id)
             if trace is None:
                 if trace_id in self._finished:
                     self._counts.late += 1
                     continue
                 trace = self._traces[trace_id] = _Trace()
-            if span.span_id in trace.seen:
+            if span_id in trace.seen:
                 self._counts.duplicates += 1
                 continue
-            trace.seen.add(span.span_id)
-            trace.arrived[span.span_id] = span
+            trace.seen.add(span_id)
+            trace.arrived[span_id] = span
+            heappush(trace.order, (span.end, len(trace.seen), span))
             self._remembered += 1
+            self._arrived_bytes += span.size
             if span.end >= touched.get(trace_id, 0):
                 touched[trace_id] = span.end
         due = now + self._limits.settle_seconds
@@ -196,18 +180,31 @@ class Assembly:
         latest = 0
         while trace.batches and trace.batches[0][0] <= now:
             latest = max(latest, trace.batches.popleft()[1])
-        ended = [span for span in trace.arrived.values() if span.end <= latest]
+        ended: list[SpanData] = []
+        while trace.order and trace.order[0][0] <= latest:
+            ended.append(heappop(trace.order)[-1])
         self._tell_all(trace_id, trace, ended)
+        if trace_id in self._finished:
+            self._forget(trace_id)
 
     def _tell_all(self, trace_id: int, trace: _Trace, spans: list[SpanData]) -> None:
+        """Tell these spans, up to the root that ends their trace."""
         spans.sort(key=_order)
-        told = [(span, self._placed(trace, span)) for span in spans]
+        told = [
+            # Most tell nothing of an agent: that costs them one look.
+            (
+                span,
+                None if span.attributes.keys().isdisjoint(TELLTALES) else self._placed(trace, span),
+            )
+            for span in spans
+        ]
         for span, reading in told:
-            self._tell(trace, span, reading)
-            trace.arrived.pop(span.span_id, None)
+            if self._spans.node(trace_id, span.span_id) is not None:  # else it is nobody's parent
+                self._tell(trace, span, reading)
+            del trace.arrived[span.span_id]
+            self._arrived_bytes -= span.size
             if trace_id in self._finished:
                 self._counts.late += len(trace.arrived)
-                self._forget(trace_id)
                 return
 
     @guarded("otlp.assembling", default=None)
@@ -234,39 +231,39 @@ class Assembly:
         """
         node = self._spans.node(span.trace_id, span.span_id)
         if node is None:
-            return  # it is nobody's parent
+            return
         if trace.awaited:
             trace.awaited.discard(span.span_id)
         call = isinstance(reading, ModelSpan | ToolSpan)
         if not call:  # those have their places already
             trace.awaited.update(self._spans.learn(span, trace.arrived, trace.seen))
-        for before in trace.undecided.pop(span.span_id, ()):
+        for before in self._undecided.pop(span.trace_id, span.span_id):
             self._tell(trace, *before)
         if isinstance(reading, ModelSpan | ToolSpan) and not decided:
             unknown, waits = self._spans.unknown_around(span, reading)
             if unknown is not None and not waits:
-                for before in trace.undecided.pop(unknown.span_id, ()):
+                for before in self._undecided.pop(span.trace_id, unknown.span_id):
                     self._tell(trace, *before, decided=True)
             elif unknown is not None:
-                kept = trace.undecided.setdefault(unknown.span_id, [])
-                kept.append((span, reading))
-                if len(kept) > _MAX_UNDECIDED:
-                    self._tell(trace, *kept.pop(0), decided=True)
-                return
+                if self._undecided.add(unknown.span_id, UndecidedCall(span, reading)):
+                    surplus = self._undecided.surplus(span.trace_id, unknown.span_id)
+                    if surplus is not None:
+                        self._tell(trace, *surplus, decided=True)
+                    return
+                self._decide(span.trace_id, trace)  # no room: those before it can wait no longer
         run = node.run
         if run is not None and run.root is node and run.around is None:
-            self._decide(trace)
+            self._decide(span.trace_id, trace)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self._finished[span.trace_id] = None
             if len(self._finished) > _MAX_FINISHED:
                 self._finished.popitem(last=False)
 
-    def _decide(self, trace: _Trace) -> None:
+    def _decide(self, trace_id: int, trace: _Trace) -> None:
         """Nothing more will be known: tell all that waits."""
-        undecided, trace.undecided = trace.undecided, {}
-        kept = [each for some in undecided.values() for each in some]
-        for span, reading in sorted(kept, key=lambda each: _order(each[0])):
+        undecided = self._undecided.pop_all(trace_id)
+        for span, reading in sorted(undecided, key=lambda each: _order(each.span)):
             self._tell(trace, span, reading, decided=True)
 
     def _make_room(self) -> None:
@@ -280,15 +277,16 @@ class Assembly:
         """Tell what is kept of a trace, and forget it. Its runs go by their own limits."""
         trace = self._traces[trace_id]
         self._tell_all(trace_id, trace, list(trace.arrived.values()))
-        self._decide(trace)
+        self._decide(trace_id, trace)
         self._forget(trace_id)
 
     def _forget(self, trace_id: int) -> None:
-        trace = self._traces.pop(trace_id, None)
-        if trace is not None:
-            self._remembered -= len(trace.seen)
-            for span_id in trace.awaited:
-                self._spans.forget(trace_id, span_id)
+        trace = self._traces.pop(trace_id)
+        self._remembered -= len(trace.seen)
+        self._arrived_bytes -= sum([span.size for span in trace.arrived.values()])
+        self._undecided.pop_all(trace_id)
+        for span_id in trace.awaited:
+            self._spans.forget(trace_id, span_id)
 
 
 def _order(span: SpanData) -> tuple[bool, int, int]:

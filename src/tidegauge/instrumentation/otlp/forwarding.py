@@ -6,58 +6,26 @@ is dropped and counted.
 
 from __future__ import annotations
 
-import base64
-import gzip
-import http.client
 import random
 import ssl
 import threading
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import BufferedReader
-from typing import Any, Final, NamedTuple, Protocol
-
-import orjson
+from typing import Final
 
 from tidegauge._guard import guarded
-from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.instrumentation.otlp.deadline import TimedSocket
+from tidegauge.errors import ConfigurationError
+from tidegauge.instrumentation.otlp.grpc_sender import GrpcSender
+from tidegauge.instrumentation.otlp.http_sender import HttpSender
 from tidegauge.instrumentation.otlp.reception import Encoding
+from tidegauge.instrumentation.otlp.sending import Forwarding, RefusedError, RetryError, Sender
 
-__all__ = ["Forwarder", "Forwarding", "ForwardingCounts"]
+__all__ = ["Forwarder", "ForwardingCounts"]
 
-_CONTENT_TYPES: Final[Mapping[Encoding, str]] = {
-    "protobuf": "application/x-protobuf",
-    "json": "application/json",
-}
-_RETRYABLE_STATUS: Final = frozenset({429, 502, 503, 504})
-_MAX_ANSWER: Final = 64 * 1024
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0
-
-
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-class Forwarding(NamedTuple):
-    """Where requests are passed on to, and what is spent on that.
-
-    Args:
-        url: ``http://host:4318`` for OTLP over HTTP (``/v1/traces`` is added where there is no
-            path), ``grpc://host:4317`` for gRPC; ``https``, ``grpcs`` speak TLS.
-        headers: sent along.
-        queued_bytes: of requests that wait; more are dropped.
-        timeout: seconds for one attempt.
-        give_up_after: seconds after which a request that is not taken is dropped.
-    """
-
-    url: str
-    headers: Mapping[str, str] = _NO_HEADERS
-    queued_bytes: int = 64 * 1024 * 1024
-    timeout: float = 10.0
-    give_up_after: float = 60.0
+_FIRST_BACKOFF: Final = 0.5
+_LONGEST_BACKOFF: Final = 8.0
 
 
 @dataclass(slots=True)
@@ -73,25 +41,6 @@ class ForwardingCounts:
     dropped: dict[str, int] = field(default_factory=dict)
 
 
-class _RetryError(Exception):
-    """It was not taken, and may be taken later."""
-
-    def __init__(self, after: float | None = None) -> None:
-        super().__init__(after)
-        self.after = after
-
-
-class _RefusedError(Exception):
-    """It was not taken, and never will be."""
-
-
-class _Sender(Protocol):
-    def send(self, body: bytes, encoding: Encoding) -> None:
-        """Raises :class:`_RetryError` or :class:`_RefusedError` when it is not taken."""
-
-    def close(self) -> None: ...
-
-
 class Forwarder:
     """Passes requests on, from its making on until :meth:`close`.
 
@@ -99,7 +48,7 @@ class Forwarder:
         forwarding: where to.
 
     Raises:
-        ConfigurationError: the address is none.
+        ConfigurationError: the address is none, or its certificates cannot be used.
         MissingExtraError: gRPC is to be spoken, and grpcio is not installed.
     """
 
@@ -182,9 +131,9 @@ class Forwarder:
         while True:
             try:
                 self._sender.send(body, encoding)
-            except _RefusedError:
+            except RefusedError:
                 return "refused"
-            except _RetryError as error:
+            except RetryError as error:
                 jitter = random.uniform(0.8, 1.2)  # noqa: S311 -- nobody gains by guessing it
                 wait = backoff * jitter if error.after is None else error.after
                 backoff = min(2 * backoff, _LONGEST_BACKOFF)
@@ -201,7 +150,7 @@ class Forwarder:
         self._counts.dropped[reason] = self._counts.dropped.get(reason, 0) + spans
 
 
-def _sender(told: Forwarding) -> _Sender:
+def _sender(told: Forwarding) -> Sender:
     parts = urllib.parse.urlsplit(told.url)
     try:
         port = parts.port
@@ -213,138 +162,11 @@ def _sender(told: Forwarding) -> _Sender:
             "(https, grpcs for TLS)"
         )
     secure = parts.scheme.endswith("s")
-    if parts.scheme.startswith("grpc"):
-        return _GrpcSender(f"{parts.hostname}:{port or 4317}", secure, told)
-    return _HttpSender(parts.hostname, port or 4318, parts.path.rstrip("/"), secure, told)
-
-
-class _HttpSender:
-    """OTLP over HTTP, on one connection as long as that lasts."""
-
-    def __init__(self, host: str, port: int, path: str, secure: bool, told: Forwarding) -> None:
-        self._path = path or "/v1/traces"
-        self._told = told
-        self._connection: http.client.HTTPConnection
-        if secure:
-            self._connection = http.client.HTTPSConnection(
-                host, port, timeout=told.timeout, context=ssl.create_default_context()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=told.timeout)
-        self._connection.response_class = self._response  # type: ignore[assignment]
-
-    def send(self, body: bytes, encoding: Encoding) -> None:
-        headers = {
-            **self._told.headers,
-            "Content-Type": _CONTENT_TYPES[encoding],
-            "Content-Encoding": "gzip",
-        }
-        try:
-            if self._connection.sock is not None:
-                self._connection.sock.settimeout(self._told.timeout)
-            self._connection.request("POST", self._path, gzip.compress(body, 1), headers)
-            answer = self._connection.getresponse()
-            answer.read(_MAX_ANSWER)
-            if not answer.isclosed():
-                self._connection.close()  # it had more to say
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise _RetryError from error
-        if answer.status in _RETRYABLE_STATUS:
-            after = answer.headers.get("Retry-After", "")
-            raise _RetryError(float(after) if after.isdecimal() else None)
-        if not 200 <= answer.status < 300:
-            raise _RefusedError
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _response(self, sock: Any, **told: Any) -> http.client.HTTPResponse:
-        """An answer that has to be there in time, however slowly it is sent."""
-        return http.client.HTTPResponse(_Timed(sock, self._told.timeout), **told)  # type: ignore[arg-type]
-
-
-class _Timed:
-    """As much of a socket as an answer is read from."""
-
-    def __init__(self, sock: Any, seconds: float) -> None:
-        self._timed = TimedSocket(sock)
-        self._timed.allow(seconds)
-
-    def makefile(self, mode: str) -> BufferedReader:
-        return BufferedReader(self._timed)
-
-
-class _GrpcSender:
-    """OTLP over gRPC."""
-
-    def __init__(self, address: str, secure: bool, told: Forwarding) -> None:
-        try:
-            import grpc  # type: ignore[import-untyped]
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("grpcio", extra="serve") from error
-        self._grpc = grpc
-        self._told = told
-        if secure:
-            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials())
-        else:
-            self._channel = grpc.insecure_channel(address)
-        self._export = self._channel.unary_unary(
-            "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-        )
-        self._metadata = tuple((name.lower(), value) for name, value in told.headers.items())
-        codes = grpc.StatusCode
-        self._retryable = {
-            codes.CANCELLED,
-            codes.DEADLINE_EXCEEDED,
-            codes.RESOURCE_EXHAUSTED,
-            codes.ABORTED,
-            codes.OUT_OF_RANGE,
-            codes.UNAVAILABLE,
-            codes.DATA_LOSS,
-        }
-
-    def send(self, body: bytes, encoding: Encoding) -> None:
-        if encoding == "json":
-            body = _as_protobuf(body)
-        try:
-            self._export(
-                body,
-                timeout=self._told.timeout,
-                metadata=self._metadata,
-                compression=self._grpc.Compression.Gzip,
-            )
-        except self._grpc.RpcError as error:
-            if error.code() in self._retryable:
-                raise _RetryError from error
-            raise _RefusedError from error
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-def _as_protobuf(body: bytes) -> bytes:
-    """A request in OTLP's JSON, as protobuf: slow, and seldom needed."""
-    from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[import-untyped]
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
     try:
-        request = _with_base64_ids(orjson.loads(body))
-        message = ParseDict(request, ExportTraceServiceRequest(), ignore_unknown_fields=True)
-    except (ParseError, ValueError) as error:
-        raise _RefusedError from error
-    return bytes(message.SerializeToString())
-
-
-def _with_base64_ids(told: Any) -> Any:
-    """Ids as protobuf's own JSON has them; OTLP's has them in hexadecimal."""
-    if isinstance(told, list):
-        return [_with_base64_ids(item) for item in told]
-    if not isinstance(told, dict):
-        return told
-    return {
-        key: base64.b64encode(bytes.fromhex(value)).decode()
-        if key in ("traceId", "spanId", "parentSpanId") and isinstance(value, str)
-        else _with_base64_ids(value)
-        for key, value in told.items()
-    }
+        if told.ca is not None:  # gRPC would not tell what is wrong with it
+            ssl.create_default_context(cafile=told.ca)
+        if parts.scheme.startswith("grpc"):
+            return GrpcSender(f"{parts.hostname}:{port or 4317}", secure, told)
+        return HttpSender(parts.hostname, port or 4318, parts.path.rstrip("/"), secure, told)
+    except OSError as error:
+        raise ConfigurationError(f"forward_ca {told.ca!r}: {error.strerror or error}") from error

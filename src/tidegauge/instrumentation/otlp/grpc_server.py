@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegauge.errors import MissingExtraError
-from tidegauge.instrumentation.otlp.decode import MalformedRequestError
+from tidegauge.instrumentation.otlp.decoded import MalformedRequestError
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
 from tidegauge.instrumentation.otlp.reception import (
     RETRY_SECONDS,
@@ -36,14 +36,15 @@ _PACKAGE: Final = "opentelemetry.proto.collector"
 _GZIP: Final = b"\x1f\x8b"
 _DEFLATE: Final = b"\x78"
 _KEEPALIVE_SECONDS: Final = 30
-_CONNECTION_SECONDS: Final = 300
+_CONNECTION_SECONDS: Final = 60
+_LAST_CALL_SECONDS: Final = 10
 
 
 class GrpcServer:
     """Listens for OTLP over gRPC, from its making on.
 
-    A connection is asked to come again after five minutes, and ended half a minute later: no
-    sender that sends too slowly keeps its thread for longer.
+    A connection is asked to come again after a minute, and ended ten seconds later: no sender that
+    sends too slowly keeps its thread for longer.
 
     Args:
         reception: takes the requests.
@@ -72,7 +73,7 @@ class GrpcServer:
                 ("grpc.keepalive_time_ms", _KEEPALIVE_SECONDS * 1_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.max_connection_age_ms", _CONNECTION_SECONDS * 1_000),
-                ("grpc.max_connection_age_grace_ms", _KEEPALIVE_SECONDS * 1_000),
+                ("grpc.max_connection_age_grace_ms", _LAST_CALL_SECONDS * 1_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ],
         )

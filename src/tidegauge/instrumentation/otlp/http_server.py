@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.otlp.deadline import TimedSocket
-from tidegauge.instrumentation.otlp.decode import Decoded, MalformedRequestError
+from tidegauge.instrumentation.otlp.decoded import Decoded, MalformedRequestError
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
 from tidegauge.instrumentation.otlp.reception import (
     RETRY_SECONDS,

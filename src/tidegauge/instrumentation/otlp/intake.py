@@ -1,6 +1,8 @@
 """Between the listeners and the assembly: a bounded queue, and the one thread that empties it.
 
-Listeners never wait: what does not fit is refused, and whoever sent it is told to try again.
+A listener waits for room for a second, in the order of arrival: that slows its sender down, and
+puts nothing out of order. What does not fit then is refused, and whoever sent it is told to try
+again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.otlp.assembling import Assembly
@@ -21,7 +24,8 @@ _LONGEST_WAIT: Final = 1.0
 """Seconds after which the thread looks for runs to expire, though nothing arrives."""
 
 
-class _Batch(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
     arrived: float
     spans: Sequence[SpanData]
     size: int
@@ -33,7 +37,9 @@ class Intake:
     Args:
         assembly: is fed; nobody else is to touch it until :meth:`close` has returned.
         max_spans: how many may wait.
-        max_bytes: how large the requests that they came in may be together.
+        max_bytes: how large the requests that they came in may be together, and the spans that the
+            assembly has taken and not told.
+        patience: seconds to wait for room.
         clock: seconds, never going back.
     """
 
@@ -43,14 +49,19 @@ class Intake:
         *,
         max_spans: int = 100_000,
         max_bytes: int = 256 * 1024 * 1024,
+        patience: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._assembly = assembly
         self._max_spans = max_spans
         self._max_bytes = max_bytes
+        self._patience = patience
         self._clock = clock
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)  # something waits, or nothing more will
+        self._freed = threading.Condition(lock)  # there is more room, or none any more
         self._batches: deque[_Batch] = deque()
+        self._line: deque[_Batch] = deque()  # those that wait for room
         self._waiting = 0
         self._waiting_bytes = 0
         self._closing = False
@@ -68,9 +79,9 @@ class Intake:
         return self._thread.is_alive() and not self._closing
 
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
-        """Queue these spans, all or none; ``False``, there is no room.
+        """Queue these spans, all or none; ``False``, there was no room for them in time.
 
-        More at once than may ever wait are taken by an empty queue, or they never would be.
+        More at once than may ever wait are taken when nothing waits, or they never would be.
 
         Args:
             spans: what has arrived together.
@@ -79,13 +90,17 @@ class Intake:
         if not spans:
             return True
         with self._changed:
-            full = (
-                self._waiting + len(spans) > self._max_spans
-                or self._waiting_bytes + size > self._max_bytes
+            batch = _Batch(self._clock(), spans, size)
+            self._line.append(batch)
+            has_room = self._freed.wait_for(
+                lambda: self._closing or self._has_room(batch), self._patience
             )
-            if self._closing or (self._waiting and full):
+            self._line.remove(batch)
+            if self._line:
+                self._freed.notify_all()
+            if self._closing or not has_room:
                 return False
-            self._batches.append(_Batch(self._clock(), spans, size))
+            self._batches.append(batch)
             self._waiting += len(spans)
             self._waiting_bytes += size
             self._changed.notify()
@@ -103,8 +118,17 @@ class Intake:
         with self._changed:
             self._closing = True
             self._changed.notify()
+            self._freed.notify_all()
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _has_room(self, batch: _Batch) -> bool:
+        if self._line[0] is not batch:
+            return False
+        held = self._waiting_bytes + self._assembly.arrived_bytes
+        too_many = self._waiting and self._waiting + len(batch.spans) > self._max_spans
+        too_large = held and held + batch.size > self._max_bytes
+        return not (too_many or too_large)
 
     def _work(self) -> None:
         while True:
@@ -115,11 +139,14 @@ class Intake:
                 with self._changed:
                     self._waiting -= len(batch.spans)
                     self._waiting_bytes -= batch.size
+                    self._freed.notify_all()
             elif closing:
                 self._close()
                 return
             else:
                 self._expire()
+                with self._changed:
+                    self._freed.notify_all()
 
     def _next(self) -> tuple[_Batch | None, bool]:
         """What arrived first, as soon as there is something, or something else to be done."""

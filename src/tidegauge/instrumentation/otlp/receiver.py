@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.instrumentation.otlp.assembling import (
-    ASSEMBLY_LIMITS,
-    Assembly,
-    AssemblyLimits,
-)
-from tidegauge.instrumentation.otlp.decode import READ_LIMITS, ReadLimits
-from tidegauge.instrumentation.otlp.forwarding import Forwarder, Forwarding
+from tidegauge.instrumentation.otlp.assembling import Assembly
+from tidegauge.instrumentation.otlp.forwarding import Forwarder
 from tidegauge.instrumentation.otlp.http_server import HttpServer
 from tidegauge.instrumentation.otlp.intake import Intake
+from tidegauge.instrumentation.otlp.limits import (
+    ASSEMBLY_LIMITS,
+    READ_LIMITS,
+    AssemblyLimits,
+    ReadLimits,
+)
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
 from tidegauge.instrumentation.otlp.reception import Reception
+from tidegauge.instrumentation.otlp.sending import Forwarding
 from tidegauge.instrumentation.spans.watched import RunDefaults
 
 if TYPE_CHECKING:

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
-from tidegauge.instrumentation.otlp.decode import (
-    READ_LIMITS,
+from tidegauge.instrumentation.otlp.decoded import (
     Decoded,
     MalformedRequestError,
-    ReadLimits,
-    decode_json,
-    decode_protobuf,
 )
+from tidegauge.instrumentation.otlp.from_json import decode_json
+from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
 from tidegauge.instrumentation.otlp.intake import Intake
+from tidegauge.instrumentation.otlp.limits import READ_LIMITS, ReadLimits
 
 __all__ = [
     "RETRY_SECONDS",
@@ -71,7 +70,7 @@ class ReceptionCounts:
 
 
 class Reception:
-    """Takes requests from any number of threads; never waits.
+    """Takes requests from any number of threads; waits no longer than the intake does for room.
 
     Args:
         intake: takes the spans.

@@ -7,13 +7,19 @@ arguments do.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.spans.span import UNKNOWN_ARGUMENTS, ModelSpan, SpanData
 
-__all__ = ["Interval", "SeenModel", "same_arguments", "same_model_call"]
+if TYPE_CHECKING:
+    from tidegauge.instrumentation.spans.watched import WatchedRun
+
+__all__ = ["Interval", "RecentModels", "SeenModel", "same_arguments", "same_model_call"]
+
+_MAX_RECENT: Final = 1_000
 
 
 class Interval(NamedTuple):
@@ -42,6 +48,38 @@ class SeenModel(NamedTuple):
     def of(cls, span: SpanData, told: ModelSpan) -> SeenModel:
         """What ``span`` shows."""
         return cls(span.scope, Interval(span.start, span.end), told)
+
+
+class RecentModels:
+    """The last 1,000 model calls, and the runs that they were made in."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[SeenModel, WatchedRun]] = deque()
+        self._scopes: Counter[str] = Counter()
+
+    def add(self, seen: SeenModel, run: WatchedRun) -> None:
+        """A model was called in a run."""
+        self._calls.append((seen, run))
+        self._scopes[seen.scope] += 1
+        if len(self._calls) > _MAX_RECENT:
+            oldest, _ = self._calls.popleft()
+            self._scopes[oldest.scope] -= 1
+            if not self._scopes[oldest.scope]:
+                del self._scopes[oldest.scope]
+
+    def run_of(self, seen: SeenModel) -> WatchedRun | None:
+        """The run in which another instrumentation shows this call."""
+        if self._scopes.keys() <= {seen.scope}:
+            return None  # mostly there is but one, and nothing to be searched
+        for before, run in reversed(self._calls):
+            if seen.scope not in run.scopes and same_model_call(before, seen):
+                return run
+        return None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._calls.clear()
+        self._scopes.clear()
 
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:

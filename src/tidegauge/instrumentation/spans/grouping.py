@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
+from tidegauge.instrumentation.spans.dedupe import RecentModels, SeenModel
 from tidegauge.instrumentation.spans.nodes import (
     Node,
     OpenSpan,
@@ -40,7 +40,6 @@ from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, end
 __all__ = ["MAX_OPEN_SPANS", "Grouping"]
 
 MAX_OPEN_SPANS: Final = 100_000
-_MAX_RECENT_MODELS: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -71,7 +70,7 @@ class Grouping:
         self._nodes: OrderedDict[tuple[int, int], Node] = OrderedDict()
         self._runs: OrderedDict[str, WatchedRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, WatchedRun] = {}  # the outermost open run of a trace
-        self._models: OrderedDict[tuple[int, int], tuple[SeenModel, WatchedRun]] = OrderedDict()
+        self._models = RecentModels()
 
     def __len__(self) -> int:
         """How many spans and runs are open."""
@@ -133,6 +132,7 @@ class Grouping:
             reading: what the span tells, where it was read before.
         """
         told = read_span(span) if reading is None else reading
+        seen = SeenModel.of(span, told) if isinstance(told, ModelSpan) else None
         gone: list[tuple[WatchedRun, str]] = []
         watched, in_tool = None, False
         with self._lock:
@@ -140,21 +140,22 @@ class Grouping:
             if node is None:
                 return
             if isinstance(told, ModelSpan | ToolSpan):
-                watched, in_tool = self._place(node, span, told, resource)
+                watched, in_tool = self._place(node, span, told, seen, resource)
                 gone = self._displaced()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None:
                 self._take_out(ended)
         for idle, reason in gone:
             idle.end(outcome="unknown", reason=reason)
-        if watched is not None and isinstance(told, ModelSpan):
-            watched.rounds.model(span, SeenModel.of(span, told), in_tool=in_tool)
+        if watched is not None and seen is not None:
+            watched.rounds.model(span, seen, in_tool=in_tool)
         elif watched is not None and isinstance(told, ToolSpan) and not in_tool:
             watched.rounds.tool(span, told)
         if ended is not None:
             solved = success() if success is not None and not span.failed else None
             ended.end(success=solved, **ending(span))
             ended.answer(span, told)
+            ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.live = None  # what it held is not needed by children that outlive it
 
     def find(self, trace_id: int, span_id: int | None = None) -> WatchedRun | None:
@@ -193,6 +194,7 @@ class Grouping:
         node: Node,
         span: SpanData,
         told: ModelSpan | ToolSpan,
+        seen: SeenModel | None,
         resource: Mapping[str, Any],
     ) -> tuple[WatchedRun | None, bool]:
         """The run of a model or tool call, opened if need be, and whether it is inside a tool."""
@@ -208,32 +210,29 @@ class Grouping:
             if root is None:
                 return None, False
             inner = inner[: inner.index(root)]
-            watched = self._known(span, told) or self._open(root, inner, told, resource)
+            watched = self._known(seen) or self._open(root, inner, told, resource)
             root.run = watched
             watched.traces.add(root.trace_id)
             self._traces.setdefault(root.trace_id, watched)
-        waiting = watched.rounds.waiting()
-        waited_for = isinstance(told, ToolSpan) and told.name in waiting
-        tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
+        tool: Node | None = None
+        if inner:
+            waiting = watched.rounds.waiting()
+            waited_for = isinstance(told, ToolSpan) and told.name in waiting
+            tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
         while child := child_root(inner, tool, told.about, watched.agent):
             inner = inner[: inner.index(child)]
-            child.run = self._known(span, told)
+            child.run = self._known(seen)
             if child.run is None:
                 child.run = self._open(child, inner, told, resource, watched)
                 child.run.handed_over = tool is None
             watched = child.run
             tool = tool_around(inner, ())
-        self._seen(watched, span, told)
+        self._seen(watched, span.scope, seen)
         return (None if watched.recorded.ended else watched), tool is not None
 
-    def _known(self, span: SpanData, told: ModelSpan | ToolSpan) -> WatchedRun | None:
+    def _known(self, seen: SeenModel | None) -> WatchedRun | None:
         """The run that another instrumentation shows in a trace of its own."""
-        if isinstance(told, ModelSpan):
-            seen = SeenModel.of(span, told)
-            for before, watched in reversed(self._models.values()):
-                if span.scope not in watched.scopes and same_model_call(before, seen):
-                    return watched
-        return None
+        return None if seen is None else self._models.run_of(seen)
 
     def _open(
         self,
@@ -255,8 +254,8 @@ class Grouping:
         self._runs[watched.recorded.id] = watched
         return watched
 
-    def _seen(self, watched: WatchedRun, span: SpanData, told: ModelSpan | ToolSpan) -> None:
-        watched.scopes.add(span.scope)
+    def _seen(self, watched: WatchedRun, scope: str, seen: SeenModel | None) -> None:
+        watched.scopes.add(scope)
         now = self._clock()
         alive: WatchedRun | None = watched
         while alive is not None:
@@ -264,10 +263,8 @@ class Grouping:
             if alive.recorded.id in self._runs:
                 self._runs.move_to_end(alive.recorded.id)
             alive = alive.around
-        if isinstance(told, ModelSpan):
-            self._models[span.trace_id, span.span_id] = SeenModel.of(span, told), watched
-            if len(self._models) > _MAX_RECENT_MODELS:
-                self._models.popitem(last=False)
+        if seen is not None:
+            self._models.add(seen, watched)
 
     def _displaced(self) -> list[tuple[WatchedRun, str]]:
         """Take out the runs that are to go: idle for too long, or one too many."""

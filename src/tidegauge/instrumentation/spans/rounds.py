@@ -89,6 +89,7 @@ class SpanRounds:
         self._recent: deque[_Round] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
         self._loose: list[_Call] = []  # that no model told
         self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
+        self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
         self._asked = False  # whether there are model spans at all
         self._told = False  # whether they tell their calls
 
@@ -168,7 +169,7 @@ class SpanRounds:
 
     def _shown_already(self, seen: SeenModel) -> bool:
         """Whether another instrumentation has shown this model call; what it left out is taken."""
-        for index, before in enumerate(self._models):
+        for index, before in enumerate(() if self._shown_by_one(seen.scope) else self._models):
             if not same_model_call(before, seen):
                 continue
             if before.told.tokens is None:
@@ -190,7 +191,15 @@ class SpanRounds:
         else:
             self._tokens = (self._tokens or 0) + tokens
 
+    def _shown_by_one(self, scope: str) -> bool:
+        """Whether this instrumentation alone has shown anything so far."""
+        if len(self._scopes) < 2:
+            self._scopes.add(scope)
+        return len(self._scopes) < 2
+
     def _shown_by_another(self, span: SpanData, tool: ToolSpan) -> bool:
+        if self._shown_by_one(span.scope):
+            return False
         when = Interval(span.start, span.end)
         shown = [
             call

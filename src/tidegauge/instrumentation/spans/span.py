@@ -52,6 +52,7 @@ class SpanData(NamedTuple):
         events: (name, attributes) of its events.
         resource: attributes of the process that made it, where they came with it.
         remote: whether its parent is known to be in another process.
+        size: bytes that it came in over the wire.
     """
 
     trace_id: int
@@ -67,6 +68,7 @@ class SpanData(NamedTuple):
     events: Sequence[tuple[str, Attributes]] = ()
     resource: Attributes = _NOTHING
     remote: bool = False
+    size: int = 0
 
 
 class About(NamedTuple):

@@ -35,6 +35,7 @@ _LABELS: Final = tuple(
     for name in ("agent", "task", "task_group", "t_max", "memory")
     for key in (f"tidegauge.{name}", f"tidegauge_{name}")
 )
+_LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
 _CONTROL_FLOW: Final = frozenset(
     {
         "ApprovalRequired",
@@ -114,7 +115,9 @@ def labels(*told: Mapping[str, Any]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for attributes in told:
-        for name, key in _LABELS if attributes else ():
+        if attributes.keys().isdisjoint(_LABEL_KEYS):
+            continue
+        for name, key in _LABELS:
             if key in attributes:
                 value = text(attributes[key])
                 if value is not None:

@@ -43,7 +43,7 @@ class WatchedRun:
     Attributes:
         recorded: takes its steps.
         rounds: its rounds.
-        root: the span that it ends with.
+        root: the span that it ends with; ``None``, it has.
         agent: the name that its spans know its agent by.
         scopes: the instrumentations that have shown it.
         traces: the traces that it is in.
@@ -69,7 +69,7 @@ class WatchedRun:
     ) -> None:
         self.recorded = recorded
         self.rounds = SpanRounds(recorded)
-        self.root = root
+        self.root: Node | None = root
         self.agent = agent
         self.scopes: set[str] = set()
         self.traces = {root.trace_id}

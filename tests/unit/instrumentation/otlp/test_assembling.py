@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 from typing import Any
@@ -14,8 +15,10 @@ from support.other_spans import Listener
 from support.span_files import tell
 from support.span_orders import arriving
 from tidegauge import testing
-from tidegauge.instrumentation.otlp.assembling import Assembly, AssemblyLimits
+from tidegauge.instrumentation.otlp.assembling import Assembly
+from tidegauge.instrumentation.otlp.limits import AssemblyLimits
 from tidegauge.instrumentation.spans.grouping import Grouping
+from tidegauge.instrumentation.spans.nodes import Node
 from tidegauge.instrumentation.spans.span import SpanData
 
 TRACE = 7
@@ -176,6 +179,26 @@ def test_interleaved_traces_in_any_order_and_batches(data) -> None:
     [expected] = in_process(traces[0])
     assert story == [expected] * 3
     assert (assembly.counts.duplicates, assembly.counts.late) == (0, 0)
+
+
+def test_each_span_is_kept_for_as_long_as_another_may_overtake_it(live, monkeypatch) -> None:
+    story = Story()
+    root = story.open()
+    first, between, last = story.model(root, "look"), story.tool(root, "look"), story.model(root)
+    told: list[int] = []
+    end = live.assembly._spans.end
+    monkeypatch.setattr(
+        live.assembly._spans,
+        "end",
+        lambda span, *rest, **named: (told.append(span.span_id), end(span, *rest, **named)),
+    )
+    live.assembly.take([first], now=0.0)
+    live.assembly.take([last], now=0.4)
+    live.assembly.expire(0.5)
+    assert told == [first.span_id]
+    live.assembly.take([between], now=0.6)
+    live.assembly.expire(1.1)
+    assert told == [first.span_id, between.span_id, last.span_id]
 
 
 def test_what_arrives_twice_counts_once_and_late_is_told(live) -> None:
@@ -340,6 +363,32 @@ def test_everything_is_bounded() -> None:
         assert live.assembly._remembered == 0
 
 
+def test_calls_wait_for_what_is_around_them_up_to_a_size() -> None:
+    with testing.capture() as seen:
+        live = Live(seen, undecided_bytes=100)
+        story = Story()
+        request = story.open()
+        live.take(story.model(request, size=60))
+        assert live.runs() == []
+        live.take(story.model(request, size=60))
+        assert live.runs() == [("", 0)]  # nothing waits: the unknown span is taken for the root
+        other = Story(TRACE + 1)
+        live.take(other.model(other.open(), size=60))
+        assert len(live.runs()) == 1  # there is room again
+
+
+def test_a_run_that_has_ended_is_freed_without_the_collector(live) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, Node) for each in gc.get_objects())
+        live.take(*simple_agent())
+        assert len(live.listener.ended) == 1
+        assert sum(isinstance(each, Node) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
 @given(data=st.data())
 def test_spans_that_make_no_sense_break_nothing(data) -> None:
     ids = st.integers(1, 4)
@@ -371,3 +420,9 @@ def test_spans_that_make_no_sense_break_nothing(data) -> None:
     )
     cut = data.draw(st.integers(0, 12))
     arriving([spans[:cut], spans[cut:]], every=data.draw(st.sampled_from([0.1, 1.0])))
+    with testing.capture():
+        assembly = Assembly(limits=AssemblyLimits(traces=1))
+        for now, some in enumerate((spans[:cut], spans[cut:])):
+            assembly.take([span._replace(size=7) for span in some], now=0.3 * now)
+        assembly.close()
+        assert (assembly.arrived_bytes, assembly._undecided._bytes) == (0, 0)

@@ -9,11 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support.certificates import Authority
 from tidegauge.errors import ConfigurationError
-from tidegauge.instrumentation.otlp.forwarding import Forwarder, Forwarding
+from tidegauge.instrumentation.otlp.forwarding import Forwarder
+from tidegauge.instrumentation.otlp.listening import Listening, Tls
+from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge.instrumentation.otlp.sending import Forwarding
 
 
 class Endpoint:
@@ -60,8 +66,8 @@ def endpoint(*statuses: int, **headers: str) -> Iterator[Endpoint]:
 
 
 @contextlib.contextmanager
-def forwarding(url: str, **told: float) -> Iterator[Forwarder]:
-    forwarder = Forwarder(Forwarding(url, **told))  # type: ignore[arg-type]
+def forwarding(url: str, **told: Any) -> Iterator[Forwarder]:
+    forwarder = Forwarder(Forwarding(url, **told))
     try:
         yield forwarder
     finally:
@@ -98,6 +104,41 @@ def test_what_is_refused_is_dropped() -> None:
         wait(lambda: forwarder.counts.dropped)
         assert forwarder.counts.dropped == {"refused": 3}
         assert len(behind.bodies) == 1
+
+
+@pytest.mark.parametrize("protocol", ["https", "grpcs"])
+def test_an_endpoint_is_trusted_by_the_certificates_that_are_told(
+    protocol: str, tmp_path: Path
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    certificate, key = authority.sign("server")
+    listening, tls = Listening(), Tls(str(certificate), str(key))
+    behind = Receiver(
+        ReceiverSettings(
+            grpc=listening if protocol == "grpcs" else None,
+            http=listening if protocol == "https" else None,
+            tls=tls,
+        )
+    )
+    try:
+        [url] = behind.urls.values()
+        url = f"{protocol}://{url.partition('://')[2]}"
+        for ca, forwarded in ((authority, 1), (other, 0), (None, 0)):
+            told = {} if ca is None else {"ca": str(ca.certificate)}
+            with forwarding(url, give_up_after=0.0, **told) as forwarder:
+                forwarder.offer(b"", "protobuf", 1)
+                wait(lambda: forwarder.counts.forwarded or forwarder.counts.dropped)
+                assert forwarder.counts.forwarded == forwarded
+    finally:
+        behind.stop(0.0)
+
+
+@pytest.mark.parametrize("protocol", ["https", "grpcs"])
+def test_certificates_that_cannot_be_used(protocol: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.pem").write_text("no certificate")
+    for name in ("none.pem", "wrong.pem"):
+        with pytest.raises(ConfigurationError, match=f"forward_ca '.*{name}': "):
+            Forwarder(Forwarding(f"{protocol}://127.0.0.1:1", ca=str(tmp_path / name)))
 
 
 def test_nobody_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.otlp.assembling import Assembly
 from tidegauge.instrumentation.otlp.intake import Intake
+from tidegauge.instrumentation.otlp.limits import AssemblyLimits
 from tidegauge.instrumentation.spans.span import SpanData
 
 PATIENCE = 10.0
@@ -57,7 +59,7 @@ def test_batches_are_taken_in_order_and_all_of_them_before_the_end(held: Held) -
 
 
 def test_what_does_not_fit_is_refused_as_a_whole(held: Held) -> None:
-    intake = Intake(held, max_spans=3)
+    intake = Intake(held, max_spans=3, patience=0.0)
     assert intake.offer(spans(1))
     assert held.entered.wait(PATIENCE)  # it is being taken, and counts until it is
     assert intake.offer(spans(2))
@@ -72,7 +74,7 @@ def test_what_does_not_fit_is_refused_as_a_whole(held: Held) -> None:
 
 
 def test_more_than_may_ever_wait_is_taken_when_nothing_waits(held: Held) -> None:
-    intake = Intake(held, max_spans=3, max_bytes=10)
+    intake = Intake(held, max_spans=3, max_bytes=10, patience=0.0)
     assert intake.offer(spans(1, 2, 3, 4), 99)
     assert not intake.offer(spans(5))
     held.going_on.set()
@@ -80,13 +82,74 @@ def test_more_than_may_ever_wait_is_taken_when_nothing_waits(held: Held) -> None
 
 
 def test_large_requests_wait_up_to_a_size(held: Held) -> None:
-    intake = Intake(held, max_bytes=10)
+    intake = Intake(held, max_bytes=10, patience=0.0)
     assert intake.offer(spans(1), 4)
     assert intake.offer(spans(2), 6)
     assert not intake.offer(spans(3), 1)
     held.going_on.set()
     assert intake.close(PATIENCE)
     assert held.taken == [1, 2]
+
+
+def test_what_the_assembly_has_taken_and_not_told_counts_too() -> None:
+    assembly = Assembly(limits=AssemblyLimits(settle_seconds=0.2))
+    intake = Intake(assembly, max_bytes=10, patience=0.0)
+    large = [span._replace(size=9) for span in spans(1)]
+    assert intake.offer(large, 9)
+    while intake.waiting:
+        time.sleep(0.001)
+    assert assembly.arrived_bytes == 9
+    assert not intake.offer(spans(2), 2)
+    while assembly.arrived_bytes:
+        time.sleep(0.01)
+    assert intake.offer(spans(2), 2)
+    assert intake.close(PATIENCE)
+    assert assembly.arrived_bytes == 0
+
+
+def test_a_listener_waits_for_room(held: Held) -> None:
+    intake = Intake(held, max_spans=1, patience=PATIENCE)
+    assert intake.offer(spans(1))
+    assert held.entered.wait(PATIENCE)
+    taken: list[bool] = []
+    listener = threading.Thread(target=lambda: taken.append(intake.offer(spans(2))))
+    listener.start()
+    listener.join(0.05)
+    assert listener.is_alive()
+    held.going_on.set()
+    listener.join(PATIENCE)
+    assert taken == [True]
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2]
+
+
+def test_listeners_that_wait_take_their_turns(held: Held) -> None:
+    intake = Intake(held, max_spans=3, patience=PATIENCE)
+    assert intake.offer(spans(1, 2))
+    assert held.entered.wait(PATIENCE)
+    listeners = []
+    for some in ((3, 4, 5), (6,), (7, 8)):  # there would be room for the second
+        listener = threading.Thread(target=intake.offer, args=[spans(*some)])
+        listener.start()
+        listener.join(0.05)
+        listeners.append(listener)
+    held.going_on.set()
+    for listener in listeners:
+        listener.join(PATIENCE)
+    assert intake.close(PATIENCE)
+    assert held.taken == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_closing_leaves_no_listener_waiting(held: Held) -> None:
+    intake = Intake(held, max_spans=1, patience=PATIENCE)
+    assert intake.offer(spans(1))
+    assert held.entered.wait(PATIENCE)
+    taken: list[bool] = []
+    listener = threading.Thread(target=lambda: taken.append(intake.offer(spans(2))))
+    listener.start()
+    intake.close(0.0)
+    listener.join(PATIENCE / 2)
+    assert taken == [False]
 
 
 def test_time_goes_on_for_nobody_while_spans_wait_that_arrived_before(held: Held) -> None:

@@ -1,0 +1,238 @@
+"""Spans out of OTLP's trace requests in JSON: ids are hexadecimal, enumerations numbers (or their
+names), 64-bit numbers texts (or numbers).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from tidegauge.instrumentation.otlp.decoded import (
+    MAX_DEPTH,
+    MAX_EVENTS,
+    REMOTE,
+    Decoded,
+    MalformedRequestError,
+    Taking,
+)
+from tidegauge.instrumentation.otlp.limits import READ_LIMITS, ReadLimits
+from tidegauge.instrumentation.spans.span import Attributes, SpanData
+
+__all__ = ["decode_json"]
+
+_ERROR: Final = (2, "2", "STATUS_CODE_ERROR")
+_NOTHING: Final[Attributes] = {}
+
+
+def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+    """The spans of a trace request in OTLP's JSON: ids are hexadecimal, enumerations numbers (or
+    their names), 64-bit numbers texts (or numbers).
+
+    Raises:
+        MalformedRequestError: it is none.
+
+    >>> span = '{"traceId": "%032x", "spanId": "%016x", "name": "chat"}' % (1, 2)
+    >>> body = '{"resourceSpans": [{"scopeSpans": [{"spans": [%s]}]}]}' % span
+    >>> decode_json(body.encode()).spans[0].span_id
+    2
+    """
+    try:
+        request = orjson.loads(body)
+    except ValueError as error:
+        raise MalformedRequestError(f"no JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise MalformedRequestError("a trace request in JSON is an object")
+    taking = Taking(limits)
+    for resource_spans in _objects(request, "resourceSpans"):
+        resource = _Attributes(resource_spans.get("resource"), limits)
+        for scope_spans in _objects(resource_spans, "scopeSpans"):
+            told = scope_spans.get("scope")
+            scope = told.get("name", "") if isinstance(told, dict) else ""
+            for span in _list(scope_spans, "spans"):
+                try:
+                    size = _size(span, len(body))
+                    taking.take(_span(span, str(scope), resource, limits, size))
+                except (AttributeError, TypeError, ValueError, KeyError, OverflowError):
+                    taking.refuse("invalid")
+    return taking.decoded
+
+
+class _Attributes(Mapping[str, Any]):
+    """Attributes in JSON, each read when it is asked for."""
+
+    __slots__ = ("_limits", "_pairs")
+
+    def __init__(self, holder: Any, limits: ReadLimits) -> None:
+        pairs = holder.get("attributes") if isinstance(holder, dict) else None
+        self._pairs: dict[str, Any] = {}
+        self._limits = limits
+        for pair in pairs[: limits.attributes] if isinstance(pairs, list) else ():
+            if isinstance(pair, dict) and isinstance(pair.get("key"), str):
+                self._pairs[pair["key"]] = pair.get("value")
+
+    def __getitem__(self, key: str) -> Any:
+        return _value(self._pairs[key], self._limits)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of an attribute."""
+        if key not in self._pairs:
+            return default
+        return _value(self._pairs[key], self._limits)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._pairs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _span(
+    span: dict[str, Any], scope: str, resource: Attributes, limits: ReadLimits, size: int
+) -> SpanData:
+    parent, status = span.get("parentSpanId"), span.get("status") or _NOTHING
+    name, message = span.get("name", ""), status.get("message")
+    if not isinstance(name, str):
+        raise TypeError("a name is a text")
+    return SpanData(
+        _id(span["traceId"], 32),
+        _id(span["spanId"], 16),
+        (_id(parent, 16) or None) if parent else None,
+        name,
+        scope,
+        _Attributes(span, limits),
+        _unsigned(span.get("startTimeUnixNano")),
+        _unsigned(span.get("endTimeUnixNano")),
+        status.get("code") in _ERROR,
+        str(message) if message else None,
+        tuple(
+            [
+                (str(event.get("name", "")), _Attributes(event, limits))
+                for event in _objects(span, "events", MAX_EVENTS)
+            ]
+        ),
+        resource,
+        _unsigned(span.get("flags")) & REMOTE == REMOTE,
+        size,
+    )
+
+
+def _size(span: object, most: int) -> int:
+    """Bytes of a span's JSON; of one too deep to be written, those of its request."""
+    try:
+        return len(orjson.dumps(span))
+    except TypeError:
+        return most
+
+
+def _id(told: Any, digits: int) -> int:
+    if not isinstance(told, str) or len(told) != digits:
+        raise ValueError("not the digits of an id")
+    number = bytes.fromhex(told)
+    if 2 * len(number) != digits:  # it lets white space through
+        raise ValueError("not the digits of an id")
+    return int.from_bytes(number)
+
+
+def _unsigned(told: Any) -> int:
+    """A number, or the text of one; nothing is 0."""
+    if told is None or told == "":
+        return 0
+    if isinstance(told, str):
+        if not (told.isascii() and told.isdecimal() and len(told) <= 20):
+            raise ValueError("no whole number")
+        told = int(told)
+    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < 1 << 64:
+        raise ValueError("no whole number")
+    return told
+
+
+def _list(holder: Mapping[str, Any], key: str) -> list[Any]:
+    told = holder.get(key)
+    if told is None:
+        return []
+    if not isinstance(told, list):
+        raise MalformedRequestError(f"{key} is to be a list")
+    return told
+
+
+def _objects(holder: Mapping[str, Any], key: str, most: int | None = None) -> list[Any]:
+    told = _list(holder, key)[:most]
+    for item in told:
+        if not isinstance(item, dict):
+            raise MalformedRequestError(f"{key} is to hold objects")
+    return told
+
+
+def _text(told: Any, limits: ReadLimits) -> Any:
+    return told[: limits.text] if isinstance(told, str) else None
+
+
+def _bool(told: Any, limits: ReadLimits) -> Any:
+    return told if isinstance(told, bool) else None
+
+
+def _int(told: Any, limits: ReadLimits) -> Any:
+    if isinstance(told, bool):
+        return None
+    try:
+        number = int(told) if isinstance(told, int | str) and len(str(told)) <= 20 else None
+    except ValueError:
+        return None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
+
+
+def _double(told: Any, limits: ReadLimits) -> Any:
+    try:  # also "NaN" and "Infinity"
+        return float(told) if isinstance(told, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _bytes(told: Any, limits: ReadLimits) -> Any:
+    try:
+        return base64.b64decode(told) if isinstance(told, str) else None
+    except binascii.Error:
+        return None
+
+
+_SCALARS: Final[Mapping[str, Callable[[Any, ReadLimits], Any]]] = {
+    "stringValue": _text,
+    "boolValue": _bool,
+    "intValue": _int,
+    "doubleValue": _double,
+    "bytesValue": _bytes,
+}
+
+
+def _value(value: Any, limits: ReadLimits, depth: int = 0) -> Any:
+    """A value; ``None`` where it is not of the form that it says."""
+    if not isinstance(value, dict) or depth > MAX_DEPTH:
+        return None
+    for kind, told in value.items():
+        scalar = _SCALARS.get(kind)
+        if scalar is not None:
+            return scalar(told, limits)
+        if kind not in ("arrayValue", "kvlistValue"):
+            continue
+        inside = told.get("values") if isinstance(told, dict) else None
+        items = inside[: limits.attributes] if isinstance(inside, list) else []
+        if depth >= MAX_DEPTH:
+            return None
+        if kind == "arrayValue":
+            return tuple([_value(item, limits, depth + 1) for item in items])
+        return {
+            item["key"]: _value(item.get("value"), limits, depth + 1)
+            for item in items
+            if isinstance(item, dict) and isinstance(item.get("key"), str)
+        }
+    return None

@@ -1,0 +1,42 @@
+"""One model call, shown by several instrumentations, in traces of their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tidegauge.instrumentation.spans.dedupe import Interval, RecentModels, SeenModel
+from tidegauge.instrumentation.spans.span import ModelSpan
+
+
+def run(*scopes: str) -> Any:
+    return SimpleNamespace(scopes=set(scopes))
+
+
+def seen(scope: str, start: int = 0) -> SeenModel:
+    return SeenModel(scope, Interval(start, start + 10), ModelSpan(calls=(), tokens=5))
+
+
+def test_the_run_in_which_another_instrumentation_shows_a_call() -> None:
+    models, first, last = RecentModels(), run("one"), run("one")
+    models.add(seen("one"), first)
+    assert models.run_of(seen("one")) is None
+    assert models.run_of(seen("other", start=50)) is None
+    assert models.run_of(seen("other")) is first
+    models.add(seen("one"), last)
+    assert models.run_of(seen("other")) is last
+    last.scopes.add("other")  # it shows that run already
+    assert models.run_of(seen("other")) is first
+
+
+def test_of_all_that_were_seen_the_last_thousand_are_known() -> None:
+    models = RecentModels()
+    models.add(seen("one"), run("one"))
+    for number in range(1, 1_000):
+        models.add(seen("other", start=100 * number), run("other"))
+    assert models.run_of(seen("other")) is not None
+    models.add(seen("other", start=100_000), run("other"))
+    assert models.run_of(seen("other")) is None
+    assert models.run_of(seen("one", start=100_000)) is not None
+    models.clear()
+    assert models.run_of(seen("one", start=100_000)) is None
