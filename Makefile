@@ -11,7 +11,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test check bench bench-peers soak dashboards dashboards-types format clean
+.PHONY: help demo demo-llm test check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -23,6 +23,7 @@ help:
 	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
 	@echo "make dashboards  write Grafana dashboards and Prometheus rules anew, from the catalogue"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
+	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"
 	@echo "make format  put the code into ruff's form"
 	@echo "make clean   remove .venv and caches"
 
@@ -93,6 +94,10 @@ dashboards: $(READY)
 
 dashboards-types:
 	@cd dashboards/schema && npm install --no-package-lock --silent && npm run --silent check
+
+dashboards-preview: $(READY)
+	@cd dashboards/preview && npm install --no-package-lock --silent && npm run --silent build
+	@$(BIN)/python dashboards/preview/preview.py $(ARGS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -48,10 +48,10 @@ class Demo(NamedTuple):
 DEMOS: Final = {
     "demo": Demo(
         "tidegauge demo",
-        f"{Path(sys.executable).with_name('tidegauge')} demo",
+        f"{Path(sys.executable).with_name('tidegauge')} demo --no-browser",
         begun="agents",
         ended="Look next",
-        height=34,
+        height=39,
     ),
     "local-model": Demo(
         "make demo-llm",

@@ -55,15 +55,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A demo at work, and the address that it prints first."""
+    """A demo at work, and the address of its metrics."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            said, _, url = process.stdout.readline().partition(": ")
-            assert said == "metrics"
-            yield process, url.strip()
+            page, metrics = (process.stdout.readline().split() for _ in range(2))
+            assert (page[:2], metrics[0]) == (["live", "page:"], "metrics:")
+            assert f"{page[2]}metrics" == metrics[1]
+            yield process, metrics[1]
         finally:
             process.kill()
 
@@ -94,7 +95,8 @@ def loop_ratio(runs: list[dict[str, Any]]) -> float:
 class TestWhatItTells:
     def test_each_agents_way(self, told: Told) -> None:
         lines = told.out.splitlines()
-        assert re.fullmatch(r"metrics: http://127\.0\.0\.1:\d+/metrics", lines[0])
+        assert re.fullmatch(r"live page: http://127\.0\.0\.1:\d+/", lines[0])
+        assert re.fullmatch(r"metrics: http://127\.0\.0\.1:\d+/metrics", lines[1])
         for line in (
             "solver / merrow-datum: solved after 3 steps",
             "solver / skerrin-checked: solved after 4 steps",
@@ -163,10 +165,11 @@ def test_another_seed_is_another_archive_and_a_taken_port_no_obstacle(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         other = run_demo(tmp_path, "--seed", "2", "--port", str(port))
-    first, second = other.out.splitlines()[:2]
+    first, second, third = other.out.splitlines()[:3]
     assert re.fullmatch(rf"port {port}: .+; taking a free one", first)
-    assert second.startswith("metrics: http://127.0.0.1:")
-    assert str(port) not in second
+    assert second.startswith("live page: http://127.0.0.1:")
+    assert third.startswith("metrics: http://127.0.0.1:")
+    assert str(port) not in second + third
     tokens = [
         sorted((run["agent"], run["task"], run["tokens"]) for run in each.document["runs"])
         for each in (told, other)
@@ -248,21 +251,61 @@ def test_ctrl_c_ends_it_in_the_middle(tmp_path: Path) -> None:
     assert "left" in {run["state"] for run in runs}
 
 
-def test_a_terminal_of_80_columns_is_enough() -> None:
-    """The tables of the end: nothing cut off, nothing wrapped."""
+def on_a_terminal(*arguments: str, **variables: str) -> str:
+    """What a terminal of 80 columns shows of the demo, without colours."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"}
-    with subprocess.Popen(DEMO, stdout=theirs, stderr=theirs, env=environment) as process:
+    environment = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
+    environment |= {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", **variables}
+    command = [*DEMO, *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown: list[bytes] = []
         reader = threading.Thread(target=read_all, args=(os.fdopen(ours, "rb"), shown))
         reader.start()
         assert process.wait(LIMIT) == 0
         reader.join(LIMIT)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(shown).decode())
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(shown).decode())
+
+
+def test_a_terminal_of_80_columns_is_enough() -> None:
+    """The tables of the end: nothing cut off, nothing wrapped."""
+    text = on_a_terminal(DISPLAY="", WAYLAND_DISPLAY="")
     assert "…" not in text
     assert re.search(r"looper +skerrin-checked +7 +3 . 1 +1 +0 +0.50 +stopped", text)
     assert "tokens  seconds" not in text, "no room for what it costs"
+
+
+@pytest.mark.parametrize(
+    ("display", "switch", "opens"),
+    [(":7", (), True), (":7", ("--no-browser",), False), ("", (), False)],
+)
+def test_the_live_page_is_opened_where_somebody_sits(
+    display: str, switch: tuple[str, ...], opens: bool, tmp_path: Path
+) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(
+        f'#!/bin/sh\necho NOISE >&2\necho "$1" >{opened}.new\nmv {opened}.new {opened}\n'
+    )
+    browser.chmod(0o755)
+    told = {"DISPLAY": display, "WAYLAND_DISPLAY": "", "BROWSER": str(browser)}
+    text = on_a_terminal(*switch, **told)
+    assert "NOISE" not in text
+    until = time.monotonic() + (LIMIT if opens else 0)
+    while not opened.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert opened.exists() == opens
+    if opens:
+        assert f"live page: {opened.read_text().strip()}\r\n" in text
+
+
+def test_without_a_terminal_no_browser_is_opened(tmp_path: Path) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f"#!/bin/sh\ntouch {opened}\n")
+    browser.chmod(0o755)
+    environment = {**os.environ, "DISPLAY": ":7", "BROWSER": str(browser)}
+    environment.pop("SSH_CONNECTION", None)
+    subprocess.run(DEMO, capture_output=True, env=environment, timeout=LIMIT, check=True)
+    assert not opened.exists()
 
 
 def read_all(stream: IO[bytes], into: list[bytes]) -> None:

@@ -43,20 +43,10 @@ def test_the_gateway_balances_by_trace_to_where_the_receivers_are() -> None:
     balancing = yaml.safe_load((FILES / COLLECTORS[1]).read_text())["exporters"]["loadbalancing"]
     assert balancing["routing_key"] == "traceID"
     name = balancing["resolver"]["dns"]["hostname"]
-    services = yaml.safe_load((FILES / "compose.yaml").read_text())["services"]
-    receivers = [
-        told
-        for told in services.values()
-        if name in told.get("networks", {}).get("default", {}).get("aliases", ())
-    ]
-    assert len(receivers) == 2
-    for told in receivers:
-        build = (FILES / told["build"]["context"] / told["build"]["dockerfile"]).resolve()
-        assert build.is_file()
-    for told in services.values():
-        for volume in told.get("volumes", ()):
-            assert (FILES / volume.partition(":")[0]).is_file()
-    jobs = yaml.safe_load((FILES / "prometheus.yml").read_text())["scrape_configs"]
+    compose = FILES.parent / "compose"
+    services = yaml.safe_load((compose / "compose.yaml").read_text())["services"]
+    assert services[name]["scale"] == 2
+    jobs = yaml.safe_load((compose / "prometheus.yml").read_text())["scrape_configs"]
     assert [name] in [found["names"] for job in jobs for found in job.get("dns_sd_configs", ())]
 
 

@@ -50,7 +50,7 @@ def explorer() -> Iterator[None]:
 def scraped(pipeline: Pipeline) -> Series:
     """Every series of ``/metrics`` now."""
     place_label = pipeline.recorder.spans.exported_place
-    families = read_families(pipeline.engine, place_label=place_label, more=pipeline.recorded_lines)
+    families = read_families(pipeline.engine, place_label=place_label, more=pipeline.more_metrics)
     text = write_text(families).decode()
     return {
         (sample.name, _labels(sample.labels)): sample.value

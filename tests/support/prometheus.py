@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +93,7 @@ def scraping(
     flags: Sequence[str] = (),
     every: str = "250ms",
     alertmanager: str | None = None,
+    job: Mapping[str, Any] | None = None,
 ) -> Iterator[Prometheus]:
     """Start a Prometheus that scrapes ``metrics_url`` again and again, and stop it.
 
@@ -107,11 +108,12 @@ def scraping(
         every: how often it scrapes and evaluates.
         alertmanager: the address, host and port, that it sends alerts to.
         flags: of its command line, beside those that it always has.
+        job: settings of the scrape, beside its targets.
     """
     binary = find_binary("prometheus")
     often = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), every)
     told = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
-    scrape: dict[str, Any] = {"job_name": "agents"}
+    scrape: dict[str, Any] = {"job_name": "agents", **(job or {})}
     if metrics_url is None:
         scrape["file_sd_configs"] = [{"files": [str(directory / "targets" / "*.json")]}]
     else:

@@ -48,6 +48,7 @@ class Served:
     grpc: str
     http: str
     metrics: str
+    page: str | None = None
 
     def samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """What a scrape shows, by name and the values of the labels."""
@@ -88,12 +89,14 @@ def served(*flags: str, **environment: str) -> Iterator[Served]:
     )
     try:
         assert process.stdout is not None
-        urls = []
-        for _ in range(3):
+        urls: dict[str, str] = {}
+        while "metrics" not in urls:  # told last
             line = process.stdout.readline()
             assert ": http" in line, line + process.stdout.read()
-            urls.append(line.split(": ", 1)[1].strip())
-        yield Served(process, *urls)
+            name, _, url = line.strip().partition(": ")
+            urls[name] = url
+        otlp = urls["OTLP over gRPC"], urls["OTLP over HTTP"]
+        yield Served(process, *otlp, urls["metrics"], urls.get("live page"))
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

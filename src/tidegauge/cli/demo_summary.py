@@ -70,7 +70,7 @@ def summary_lines(
     if served_at is not None:
         yield f"  {served_at:<42}  these numbers, for Prometheus"
     else:
-        yield "  tidegauge demo --serve                      keeps /metrics up for Prometheus"
+        yield "  tidegauge demo --serve                      keeps the page and /metrics up"
     yield "  tidegauge demo --record demo.jsonl          then: tidegauge replay demo.jsonl"
     yield "  tidegauge.configure(stop_on_loop=1)         the same stop, in your own agents"
 

@@ -40,6 +40,7 @@ class WatchedRun:
         state: where the engine holds it; read with its lock.
         report: what was measured up to its last event.
         started: when it started, monotonic seconds.
+        looped: when its last loop set in; ``None`` while it has not looped.
         ended: when it ended; ``None`` while it goes on.
         stop: why it was stopped, in a sentence.
     """
@@ -49,6 +50,7 @@ class WatchedRun:
     state: RunState
     report: RunReport
     started: float
+    looped: float | None = None
     ended: float | None = None
     stop: str | None = None
 
@@ -93,6 +95,11 @@ class Watch:
         """What happened since it was last asked, a line each."""
         while self._news:
             yield self._news.popleft()
+
+    def onset(self, agent: str) -> float | None:
+        """When the agent's last loop set in, monotonic seconds; ``None`` while none has."""
+        times = [run.looped for run in self.runs if run.agent == agent and run.looped is not None]
+        return max(times, default=None)
 
     def write(self, path: Path) -> None:
         """Write the step events of all runs, those that ``tidegauge replay`` reads."""
@@ -165,6 +172,7 @@ class Watch:
         with run.state.lock:
             now = run.report = run.state.report()
         if now.loop_repeats and not before.loop_repeats:
+            run.looped = time.monotonic()
             first_step = now.loops[-1][0] if now.loops else 0
             self._tell(run, f"loops, {now.loop_period} steps since step {first_step}")
         if decision.stop and run.stop is None:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegauge import catalog
 from tidegauge.dashboards.queries import GROUP, Scope, new_events, total
-from tidegauge.dashboards.ratios import LOOP_RATIO, SUCCESS_RATE
+from tidegauge.dashboards.ratios import CROSSED_RATIO, LOOP_RATIO, SUCCESS_RATE
 from tidegauge.dashboards.rules import USUAL_LOOP_RATIO, USUAL_SUCCESS_RATE, recorded
 
 __all__ = ["ALERTS", "RUNBOOKS", "Alert", "alerting_groups"]
@@ -78,6 +78,25 @@ def _loop_share_unusual() -> str:
     return f"({recorded(LOOP_RATIO)} - {USUAL_LOOP_RATIO.name})\nand ({steps} >= 50)"
 
 
+_LINE: Final = (*GROUP, "score")
+_MONTH_SECONDS: Final = 30 * 86_400
+
+
+def _promise_broken() -> str:
+    """By how much more good runs cross a line than it promises, where chance does not explain it.
+
+    Two standard deviations of as many good runs as ended within a day, and at least twenty.
+    """
+    day = Scope("1d")
+    crossed, runs = (
+        total(day.increase(term.metric, *term.matchers), _LINE)
+        for term in (CROSSED_RATIO.part, CROSSED_RATIO.whole)
+    )
+    alpha = f"max by ({', '.join(_LINE)}) ({catalog.POLICY_ALPHA.name})"
+    above = f"{crossed} / ({runs} >= 20) - {alpha}"
+    return f"({above})\nand ({above} > 2 * sqrt({alpha} * (1 - {alpha}) / {runs}))"
+
+
 ALERTS: Final = (
     Alert(
         "TidegaugeLoopOnset",
@@ -127,6 +146,26 @@ ALERTS: Final = (
         summary=f"{_NAMED} fails round after round: {{{{ $value | humanize }}}} rows of failed "
         "calls within ten minutes.",
         runbook="failed-rounds",
+    ),
+    Alert(
+        "TidegaugePromiseBroken",
+        _promise_broken(),
+        above=0,
+        severity="warning",
+        held="15m",
+        summary=f"Good runs of {_NAMED} cross their line of {{{{ $labels.score }}}} more often "
+        "than it promises: {{ $value | humanizePercentage }} more of them within a day.",
+        runbook="promise-broken",
+    ),
+    Alert(
+        "TidegaugePolicyOutdated",
+        f"time() - max by ({', '.join(_LINE)}) ({catalog.POLICY_CALIBRATED.name})",
+        above=_MONTH_SECONDS,
+        severity="info",
+        held="1h",
+        summary=f"The line of {{{{ $labels.score }}}} for {_NAMED} was learned "
+        "{{ $value | humanizeDuration }} ago: learn it anew from recent runs.",
+        runbook="policy-outdated",
     ),
     Alert(
         "TidegaugeInternalErrors",

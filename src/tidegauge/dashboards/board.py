@@ -14,12 +14,18 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.panels import DATA_SOURCE, Panel
 from tidegauge.dashboards.queries import Scope
 
-__all__ = ["EVENTS", "MATCHERS", "RUNS", "STEPS", "board", "label_variable"]
+__all__ = ["EVENTS", "MATCHERS", "NOW", "RUNS", "SHOWN", "STEPS", "board", "label_variable"]
 
 MATCHERS: Final = {"agent": '=~"$agent"', "task_group": '=~"$task_group"'}
 
-STEPS: Final = Scope("$__rate_interval", MATCHERS)
-"""What happens at every step: as fine as the data is."""
+NOW: Final = Scope("", MATCHERS)
+"""What is so at this moment."""
+
+STEPS: Final = Scope("$steps", MATCHERS)
+"""What happens at every step: over some minutes, as a loop of ten steps is counted in one go."""
+
+SHOWN: Final = Scope("$__range", MATCHERS)
+"""All of the time that is shown."""
 
 EVENTS: Final = Scope("$__interval", MATCHERS)
 """What is counted bar by bar: each bar's own time, so that bars add up."""
@@ -77,17 +83,35 @@ def board(
     for variable in variables:
         built = built.with_variable(variable)
     built = built.with_variable(
-        dashboard.IntervalVariable("window")
-        .label("Runs over")
-        .description("Over how long ratios of whole runs, such as the success rate, are taken.")
-        .values("5m,15m,1h,6h,1d,7d")
-        .current(models.VariableOption(selected=True, text="1h", value="1h"))
+        _window(
+            "steps", "Steps over", "loop ratios and other shares of steps", "1m,5m,15m,1h", "5m"
+        )
+    ).with_variable(
+        _window(
+            "window",
+            "Runs over",
+            "success rates and other shares of runs",
+            "5m,15m,1h,6h,1d,7d",
+            "1h",
+        )
     )
     for heading, panels in rows:
         built = built.with_row(dashboard.Row(heading))
         for panel in panels:
             built = built.with_panel(panel)
     return _finished(built.build())
+
+
+def _window(
+    name: str, shown: str, what: str, values: str, chosen: str
+) -> dashboard.IntervalVariable:
+    return (
+        dashboard.IntervalVariable(name)
+        .label(shown)
+        .description(f"Over how long {what} are taken.")
+        .values(values)
+        .current(models.VariableOption(selected=True, text=chosen, value=chosen))
+    )
 
 
 def _finished(result: models.Dashboard) -> models.Dashboard:

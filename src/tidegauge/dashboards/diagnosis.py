@@ -7,20 +7,10 @@ from typing import Final
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
-from tidegauge.dashboards.board import EVENTS, RUNS, board
-from tidegauge.dashboards.panels import (
-    BAD,
-    SCORE,
-    SHARE,
-    WATCH,
-    Panel,
-    Query,
-    bars,
-    grid,
-    lines,
-    ranking,
-    turns_over_time,
-)
+from tidegauge.dashboards.board import EVENTS, NOW, RUNS, board
+from tidegauge.dashboards.colours import BAD, WATCH
+from tidegauge.dashboards.over_time import bars, lines, turns_over_time
+from tidegauge.dashboards.panels import SCORE, SHARE, Panel, Query
 from tidegauge.dashboards.queries import GROUP, quantile, total
 from tidegauge.dashboards.ratios import (
     AUV,
@@ -28,8 +18,10 @@ from tidegauge.dashboards.ratios import (
     BEHAVIOR_ERROR,
     CYCLE_RATIO,
     ENDURANCE,
+    JUDGED_SCORE,
     LOOP_RATIO,
     LOOP_TIME_RATIO,
+    LOW_SCORES,
     PREMATURE_HALT_RATIO,
     SUCCESS_RATE,
     loop_action_share,
@@ -37,10 +29,12 @@ from tidegauge.dashboards.ratios import (
     ratio,
     success_curve,
 )
+from tidegauge.dashboards.right_now import Column, by_number, grid, ranking
 
 __all__ = ["diagnosis"]
 
 _BY_GROUP: Final = "{{agent}} {{task_group}}"
+_LOOP_STEPS: Final = ((0.1, WATCH), (0.3, BAD))
 
 
 def diagnosis() -> Dashboard:
@@ -55,20 +49,21 @@ def diagnosis() -> Dashboard:
             ("Over time", _over_time()),
             ("Success over turns", _curve()),
             ("Endurance and loops", _endurance()),
+            ("Judges", _judges()),
         ],
     )
 
 
 def _triad() -> Panel:
-    shares = {
-        "Success": ratio(SUCCESS_RATE, RUNS, GROUP),
-        "AUV": ratio(AUV, RUNS, GROUP),
-        "Loop ratio": ratio(LOOP_RATIO, RUNS, GROUP),
-        "Memory index": memory_index(RUNS, GROUP),
-        "Cycle ratio": ratio(CYCLE_RATIO, RUNS, GROUP),
-        "Time in loops": ratio(LOOP_TIME_RATIO, RUNS, GROUP),
-        "Backtracks": ratio(BACKTRACK_RATIO, RUNS, GROUP),
-        "Premature halts": ratio(PREMATURE_HALT_RATIO, RUNS, GROUP),
+    columns = {
+        "Success": Column(ratio(SUCCESS_RATE, RUNS, GROUP)),
+        "AUV": Column(ratio(AUV, RUNS, GROUP)),
+        "Loop ratio": Column(ratio(LOOP_RATIO, RUNS, GROUP), _LOOP_STEPS),
+        "Memory index": Column(memory_index(RUNS, GROUP)),
+        "Cycle ratio": Column(ratio(CYCLE_RATIO, RUNS, GROUP)),
+        "Time in loops": Column(ratio(LOOP_TIME_RATIO, RUNS, GROUP), _LOOP_STEPS),
+        "Backtracks": Column(ratio(BACKTRACK_RATIO, RUNS, GROUP)),
+        "Premature halts": Column(ratio(PREMATURE_HALT_RATIO, RUNS, GROUP)),
     }
     return grid(
         "Triad",
@@ -76,7 +71,7 @@ def _triad() -> Panel:
         "tools and knowledge. Low AUV with a high one: it is stuck, so let a policy step in. A "
         "memory index at or under 0: memory costs and brings nothing. Columns are empty for "
         "agents that do not tell what they need.",
-        {name: (expression, SHARE) for name, expression in shares.items()},
+        columns,
     )
 
 
@@ -93,7 +88,7 @@ def _over_time() -> list[Panel]:
             "Share of steps that repeat a cycle just closed.",
             Query(ratio(LOOP_RATIO, RUNS, GROUP), _BY_GROUP),
             unit=SHARE,
-            steps=[(0.1, WATCH), (0.3, BAD)],
+            steps=_LOOP_STEPS,
         ),
         lines(
             "Memory index",
@@ -101,7 +96,10 @@ def _over_time() -> list[Panel]:
             "ended (memory=on and memory=off).",
             Query(memory_index(RUNS, GROUP), _BY_GROUP),
             unit=SHARE,
-        ).min(-1),
+            least=None,
+        )
+        .axis_soft_min(-0.1)
+        .axis_soft_max(0.1),
         lines(
             "Behavior errors",
             "Steps that neither made progress nor came nearer to it, by what was called for. "
@@ -113,16 +111,16 @@ def _over_time() -> list[Panel]:
             "Stale score of active runs",
             "How much they go over their own tracks since their last progress, on average and at "
             "worst. The average rises: it is not one run, it is the agent or its task.",
-            Query(total(RUNS.series(catalog.STALE_SCORE, 'stat="max"'), operator="max"), "worst"),
-            Query(total(RUNS.series(catalog.STALE_SCORE, 'stat="mean"'), operator="avg"), "mean"),
+            Query(total(NOW.series(catalog.STALE_SCORE, 'stat="max"'), operator="max"), "worst"),
+            Query(total(NOW.series(catalog.STALE_SCORE, 'stat="mean"'), operator="avg"), "mean"),
             unit=SCORE,
         ),
         lines(
             "Frontier and pending tasks of active runs",
             "What they could still try, and what they could do now, added up. Both grow: agents "
             "see more than they use. Empty for agents that do not tell where they are.",
-            Query(total(RUNS.series(catalog.FRONTIER_PLACES)), "frontier"),
-            Query(total(RUNS.series(catalog.PENDING_TASKS)), "pending"),
+            Query(total(NOW.series(catalog.FRONTIER_PLACES)), "frontier"),
+            Query(total(NOW.series(catalog.PENDING_TASKS)), "pending"),
         ),
     ]
 
@@ -136,30 +134,32 @@ def _curve() -> list[Panel]:
             "when no agent says whether it succeeded.",
             success_curve(RUNS),
         ),
-        ranking(
+        by_number(
             "Success within t turns (P_t)",
             "Share of runs solved within so many turns. Flat at the end: more turns would not "
             "help. Still rising: t_max is too small. Empty when no agent says whether it "
             "succeeded.",
-            Query(f"sort({success_curve(RUNS)})", "{{le}}"),
-        ).max(1),
+            success_curve(RUNS, upto='le!="+Inf"'),
+            "le",
+        ).height(10),
     ]
 
 
 def _endurance() -> list[Panel]:
     return [
-        ranking(
+        by_number(
             "Endurance: success by operations needed",
             "Success rate of tasks by how many operations they need, up to the next power of two. "
             "Where it breaks down, tasks have to be split. Empty for agents that do not tell "
             "operations.",
-            Query(f"sort_desc({ratio(ENDURANCE, RUNS)})", "{{operations}}"),
-        ).max(1),
+            ratio(ENDURANCE, RUNS),
+            "operations",
+        ),
         ranking(
             "Loop action share",
             "Of all loop steps, the share of each action: the tool to look at first. Empty "
             "without loops.",
-            Query(f"sort_desc({loop_action_share(RUNS)})", "{{action}}"),
+            Query(f"sort_desc({loop_action_share(RUNS)} > 0)", "{{action}}"),
         ),
         lines(
             "Steps of ended runs",
@@ -168,7 +168,7 @@ def _endurance() -> list[Panel]:
                 Query(quantile(RUNS, catalog.FINISHED_RUN_STEPS, share), legend)
                 for share, legend in ((0.5, "half"), (0.95, "all but 5 %"))
             ),
-        ),
+        ).span(8),
         lines(
             "Leads and recall",
             "Steps from a place being seen to its visit, and since what an action uses was last "
@@ -181,12 +181,45 @@ def _endurance() -> list[Panel]:
                     (catalog.RECALL_LAG, "recall lag"),
                 )
             ),
-        ),
+        ).span(8),
         bars(
             "Leads displaced",
             "Places that ended runs had seen, never visited, and lost sight of for newer ones. "
             "Many: the agent takes up more than it follows. Empty for agents that do not tell "
             "where they are.",
             Query(total(EVENTS.increase(catalog.DISPLACED_LEADS), GROUP), _BY_GROUP),
+        ).span(8),
+    ]
+
+
+def _judges() -> list[Panel]:
+    return [
+        ranking(
+            "Judged scores",
+            "Mean score, 1 to 4, that judges gave ended runs, by competency. The lowest one is "
+            "where the agent's prompt has to say more. Empty where no runs are judged.",
+            Query(f"sort({ratio(JUDGED_SCORE, RUNS)})", "{{competency}}"),
+            unit=SCORE,
         ),
+        lines(
+            "Runs with a low score",
+            "Share of the judged runs that got a 1 or a 2, by competency. One that rises after a "
+            "change of model or prompt is what that change costs. Empty where no runs are judged.",
+            Query(ratio(LOW_SCORES, RUNS), "{{competency}}"),
+            unit=SHARE,
+        ).max(1),
+        bars(
+            "Judgements that failed, runs that were dropped",
+            "Competencies that could not be scored, and runs that were not judged, by reason. "
+            "Dropped as queue_full: judge a smaller share, or more runs at a time. Empty where no "
+            "runs are judged.",
+            Query(
+                total(EVENTS.increase(catalog.FAILED_JUDGEMENTS), ["reason"]),
+                "failed: {{reason}}",
+            ),
+            Query(
+                total(EVENTS.increase(catalog.DROPPED_JUDGEMENTS), ["reason"]),
+                "dropped: {{reason}}",
+            ),
+        ).span(24),
     ]

@@ -6,26 +6,25 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
-from tidegauge.dashboards.board import EVENTS, RUNS, STEPS, board
-from tidegauge.dashboards.panels import (
-    BAD,
-    COUNT,
-    REPEATS,
-    SECONDS,
-    SHARE,
-    WATCH,
-    Panel,
-    Query,
-    bars,
-    big_number,
-    lines,
-    ranking,
+from tidegauge.catalog import MetricDefinition
+from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, board
+from tidegauge.dashboards.colours import BAD, WATCH
+from tidegauge.dashboards.over_time import bars, lines, with_band
+from tidegauge.dashboards.panels import COUNT, REPEATS, SECONDS, SHARE, Panel, Query
+from tidegauge.dashboards.queries import GROUP, new_events, total, wilson_interval
+from tidegauge.dashboards.ratios import (
+    BEHAVIOR_ERROR,
+    CROSSED_RATIO,
+    LOOP_RATIO,
+    SUCCESS_RATE,
+    auv_bound,
+    ratio,
 )
-from tidegauge.dashboards.queries import new_events, total, wilson_interval
-from tidegauge.dashboards.ratios import BEHAVIOR_ERROR, LOOP_RATIO, SUCCESS_RATE, ratio
+from tidegauge.dashboards.right_now import amounts, big_number, ranking
 
 __all__ = ["fleet"]
 
+_LINE = "{{agent}} {{task_group}}: {{score}}"
 _LOOP_STEPS = ((0.1, WATCH), (0.3, BAD))
 
 
@@ -51,20 +50,20 @@ def _now() -> list[Panel]:
             "Running now",
             "Runs going on. None while agents should be working: look whether they are up and "
             "whether Prometheus scrapes them.",
-            Query(total(STEPS.series(catalog.RUNS_ACTIVE))),
+            Query(total(NOW.series(catalog.RUNS_ACTIVE))),
         ),
         big_number(
             "Looping now",
             "Runs that repeat themselves, step for step. Any: find the agent below, choose the "
             "run on the run dashboard, stop it or let a policy do so.",
-            Query(total(STEPS.series(catalog.RUNS_LOOPING))),
+            Query(total(NOW.series(catalog.RUNS_LOOPING))),
             steps=[(1, BAD)],
         ),
         big_number(
             "Stale now",
             "Runs that go over their own tracks without progress. Most end in a loop or at their "
-            "step limit: look at them before they do.",
-            Query(total(STEPS.series(catalog.RUNS_STALE))),
+            "step limit: look at them before they do. Empty while nothing runs.",
+            Query(total(NOW.series(catalog.RUNS_STALE))),
             steps=[(1, WATCH), (5, BAD)],
         ),
         big_number(
@@ -93,7 +92,7 @@ def _now() -> list[Panel]:
 
 
 def _loops() -> list[Panel]:
-    runs = total(STEPS.series(catalog.RUN_LOOP_REPEATS), ["agent", "run"], operator="max")
+    runs = total(NOW.series(catalog.RUN_LOOP_REPEATS), ["agent", "run"], operator="max")
     of_agent = dashboard.DashboardLink("Runs of this agent").url(
         "/d/tidegauge-run?var-agent=${__field.labels.agent}&${__url_time_range}"
     )
@@ -105,9 +104,9 @@ def _loops() -> list[Panel]:
             "Runs in trouble",
             "Running, stale and looping runs. Looping runs that stay are stuck: nothing stops "
             "them but you or a policy.",
-            Query(total(STEPS.series(catalog.RUNS_ACTIVE)), "running"),
-            Query(total(STEPS.series(catalog.RUNS_STALE)), "stale"),
-            Query(total(STEPS.series(catalog.RUNS_LOOPING)), "looping"),
+            Query(total(NOW.series(catalog.RUNS_ACTIVE)), "running"),
+            Query(total(NOW.series(catalog.RUNS_STALE)), "stale"),
+            Query(total(NOW.series(catalog.RUNS_LOOPING)), "looping"),
         ).span(8),
         lines(
             "Loop ratio by agent",
@@ -123,8 +122,8 @@ def _loops() -> list[Panel]:
         ranking(
             "Most repeats now",
             "The runs that have repeated their loop most often: stop these first. A bar leads to "
-            "the run. Empty while nothing runs.",
-            Query(f"sort_desc(topk(10, {runs}))", "{{agent}}: {{run}}"),
+            "the run. Empty while no run loops.",
+            Query(f"sort_desc(topk(5, {runs} > 0))", "{{agent}}: {{run}}"),
             unit=COUNT,
             steps=REPEATS,
         )
@@ -139,31 +138,29 @@ def _outcomes() -> list[Panel]:
         for term in (SUCCESS_RATE.part, SUCCESS_RATE.whole)
     )
     return [
-        lines(
+        _within(
             "Success rate, with its 95 % interval",
             "Solved runs over runs whose success is known, and between which values it is certain "
             "to lie, given so few runs (Wilson). A fall within the interval is no news. "
             "Empty when no agent says whether it succeeded.",
-            Query(wilson_interval(solved, known, upper=True), "most"),
+            Query(wilson_interval(solved, known, upper=True), "at most"),
             Query(ratio(SUCCESS_RATE, RUNS), "success rate"),
-            Query(wilson_interval(solved, known, upper=False), "least"),
-            unit=SHARE,
-        ).max(1),
-        lines(
+            Query(wilson_interval(solved, known, upper=False), "at least"),
+        ),
+        _within(
             "AUV, with its bounds",
             "How many runs are solved and how early, 0 to 1, since the processes started. The "
-            "bounds hold if no active run is ever solved (least) and if every one is solved at "
-            "its next turn (most). Empty until runs tell a t_max.",
-            Query(total(RUNS.series(catalog.AUV_UPPER), operator="max"), "most"),
+            "bounds hold if no active run is ever solved (at least) and if every one is solved at "
+            "its next turn (at most). Empty until runs tell a t_max.",
+            Query(auv_bound(catalog.AUV_UPPER, NOW), "at most"),
             Query(
                 # Not of rates: the bounds are of everything since the processes started.
-                f"{total(RUNS.series(catalog.AUV_SUM))}\n"
-                f"  / ({total(RUNS.series(catalog.AUV_RUNS))} > 0)",
+                f"{total(NOW.series(catalog.AUV_SUM))}\n"
+                f"  / ({total(NOW.series(catalog.AUV_RUNS))} > 0)",
                 "AUV",
             ),
-            Query(total(RUNS.series(catalog.AUV_LOWER), operator="min"), "least"),
-            unit=SHARE,
-        ).max(1),
+            Query(auv_bound(catalog.AUV_LOWER, NOW), "at least"),
+        ),
         lines(
             "Exploration against exploitation error",
             "Of the steps that should have looked for something new, or done what was ready, "
@@ -179,6 +176,16 @@ def _outcomes() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.RUNS_FINISHED), ["outcome"]), "{{outcome}}"),
         ),
     ]
+
+
+def _latest(metric: MetricDefinition) -> str:
+    return total(NOW.series(metric), [*GROUP, "score"], operator="max")
+
+
+def _within(title: str, description: str, *queries: Query) -> Panel:
+    """A share, within the band of which it is certain."""
+    panel = lines(title, description, *queries, unit=SHARE).max(1)
+    return with_band(panel, low="at least", high="at most")
 
 
 def _costs() -> list[Panel]:
@@ -201,13 +208,35 @@ def _costs() -> list[Panel]:
             "first one.",
             Query(total(EVENTS.increase(catalog.INTERVENTIONS), ["action"]), "{{action}}"),
         ),
-        bars(
+        amounts(
             "What observing policies would have saved",
-            "Steps, tokens and seconds spent after a policy that only observes would have stopped "
-            "the run. A steady amount is the price of not letting it.",
-            Query(total(EVENTS.increase(catalog.SAVED_STEPS)), "steps"),
-            Query(total(EVENTS.increase(catalog.SAVED_TOKENS)), "tokens"),
-            Query(total(EVENTS.increase(catalog.SAVED_SECONDS)), "seconds"),
+            "Steps, tokens and time spent, in all of the time shown, after a policy that only "
+            "observes would have stopped the run: the price of not letting it.",
+            steps=(total(SHOWN.increase(catalog.SAVED_STEPS)), COUNT),
+            tokens=(total(SHOWN.increase(catalog.SAVED_TOKENS)), COUNT),
+            time=(total(SHOWN.increase(catalog.SAVED_SECONDS)), SECONDS),
+        ),
+        lines(
+            "Good runs that crossed a calibrated line",
+            "Share of the successful runs whose score went above their line, beside the share that "
+            "the line promises at most (alpha). Above it for long: runs are not what they were, so "
+            "calibrate again. Empty without calibrated lines.",
+            Query(ratio(CROSSED_RATIO, RUNS, GROUP), _LINE),
+            Query(
+                _latest(catalog.POLICY_ALPHA),
+                f"{_LINE}, promised",
+            ),
+            unit=SHARE,
+        ),
+        ranking(
+            "Age of calibrated lines",
+            "Time since each line was calibrated. Models, prompts and tools change: calibrate "
+            "again after every such change. Empty without calibrated lines.",
+            Query(
+                f"sort_desc(time() - {_latest(catalog.POLICY_CALIBRATED)})",
+                _LINE,
+            ),
+            unit=SECONDS,
         ),
     ]
 
@@ -258,8 +287,8 @@ def _health() -> list[Panel]:
             "Receiver: what waits",
             "Spans taken and not yet assembled, traces that are open, requests not yet passed on. "
             "Growing: it cannot keep up. Empty without a receiver.",
-            Query(total(STEPS.series(catalog.SPANS_QUEUED)), "spans"),
-            Query(total(STEPS.series(catalog.TRACES_OPEN)), "traces"),
-            Query(total(STEPS.series(catalog.REQUESTS_TO_FORWARD)), "requests to pass on"),
+            Query(total(NOW.series(catalog.SPANS_QUEUED)), "spans"),
+            Query(total(NOW.series(catalog.TRACES_OPEN)), "traces"),
+            Query(total(NOW.series(catalog.REQUESTS_TO_FORWARD)), "requests to pass on"),
         ),
     ]

@@ -18,16 +18,20 @@ __all__ = [
     "AUV",
     "BACKTRACK_RATIO",
     "BEHAVIOR_ERROR",
+    "CROSSED_RATIO",
     "CYCLE_RATIO",
     "ENDURANCE",
+    "JUDGED_SCORE",
     "LOOP_RATIO",
     "LOOP_TIME_RATIO",
+    "LOW_SCORES",
     "MEAN_STEP_SECONDS",
     "PREMATURE_HALT_RATIO",
     "RATIOS",
     "SUCCESS_RATE",
     "Ratio",
     "Term",
+    "auv_bound",
     "loop_action_share",
     "memory_index",
     "ratio",
@@ -97,6 +101,27 @@ ENDURANCE: Final = Ratio(
     "1h",
     ("operations",),
 )
+CROSSED_RATIO: Final = Ratio(
+    "crossed_ratio",
+    Term(catalog.POLICY_CROSSED_RUNS, ('outcome="success"',)),
+    Term(catalog.POLICY_RUNS, ('outcome="success"',)),
+    "1h",
+    ("score",),
+)
+"""Of successful runs, those that crossed their calibrated line. Shown, not recorded."""
+_JUDGED: Final = Term(catalog.JUDGED_SCORE, suffix="_count")
+JUDGED_SCORE: Final = Ratio(
+    "judged_score", Term(catalog.JUDGED_SCORE, suffix="_sum"), _JUDGED, "1h", ("competency",)
+)
+"""The mean score of a competency. Shown, not recorded."""
+LOW_SCORES: Final = Ratio(
+    "low_scores",
+    Term(catalog.JUDGED_SCORE, ('le="2.0"',), "_bucket"),
+    _JUDGED,
+    "1h",
+    ("competency",),
+)
+"""Of the scores of a competency, those of 1 and 2. Shown, not recorded."""
 
 RATIOS: Final = (
     LOOP_RATIO,
@@ -110,7 +135,7 @@ RATIOS: Final = (
     PREMATURE_HALT_RATIO,
     ENDURANCE,
 )
-"""All of them: each is recorded."""
+"""Those that are recorded."""
 
 
 def ratio(of: Ratio, scope: Scope, by: Sequence[str] = (), *matchers: str) -> str:
@@ -135,12 +160,25 @@ def memory_index(scope: Scope, by: Sequence[str] = ()) -> str:
     return f"{on}\n- {off}"
 
 
+def auv_bound(bound: MetricDefinition, scope: Scope) -> str:
+    """What AUV can still end at over all groups: the bounds of each, weighted by its runs.
+
+    Exact where all runs of a group tell a t_max and whether they succeeded.
+
+    Args:
+        bound: the lower or the upper one.
+        scope: which groups.
+    """
+    of_group, runs = scope.series(bound), scope.series(catalog.RUNS_STARTED)
+    return f"sum({of_group} * {runs})\n  / (sum({runs} and {of_group}) > 0)"
+
+
 def success_curve(scope: Scope, *, upto: str = "") -> str:
     """P_t: the share of runs that were solved within t turns, for every t that has a bucket.
 
     Args:
         scope: which runs.
-        upto: a matcher of ``le``, for a single point of the curve.
+        upto: a matcher of ``le``, for some points of the curve only.
     """
     solved = Term(catalog.SUCCESS_TURN, (upto,) if upto else (), "_bucket").rate(scope, ("le",))
     return f"{solved}\n  / on () group_left () ({_KNOWN_RUNS.rate(scope, ())} > 0)"

@@ -8,27 +8,18 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import MATCHERS, RUNS, STEPS, board, label_variable
-from tidegauge.dashboards.panels import (
-    BAD,
-    OFTEN,
-    REPEATS,
-    SCORE,
-    SECONDS,
-    SHARE,
-    WATCH,
-    Panel,
-    Query,
-    big_number,
-    lines,
-    places_over_time,
-)
-from tidegauge.dashboards.queries import GROUP, Scope, quantile, total
+from tidegauge.dashboards.board import EVENTS, MATCHERS, RUNS, STEPS, board, label_variable
+from tidegauge.dashboards.colours import BAD, WATCH
+from tidegauge.dashboards.over_time import bars, lines, stretches
+from tidegauge.dashboards.panels import REPEATS, SCORE, SECONDS, SHARE, Panel, Query
+from tidegauge.dashboards.queries import Scope, quantile, total
 from tidegauge.dashboards.ratios import AUV, ratio
+from tidegauge.dashboards.right_now import big_number
 
 __all__ = ["run"]
 
-_RUN: Final = Scope("$__rate_interval", {**MATCHERS, "run": '="$run"'})
+_RUN: Final = Scope("", {**MATCHERS, "run": '="$run"'})
+_PLACES: Final = 12
 _STALE: Final = ((5, WATCH), (10, BAD))
 
 
@@ -53,6 +44,13 @@ def _of_run(metric: MetricDefinition) -> str:
     return total(_RUN.series(metric), operator="max")
 
 
+def _places() -> str:
+    """The places of the run, only those where it was for longest in all of the time shown."""
+    here = total(_RUN.series(catalog.RUN_PLACE), ["place"], operator="max")
+    samples = f"count_over_time({_RUN.series(catalog.RUN_PLACE)}[$__range] @ end())"
+    return f"{here}\n  and on (place) topk({_PLACES}, {total(samples, ['place'])})"
+
+
 def _now() -> list[Panel]:
     return [
         big_number(
@@ -60,6 +58,7 @@ def _now() -> list[Panel]:
             "How often the run has repeated the loop it is in. From 3 on nothing new is to be "
             "expected: stop it, or hand it over.",
             Query(_of_run(catalog.RUN_LOOP_REPEATS)),
+            now=False,
             steps=REPEATS,
         ),
         big_number(
@@ -67,6 +66,7 @@ def _now() -> list[Panel]:
             "How much it goes over its own tracks since its last progress: 0 is new ground, from "
             "10 on it is lost.",
             Query(_of_run(catalog.RUN_STALE_SCORE)),
+            now=False,
             unit=SCORE,
             steps=_STALE,
         ),
@@ -74,11 +74,13 @@ def _now() -> list[Panel]:
             "Steps",
             "Steps it has taken. Compare with its limit.",
             Query(_of_run(catalog.RUN_STEPS)),
+            now=False,
         ),
         big_number(
             "Progress",
             "Best progress it has reported. Empty for agents that report none.",
             Query(_of_run(catalog.RUN_PROGRESS)),
+            now=False,
             unit=SHARE,
         ),
         big_number(
@@ -86,12 +88,14 @@ def _now() -> list[Panel]:
             "Places it has seen and not visited: what it could still try. Empty for agents that "
             "do not tell where they are.",
             Query(_of_run(catalog.RUN_FRONTIER_PLACES)),
+            now=False,
         ),
         big_number(
             "Pending",
             "Tasks that are ready and not achieved: what it could do now. Empty for agents that "
             "tell no tasks.",
             Query(_of_run(catalog.RUN_PENDING_TASKS)),
+            now=False,
         ),
     ]
 
@@ -112,12 +116,12 @@ def _tracks() -> list[Panel]:
             Query(_of_run(catalog.RUN_LOOP_REPEATS), "loop repeats"),
             steps=REPEATS,
         ),
-        places_over_time(
-            "Place",
-            "Where the run stands. The same few colours over and over are the loop. Places are "
-            "digests, unless contents are asked for. Empty for agents that do not tell where they "
-            "are.",
-            total(_RUN.series(catalog.RUN_PLACE), ["place"], operator="max"),
+        stretches(
+            "Places",
+            f"When the run stood where: the {_PLACES} places where it was for longest. Rows that "
+            "take turns are the loop. Places are digests, unless contents are asked for. Empty for "
+            "agents that do not tell where they are.",
+            Query(_places(), "{{place}}"),
         ),
         lines(
             "Frontier and pending tasks",
@@ -144,15 +148,11 @@ def _group() -> list[Panel]:
             Query(ratio(AUV, RUNS), "AUV"),
             unit=SHARE,
         ).max(1),
-        lines(
+        bars(
             "Loops beginning",
-            "Loops that began, a second, by kind. The dots are runs: each leads to its trace.",
-            Query(
-                total(STEPS.rate(catalog.LOOPS), [*GROUP, "kind"]),
-                "{{agent}} {{task_group}}: {{kind}}",
-                exemplars=True,
-            ),
-            unit=OFTEN,
+            "Loops of the chosen agents that began, by kind. The dots are runs: each leads to its "
+            "trace.",
+            Query(total(EVENTS.increase(catalog.LOOPS), ["kind"]), "{{kind}}", exemplars=True),
         ),
         lines(
             "Seconds of a step",

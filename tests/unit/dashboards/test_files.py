@@ -109,7 +109,7 @@ def test_variables_that_queries_use_are_there() -> None:
         used = set(
             re.findall(r"\$(\w+)", "".join(t["expr"] for p in panels(board) for t in p["targets"]))
         )
-        assert used - {"__interval", "__rate_interval"} <= known, name
+        assert used - {"__interval", "__range"} <= known, name
 
 
 def test_uids_are_for_ever() -> None:

@@ -42,7 +42,7 @@ Labels: TypeAlias = tuple[str, ...]
 Reading: TypeAlias = float | Buckets | Mapping[Labels, float] | None
 """A value, or one for each value of the metric's own labels; ``None``: not measured."""
 
-More: TypeAlias = Callable[[], Mapping[MetricDefinition, Mapping[Labels, float]]]
+More: TypeAlias = Callable[[], Mapping[MetricDefinition, Mapping[Labels, float | Buckets]]]
 """Tells metrics of the catalogue that are none of the engine's: by the values of their labels."""
 
 Row: TypeAlias = tuple[Labels, float | Buckets]
@@ -96,7 +96,13 @@ def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
 @guarded(WHERE, default={})
 def _told(more: More) -> dict[MetricDefinition, Sequence[Row]]:
     return {
-        metric: [(labels, float(value)) for labels, value in values.items()]
+        metric: [
+            (
+                tuple([label_value(label) for label in labels]),
+                value if isinstance(value, Buckets) else float(value),
+            )
+            for labels, value in values.items()
+        ]
         for metric, values in more().items()
     }
 

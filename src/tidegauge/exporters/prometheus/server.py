@@ -1,4 +1,4 @@
-"""The server of ``/metrics``, and the same as an application for a server of yours."""
+"""The server of ``/metrics`` and of the live page; the metrics for a server of yours."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tidegauge.streaming_metrics.engine import Engine
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from tidegauge.exporters.page import Page
+
 __all__ = ["MetricsServer", "asgi_app", "wsgi_app"]
 
 ASGIApplication: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
@@ -49,9 +51,11 @@ class MetricsServer:
         key: file of its private key.
         client_ca: file of certificates; only clients that show one signed by them are answered.
         probes: further paths, each with what tells whether all is well: answered by 200 or 503.
+        page: the live page, served at ``/``; left out, the metrics are there, too.
 
     Attributes:
         url: where the metrics are.
+        page_url: where the page is; ``None``, there is none.
 
     Raises:
         ConfigurationError: the files of TLS cannot be used, or ``client_ca`` stands without them.
@@ -70,6 +74,7 @@ class MetricsServer:
         key: str | None = None,
         client_ca: str | None = None,
         probes: Mapping[str, Callable[[], bool]] | None = None,
+        page: Page | None = None,
     ) -> None:
         context = _tls(certificate, key, client_ca)
         self._server, self._thread = start_http_server(
@@ -80,15 +85,21 @@ class MetricsServer:
             "Handler", (server.RequestHandlerClass,), {"timeout": _PATIENCE_SECONDS}
         )
         server.handle_error = _ignore  # what a client broke is no news for the agent's terminal
-        metrics = wsgi_app(engine, place_label=place_label, more=more)
-        server.set_app(_with_probes(metrics, probes) if probes else metrics)
+        application = wsgi_app(engine, place_label=place_label, more=more)
+        if probes:
+            application = _with_probes(application, probes)
+        if page is not None:
+            application = page.before(application, host=host)
+        server.set_app(application)
         if context is not None:
             # The handshake belongs into the thread of the request: a client that never shakes
             # hands keeps nobody waiting.
             server.get_request = _handshake_later(server.socket, context)
         address = f"[{host}]" if ":" in host else host
         scheme = "https" if certificate else "http"
-        self.url = f"{scheme}://{address}:{self._server.server_port}/metrics"
+        root = f"{scheme}://{address}:{self._server.server_port}/"
+        self.url = f"{root}metrics"
+        self.page_url = root if page is not None else None
         _servers.add(self)
 
     def stop(self) -> None:
@@ -122,7 +133,7 @@ def asgi_app(
             await otherwise(scope, receive, send)
             return
         accepted = [value for name, value in scope["headers"] if name == b"accept"]
-        content_type, body = _page(b",".join(accepted).decode("latin-1"), engine, place_label, more)
+        content_type, body = _text(b",".join(accepted).decode("latin-1"), engine, place_label, more)
         headers = [(b"content-type", content_type.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -151,7 +162,7 @@ def wsgi_app(
         asked = (environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""))
         if asked != ("GET", "") or environ["PATH_INFO"] not in _PATHS:
             return otherwise(environ, start_response)
-        content_type, body = _page(environ.get("HTTP_ACCEPT", ""), engine, place_label, more)
+        content_type, body = _text(environ.get("HTTP_ACCEPT", ""), engine, place_label, more)
         start_response("200 OK", [("Content-Type", content_type)])
         return [body]
 
@@ -172,7 +183,7 @@ def _with_probes(
     return application
 
 
-def _page(
+def _text(
     accepted: str, engine: Engine, place_label: PlaceLabel | None, more: More | None
 ) -> tuple[str, bytes]:
     """The content type that a client accepts, and the metrics in it."""

@@ -1,0 +1,170 @@
+// The chosen run: what is known of it, its course, and its last steps as they come.
+
+import { Course } from "./charts.js";
+import {
+  ABSENT, amount, count, decimals, lasting, loopOf, make, say, share, words,
+} from "./text.js";
+
+const at = (id) => document.getElementById(id);
+
+const FACTS = [
+  ["Loop", (run) => (run.loop ? loopOf(run.loop, "since") : run.finished ? ABSENT : "none now")],
+  ["Loop ratio", (run) => share(run.loop_ratio)],
+  ["Since onset", (run) => costOf(run)],
+  ["Stale score", (run) => `${count(run.stale)} (highest ${count(run.stale_max)})`],
+  ["Same result in a row", (run) => count(run.streak)],
+  ["Failed rounds in a row", (run) => count(run.failed)],
+  ["Novelty", (run) => share(run.novelty)],
+  ["Progress", (run) => share(run.progress)],
+  ["Unexplored, pending", (run) => aheadOf(run)],
+  ["Steps", (run) => count(run.steps) + (run.t_max === null ? "" : ` of ${count(run.t_max)}`)],
+  ["Tokens", (run) => amount(run.tokens)],
+  ["Policy", (run) => policyOf(run)],
+];
+
+function aheadOf(run) {
+  if (run.frontier === null && run.pending === null) return ABSENT;
+  return `${count(run.frontier)}, ${count(run.pending)}`;
+}
+
+function costOf(run) {
+  if (run.loop_cost_steps === null) return ABSENT;
+  const tokens = run.loop_cost_tokens === null ? "" : `, ${amount(run.loop_cost_tokens)} tokens`;
+  return `${count(run.loop_cost_steps)} steps${tokens}`;
+}
+
+function policyOf(run) {
+  if (run.intervention === null) return ABSENT;
+  const did = run.intervention === "stop" ? "stopped" : "would stop";
+  return `${did} at ${run.intervention_step}: ${words(run.intervention_reason)}`;
+}
+
+function stateOf(run, now) {
+  if (run.finished) return run.outcome === "unknown" ? "ended" : words(run.outcome);
+  const state = { looping: "looping", stuck: "stuck", fine: "running" }[run.trouble];
+  return run.started === null ? state : `${state} · ${lasting(now - run.started)}`;
+}
+
+/** The same digest has the same colour, so that a loop is seen as a pattern. */
+function digestOf(digest) {
+  const cell = make("td", "digest");
+  if (digest === null) return cell;
+  const swatch = make("span", "swatch");
+  swatch.style.setProperty("--hue", parseInt(digest.slice(0, 4), 16) % 360);
+  swatch.style.setProperty("--light", `${38 + 2 * parseInt(digest[4], 16)}%`);
+  const code = make("code", "", digest);
+  cell.append(swatch, code);
+  return cell;
+}
+
+function rowsOf(step, contents) {
+  const row = make("tr", step.looped ? "looped" : "");
+  row.dataset.step = step.step;
+  const tool = make("td");
+  const name = make("bdi", "tool");
+  name.textContent = step.tool;
+  tool.append(name);
+  if (step.failed) tool.append(make("span", "badge failed", "failed"));
+  if (step.intervention) {
+    const badge = make("span", "badge", words(step.intervention));
+    badge.dataset.what = step.intervention;
+    tool.append(badge);
+  }
+  const result = digestOf(step.outcome);
+  if (!step.observed) result.append(make("span", "quiet", "…"));
+  row.append(
+    make("td", "number", String(step.step)),
+    tool,
+    digestOf(step.action),
+    result,
+    make("td", "number", count(step.stale)),
+    make("td", "number", decimals(step.seconds, step.seconds < 10 ? 2 : 0)),
+    make("td", "number", amount(step.tokens)),
+  );
+  if (step.looped) row.firstChild.append(make("span", "hidden", ", loop step"));
+  if (!contents) return [row];
+  const more = make("tr", row.className ? "contents looped" : "contents");
+  more.append(make("td"), make("td"));
+  const cell = more.lastChild;
+  cell.colSpan = 6;
+  const shown = [step.arguments, step.result].filter(Boolean);
+  shown.forEach((text, index) => {
+    const line = make("code", index ? "result" : "arguments");
+    line.dir = "auto";
+    line.textContent = text;
+    cell.append(line);
+  });
+  return [row, more];
+}
+
+export class ChosenRun {
+  constructor() {
+    this.course = null;
+    this.drawn = new Map(); // by step: what was drawn of it, and its rows
+    this.key = null;
+    this.facts = FACTS.map(([name, read]) => {
+      const pair = make("div");
+      const value = make("dd", "", ABSENT);
+      pair.append(make("dt", "", name), value);
+      at("facts").append(pair);
+      return [value, read];
+    });
+  }
+
+  /** Nothing is chosen, or the run that was is no longer known. */
+  clear(sentence) {
+    this.key = null;
+    this.drawn.clear();
+    say(at("chosen-agent"), sentence);
+    say(at("chosen-run"), "");
+    say(at("chosen-state"), "");
+    for (const [value] of this.facts) say(value, ABSENT);
+    at("trail-rows").replaceChildren();
+    this.course?.show(null, [], "fine");
+  }
+
+  show(run, { now, contents }) {
+    this.course ??= new Course(at("chart"));
+    if (run.key !== this.key) {
+      this.clear("");
+      this.key = run.key;
+    }
+    say(at("chosen-agent"), run.agent || run.run);
+    say(at("chosen-run"), [run.run, run.group, run.model].filter(Boolean).join(" · "));
+    at("chosen-run").title = at("chosen-run").textContent;
+    say(at("chosen-state"), stateOf(run, now));
+    at("chosen-state").dataset.what = run.finished ? run.outcome : run.trouble;
+    at("chart").dataset.trouble = run.trouble;
+    for (const [value, read] of this.facts) {
+      say(value, read(run));
+      value.title = value.textContent; // where it does not fit
+    }
+    this.showTrail(run.trail, contents);
+    this.course.show(run.key, run.trail, run.trouble);
+  }
+
+  /** The newest step is on top; a row is made anew only when its step has changed. */
+  showTrail(trail, contents) {
+    const body = at("trail-rows");
+    const oldest = trail[0]?.step ?? 0;
+    for (const [step, { rows }] of this.drawn) {
+      if (step >= oldest) continue;
+      rows.forEach((row) => row.remove());
+      this.drawn.delete(step);
+    }
+    for (const step of trail) {
+      const told = JSON.stringify(step);
+      const known = this.drawn.get(step.step);
+      if (known?.told === told) continue;
+      const rows = rowsOf(step, contents);
+      if (known) {
+        known.rows[0].before(...rows);
+        known.rows.forEach((row) => row.remove());
+      } else {
+        rows[0].classList.add("new");
+        body.prepend(...rows);
+      }
+      this.drawn.set(step.step, { told, rows });
+    }
+  }
+}

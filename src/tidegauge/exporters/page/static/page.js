@@ -1,0 +1,167 @@
+// Asks the server what is going on, as often as it may, and has it shown. Nothing is asked while
+// nobody looks.
+
+import { installed } from "./charts.js";
+import { ChosenRun } from "./chosen.js";
+import { FleetView } from "./fleet.js";
+import { Happenings } from "./happenings.js";
+import { RunList } from "./runs.js";
+import { count, say } from "./text.js";
+
+const PATIENCE = 5000; // milliseconds for an answer
+const AGAIN = 1000; // between attempts while there is none
+const AT_ONCE = 40; // after somebody chose, scrolled or searched
+
+const at = (id) => document.getElementById(id);
+
+class Unanswered extends Error {}
+
+const LOST = [TypeError, DOMException, Unanswered]; // how a lost connection shows
+
+class Page {
+  constructor() {
+    const choose = (key) => this.choose(key);
+    this.fleet = new FleetView(choose);
+    this.runs = new RunList(choose, () => this.soon());
+    this.happenings = new Happenings(choose);
+    this.chosen = new ChosenRun();
+    this.process = null;
+    this.key = null; // of the chosen run
+    this.byHand = false; // whether somebody chose it
+    this.asked = null; // the run that the last answer was about
+    this.find = "";
+    this.asking = false;
+    this.due = 0; // when to ask again
+    at("find").addEventListener("input", (event) => {
+      this.find = event.target.value.trim();
+      at("list").scrollTop = 0;
+      this.soon();
+    });
+    document.addEventListener("keydown", (event) => this.pressed(event));
+    document.addEventListener("visibilitychange", () => this.soon());
+    this.note();
+    this.ask();
+  }
+
+  note() {
+    if (!installed()) say(at("note"), "No charts: pip install 'tidegauge[page]'");
+    document.body.classList.toggle("no-charts", !installed());
+  }
+
+  pressed(event) {
+    const finding = document.activeElement === at("find");
+    if (event.key === "/" && !finding && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      at("find").focus();
+      event.preventDefault();
+    } else if (event.key === "Escape" && finding) {
+      at("list").focus();
+    } else if (event.key === "ArrowDown" && finding) {
+      at("list").focus();
+      event.preventDefault();
+    }
+  }
+
+  choose(key) {
+    this.key = key;
+    this.byHand = true;
+    this.runs.chosen = key;
+    this.runs.draw();
+    this.soon();
+  }
+
+  soon() {
+    this.wait(AT_ONCE);
+  }
+
+  wait(milliseconds) {
+    const due = performance.now() + milliseconds;
+    if (this.timer && this.due <= due) return;
+    clearTimeout(this.timer);
+    this.due = due;
+    this.timer = setTimeout(() => this.ask(), milliseconds);
+  }
+
+  async ask() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (this.asking) {
+      this.wait(AT_ONCE);
+      return;
+    }
+    if (document.hidden) return;
+    this.asking = true;
+    let pause = AGAIN;
+    try {
+      const told = await this.fetch();
+      this.show(told);
+      pause = 1000 * told.pause;
+      this.connected("live");
+    } catch (error) {
+      this.connected("disconnected");
+      if (!LOST.some((kind) => error instanceof kind)) console.error(error);
+    } finally {
+      this.asking = false;
+      this.wait(pause);
+    }
+  }
+
+  async fetch() {
+    const asked = new URLSearchParams({ ...this.runs.window, after: this.happenings.last });
+    if (this.key !== null) asked.set("run", this.key);
+    if (this.find) asked.set("find", this.find);
+    const answer = await fetch(`page/live?${asked}`, {
+      cache: "no-store",
+      signal: AbortSignal.timeout(PATIENCE),
+    });
+    if (!answer.ok) throw new Unanswered(answer.status);
+    return answer.json();
+  }
+
+  connected(state) {
+    document.body.dataset.connection = state;
+    say(at("connection"), state === "live" ? "live" : "disconnected, trying again");
+  }
+
+  show(told) {
+    const first = told.process !== this.process; // what was before is no news
+    if (first && this.process !== null) this.forget();
+    this.process = told.process;
+    const { fleet, looping, runs, chosen } = told;
+    const fresh = this.happenings.show(told.happenings);
+    const onsets = first ? [] : fresh.filter((one) => one.what === "cycle");
+    this.fleet.show(told);
+    this.fleet.announce(onsets, fleet);
+    this.runs.onset(onsets.map((one) => one.key));
+    const running = count(fleet.running);
+    say(at("total"), this.find ? `${count(runs.total)} of ${running}` : running);
+    say(at("empty"), this.find ? "No run has that in its names." : "No run is active.");
+    this.runs.show(runs);
+    if (this.key === null) this.chosen.clear("No run is chosen");
+    else if (chosen !== null) this.chosen.show(chosen, { now: told.time, contents: told.contents });
+    else if (this.asked === this.key) this.chosen.clear("The run is no longer known");
+    this.asked = this.key;
+    this.suggest(looping, runs.rows, chosen);
+  }
+
+  /** Until somebody chooses, the page follows a run that loops, or else the first one. */
+  suggest(looping, rows, chosen) {
+    if (this.byHand) return;
+    const troubled = chosen !== null && chosen.trouble === "looping";
+    const [next] = looping.length && !troubled ? looping : this.key === null || !chosen ? rows : [];
+    if (next === undefined || next.key === this.key) return;
+    this.key = next.key;
+    this.runs.chosen = next.key;
+    this.soon();
+  }
+
+  /** Another process answers now: nothing of what was known holds. */
+  forget() {
+    this.happenings.clear();
+    this.key = null;
+    this.byHand = false;
+    this.runs.chosen = null;
+    this.soon();
+  }
+}
+
+new Page();

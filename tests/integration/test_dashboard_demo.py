@@ -1,0 +1,110 @@
+"""Every panel shows something of the demo, after a minute of it, or says why it may be empty."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.grafana import View, reasons_to_be_empty
+from support.prometheus import Prometheus, free_port, scraping
+from tidegauge.dashboards import dashboard_files, rule_files
+
+pytestmark = pytest.mark.slow
+
+MINUTE = 60.0
+DEMO = [sys.executable, "-c", "from tidegauge.cli.main import main; main()", "demo"]
+BOARDS = {
+    name: json.loads(text) for name, text in dashboard_files().items() if name.endswith(".json")
+}
+TRUE_OF_THE_DEMO = {
+    "for agents that do not tell operations",
+    "for agents that do not tell what they need",
+    "for agents that do not tell where they are",
+    "for agents that report none",
+    "for agents that tell neither places nor entities",
+    "for agents that tell no tasks",
+    "until runs of both kinds have ended (memory=on and memory=off)",
+    "until the first one",
+    "where nothing is recorded",
+    "while no run loops",  # any more
+    "while nothing runs",  # any more
+    "without a receiver",
+    "without calibrated lines",
+    "where no runs are judged",
+    "without progress and without t_max",  # it tells no progress
+}
+"""The reasons for which panels say that they may be empty, as far as they hold for the demo."""
+
+
+class Watched(NamedTuple):
+    """The demo, a minute later."""
+
+    prometheus: Prometheus
+    run: str
+
+    def view(self, board: Any) -> View:
+        return View(board, self.prometheus, run=self.run)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("demo")
+    rules = [folder / name for name in rule_files()]
+    for rule in rules:
+        rule.write_text(rule_files()[rule.name])
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/metrics"
+    command = [*DEMO, "--serve", "--no-alerts", "--port", str(port)]
+    with (
+        scraping(url, folder, rule_files=rules, every="1s") as prometheus,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL) as demo,
+    ):
+        try:
+            prometheus.wait_for("tidegauge_steps_total", bool)
+            time.sleep(MINUTE)
+            assert demo.poll() is None
+            # The one that an operator would look at: it has repeated itself most often.
+            [run] = prometheus.query("topk(1, max_over_time(tidegauge_run_loop_repeats[5m]))")
+            yield Watched(prometheus, run.labels["run"])
+        finally:
+            demo.send_signal(signal.SIGINT)
+
+
+def panels() -> list[Any]:
+    return [
+        pytest.param(name, panel, id=f"{name}: {panel['title']}")
+        for name, board in BOARDS.items()
+        for panel in board["panels"]
+        if panel["type"] != "row"
+    ]
+
+
+@pytest.mark.parametrize(("name", "panel"), panels())
+def test_a_panel_has_data_or_says_why_it_may_have_none(
+    watched: Watched, name: str, panel: Any
+) -> None:
+    view = watched.view(BOARDS[name])
+    for target in panel["targets"]:
+        found = view.find(panel, target)
+        if not found:
+            assert reasons_to_be_empty(panel) & TRUE_OF_THE_DEMO, target["expr"]
+        named = set(re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
+        assert all(named <= set(series.labels) for series in found)
+
+
+def test_the_variables_offer_what_there_is(watched: Watched) -> None:
+    for board in BOARDS.values():
+        view = watched.view(board)
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                values = view.values_of(variable)
+                wanted = {"agent": "looper-twin", "task_group": "documents", "run": watched.run}
+                assert wanted[variable["name"]] in values

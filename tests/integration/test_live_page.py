@@ -1,0 +1,393 @@
+"""The live page in a real Chromium, beside agents that run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import tidegauge
+from support.browser import Visit, chromium, visit
+from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
+from tidegauge.exporters.page import files
+from tidegauge.policies import Rule
+from tidegauge.testing import Capture, capture
+
+EVIL = (
+    "<img src=x onerror=\"document.title='taken'\"></script><script>document.title='taken'</script>"
+)
+SMOOTH_SECONDS = 4.0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def served() -> Iterator[Capture]:
+    with serving() as seen:
+        yield seen
+
+
+@contextlib.contextmanager
+def serving(**settings: Any) -> Iterator[Capture]:
+    with capture(**({"serve_metrics": True, "metrics_port": 0} | settings)) as seen:
+        yield seen
+
+
+@contextlib.contextmanager
+def looking(browser: Browser, seen: Capture, **context: object) -> Iterator[Visit]:
+    """The page, once it shows something; it has nothing to complain of, and asks nobody else."""
+    url = seen.pipeline.page_url
+    with visit(browser, url, **context) as opened:
+        expect(opened.page.locator("#connection")).to_have_text("live")
+        yield opened
+        assert opened.complaints == []
+        assert opened.hosts == {urlsplit(str(url)).netloc}
+
+
+def go_round(run: tidegauge.Run, *, rounds: int = 1) -> None:
+    """Steps through the same two places."""
+    for _ in range(rounds):
+        for place in ("hall", "attic"):
+            run.act("go", {"to": place})
+            run.observe(f"you are in the {place}")
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("#list .row:visible .agent").all_inner_texts()
+
+
+def test_a_loop_that_sets_in_is_shown_within_a_second(browser: Browser, served: Capture) -> None:
+    with looking(browser, served) as opened:
+        page = opened.page
+        with tidegauge.run(agent="calm"), tidegauge.run(agent="browser") as run:
+            go_round(run, rounds=2)
+            expect(page.locator("#list .row:visible")).to_have_count(2)
+            expect(page.locator("#sentence")).to_have_text("Nothing loops")
+            page.evaluate(
+                """() => new MutationObserver((_, observer) => {
+                  if (document.querySelector('.row[data-trouble="looping"]')) {
+                    window.shownAt = Date.now() / 1000;
+                    observer.disconnect();
+                  }
+                }).observe(document.getElementById("list"), {subtree: true, attributes: true})"""
+            )
+            began = time.time()
+            run.act("go", {"to": "hall"})  # completes the first repetition
+            expect(page.locator("#sentence")).to_have_text("1 of 2 runs is looping")
+            assert page.evaluate("window.shownAt") - began < 1.0
+            assert rows(page) == ["browser", "calm"]
+            expect(page.locator("#announcer")).to_contain_text("Loop: browser at step 4")
+            expect(page.locator("#looping .chip")).to_have_text(
+                "browser2 steps \u00d7 2 since step 3"
+            )
+            expect(page.locator(".row.onset")).to_have_count(1)
+            expect(page.locator("#chosen-agent")).to_have_text("browser")  # nobody chose
+            expect(page.locator("#trail-rows tr.looped")).to_have_count(2)
+        expect(page.locator("#sentence")).to_have_text("Nothing runs")
+        expect(page.locator("#chosen-state")).to_have_text("ended")
+
+
+def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
+    rules = [Rule("loop_repeats", 1, "nudge"), Rule("loop_repeats", 3, "stop")]
+    with serving(rules=rules) as served, looking(browser, served) as opened:
+        page = opened.page
+        expect(page.locator("#success")).to_have_text("—")
+        expect(page.locator("#ratio")).to_have_text("—")
+        expect(page.locator("#tokens")).to_have_text("— tokens")
+        expect(page.locator("#interventions")).to_have_text("—")
+        with contextlib.suppress(tidegauge.RunStopped), tidegauge.run(agent="looper") as run:
+            go_round(run, rounds=9)
+        with tidegauge.run(agent="solver") as run:
+            run.act("look", tokens=70)
+            run.observe("there it is")
+            run.finish(success=True)
+        expect(page.locator("#success")).to_have_text("50%")
+        expect(page.locator("#ratio")).to_have_text("60%")  # 6 of 10 steps
+        expect(page.locator("#lost")).to_have_text("6 steps")
+        expect(page.locator("#tokens")).to_have_text("0 tokens")
+        expect(page.locator("#interventions")).to_have_text("3")  # nudged twice, then stopped
+        told = page.locator(".happening .told").all_inner_texts()
+        assert told[:2] == ["success after 1 step", "stopped after 9 steps"]
+        assert "stopped at step 8: loop repeats" in told
+        assert told[-1] == "a loop set in at step 4"
+        page.locator(".happening", has_text="stopped after 9 steps").click()
+        expect(page.locator("#chosen-agent")).to_have_text("looper")
+        expect(page.locator("#chosen-state")).to_have_text("stopped")
+        steps = page.locator("#trail-rows tr")
+        numbers = steps.locator("td:first-child").all_text_contents()
+        assert numbers[:2] == ["8, loop step", "7, loop step"]
+        assert "stop" in steps.first.inner_text()
+        assert page.locator("#trail-rows .digest code").first.inner_text() != ""
+        assert "attic" not in page.content()  # digests, no contents
+
+
+def test_contents_are_shown_when_they_are_asked_for(browser: Browser) -> None:
+    with (
+        serving(page_contents=True) as served,
+        looking(browser, served) as opened,
+        tidegauge.run(agent="browser") as run,
+    ):
+        go_round(run)
+        expect(opened.page.locator("#trail-rows .contents").first).to_have_text(
+            '{"to":"attic"}you are in the attic'
+        )
+
+
+@pytest.mark.parametrize("name", [EVIL, "\u202egnp.exe", "a" * 10_000, "\ud800 half", "😀 {{7*7}}"])
+def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
+    with serving(page_contents=True) as served, looking(browser, served) as opened:
+        page = opened.page
+        with tidegauge.run(agent=name, task_group=name, run_id=name, model=name) as run:
+            for _ in range(4):
+                run.act(name, {name: name})
+                run.observe(name)
+            expect(page.locator("#trail-rows tr").first).to_be_visible()
+            expect(page.locator(".happening").first).to_be_visible()
+            page.locator("#list").focus()
+            page.keyboard.press("Enter")
+            page.wait_for_timeout(600)
+            assert page.locator("main img, main script, table script").count() == 0
+            assert page.title() == "(1) looping · tidegauge"
+            shown = page.locator("#list .row:visible .agent").inner_text()
+            assert len(shown) <= 128
+            assert shown.startswith(name.encode("utf-8", "backslashreplace").decode()[:100].strip())
+            # Nothing reaches over the edge of its card, or to the other side of it.
+            fits = page.evaluate(
+                "(root => root.scrollWidth <= innerWidth && root.scrollHeight <= innerHeight)"
+                "(document.documentElement)"
+            )
+            assert fits
+            isolated = page.evaluate(
+                "[...document.querySelectorAll('.row .agent, .tool, .happening .agent')]"
+                ".every((one) => one.localName === 'bdi')"
+            )
+            assert isolated
+
+
+def test_nothing_jumps(browser: Browser, served: Capture) -> None:
+    """Nothing moves up or down but in the two lists in which the newest is on top."""
+    with looking(browser, served) as opened:
+        page = opened.page
+        page.evaluate(
+            """() => {
+              window.jumps = [];
+              new PerformanceObserver((list) => {
+                for (const shift of list.getEntries())
+                  for (const {node, previousRect, currentRect} of shift.sources)
+                    if (previousRect.top !== currentRect.top &&
+                        !node?.parentElement?.closest("#trail, #happenings"))
+                      window.jumps.push(node?.id || node?.className || String(node));
+              }).observe({type: "layout-shift"});
+            }"""
+        )
+        with tidegauge.run(agent="browser") as run, tidegauge.run(agent="calm"):
+            for rounds in range(1, 5):
+                go_round(run, rounds=2)
+                expect(page.locator("#trail-rows tr")).to_have_count(4 * rounds)
+            expect(page.locator("#sentence")).to_have_text("1 of 2 runs is looping")
+        expect(page.locator("#sentence")).to_have_text("Nothing runs")
+        assert page.evaluate("window.jumps") == []
+
+
+def test_everything_is_to_be_had_by_keyboard(browser: Browser, served: Capture) -> None:
+    with contextlib.ExitStack() as open_runs, looking(browser, served) as opened:
+        page, press = opened.page, opened.page.keyboard.press
+        for number in range(30):
+            run = open_runs.enter_context(tidegauge.run(agent=f"agent {number}"))
+            run.act("look")
+            run.observe(number)
+        expect(page.locator("#total")).to_have_text("30")
+        order = []
+        for _ in range(5):
+            press("Tab")
+            order.append(page.evaluate("document.activeElement.id || document.activeElement.text"))
+        assert order == ["metrics", "theme", "find", "list", "trail"]
+        page.locator("#list").focus()
+        for _ in range(3):
+            press("ArrowDown")
+        active = page.locator("#list").get_attribute("aria-activedescendant")
+        assert page.locator(f"#{active}").get_attribute("aria-posinset") == "4"
+        assert (
+            page.evaluate("getComputedStyle(document.querySelector('.row.active')).boxShadow")
+            != "none"
+        )
+        press("Enter")
+        expect(page.locator("#chosen-agent")).to_have_text("agent 3")
+        press("End")
+        press("Enter")
+        expect(page.locator("#chosen-agent")).to_have_text("agent 29")
+        press("PageUp")
+        press("Home")
+        press(" ")
+        expect(page.locator("#chosen-agent")).to_have_text("agent 0")
+        press("/")
+        page.keyboard.type("agent 17")
+        expect(page.locator("#total")).to_have_text("1 of 30")
+        press("ArrowDown")
+        press("Enter")
+        expect(page.locator("#chosen-agent")).to_have_text("agent 17")
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_light_and_dark(browser: Browser, served: Capture, scheme: str, dark: bool) -> None:
+    def is_dark(page: Page) -> bool:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in colour.strip("rgb()").split(",")) < 3 * 128
+
+    with looking(browser, served, color_scheme=scheme) as opened:
+        page = opened.page
+        assert is_dark(page) is dark
+        page.locator("#theme").click()
+        assert is_dark(page) is not dark
+        expect(page.locator("#theme")).to_have_text("Dark" if dark else "Light")
+        page.reload()  # the choice holds
+        expect(page.locator("#connection")).to_have_text("live")
+        assert is_dark(page) is not dark
+
+
+def test_without_the_chart_library_the_numbers_are_there(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHART_PACKAGE", "no_such_package")
+    files._read.cache_clear()
+    try:
+        with (
+            serving() as served,
+            looking(browser, served) as opened,
+            tidegauge.run(agent="a") as run,
+        ):
+            go_round(run, rounds=3)
+            page = opened.page
+            expect(page.locator("#note")).to_have_text("No charts: pip install 'tidegauge[page]'")
+            expect(page.locator("#sentence")).to_have_text("1 of 1 run is looping")
+            expect(page.locator("#trail-rows tr")).to_have_count(6)
+            assert page.locator("canvas").count() == 0
+    finally:
+        files._read.cache_clear()
+
+
+def test_with_the_chart_library_there_are_charts(browser: Browser, served: Capture) -> None:
+    with looking(browser, served) as opened, tidegauge.run(agent="a") as run:
+        go_round(run, rounds=3)
+        page = opened.page
+        expect(page.locator(".row:visible canvas")).to_have_count(1)
+        expect(page.locator("#chart canvas")).to_have_count(1)
+        for place in (".row:not([hidden]) canvas", "#chart canvas"):
+            page.wait_for_function(
+                """(place) => {
+                  const canvas = document.querySelector(place);
+                  const image = canvas.getContext("2d")
+                    .getImageData(0, 0, canvas.width, canvas.height);
+                  return image.data.some(Boolean);
+                }""",
+                arg=place,
+            )
+
+
+def test_a_server_that_restarts_is_found_again(browser: Browser) -> None:
+    with serving() as served, tidegauge.run(agent="first") as run:
+        go_round(run, rounds=3)
+        port = urlsplit(str(served.pipeline.page_url)).port
+        with visit(browser, served.pipeline.page_url) as opened:
+            page = opened.page
+            expect(page.locator("#chosen-agent")).to_have_text("first")
+            expect(page.locator("#happenings")).to_contain_text("first")
+            served.pipeline.stop_serving()
+            expect(page.locator("#connection")).to_have_text("disconnected, trying again")
+            assert page.locator("body").get_attribute("data-connection") == "disconnected"
+            with serving(metrics_port=port), tidegauge.run(agent="second") as other:
+                go_round(other, rounds=3)
+                expect(page.locator("#connection")).to_have_text("live")
+                expect(page.locator("#chosen-agent")).to_have_text("second")
+                assert rows(page) == ["second"]
+                expect(page.locator("#happenings")).to_contain_text("second")
+                assert "first" not in page.locator("#happenings").inner_text()
+            assert opened.complaints == []
+
+
+def test_nothing_is_asked_while_nobody_looks(browser: Browser, served: Capture) -> None:
+    with looking(browser, served) as opened:
+        page = opened.page
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})"
+        )
+        page.wait_for_timeout(600)
+        asked.clear()
+        page.wait_for_timeout(900)
+        assert asked == []
+        page.evaluate(
+            "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        page.wait_for_timeout(600)
+        assert asked
+
+
+def test_a_thousand_live_runs_stay_smooth(browser: Browser) -> None:
+    """All step, some loop, and the list is scrolled: frames still come, and no task is long."""
+    with serving() as served, looking(browser, served) as opened:
+        page, ended = opened.page, threading.Event()
+        sink = served.pipeline.recorder.sink
+        for number in range(1_000):
+            sink.run_started(RunStarted(run=f"run {number}", agent=f"agent {number % 20}"))
+
+        def work() -> None:
+            turn = 0
+            while not ended.is_set():
+                for number in range(1_000):
+                    place = turn % 3 if number % 25 == 0 and turn > number // 25 else turn
+                    sink.step_issued(Step(f"run {number}", (Call("look", {"at": place}),)))
+                    sink.step_observed(Outcome(f"run {number}", (CallResult(f"saw {place}"),)))
+                    if number % 20 == 0:
+                        time.sleep(0.01)
+                turn += 1
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            expect(page.locator("#total")).to_have_text("1,000")
+            measured = page.evaluate(
+                """async (seconds) => {
+                  const tasks = [];
+                  new PerformanceObserver((list) => {
+                    for (const entry of list.getEntries()) tasks.push(entry.duration);
+                  }).observe({type: "longtask"});
+                  const frames = [], list = document.getElementById("list");
+                  const began = performance.now();
+                  let last = began, now = began;
+                  while (now - began < 1000 * seconds) {
+                    now = await new Promise(requestAnimationFrame);
+                    frames.push(now - last);
+                    last = now;
+                    list.scrollTop = (now - began) * 4 % (list.scrollHeight - list.clientHeight);
+                  }
+                  frames.sort((a, b) => a - b);
+                  return {
+                    frames: frames.length,
+                    median: frames[Math.floor(frames.length / 2)],
+                    late: frames[Math.floor(frames.length * 0.95)],
+                    longest: Math.max(0, ...tasks),
+                    rows: document.querySelectorAll(".row").length,
+                  };
+                }""",
+                SMOOTH_SECONDS,
+            )
+            expect(page.locator("#sentence")).to_contain_text("of 1,000 runs are looping")
+        finally:
+            ended.set()
+            worker.join()
+        assert measured["rows"] < 60
+        assert measured["median"] < 40
+        assert measured["late"] < 120
+        assert measured["longest"] < 300

@@ -1,0 +1,100 @@
+"""What an operator sees: colours that mean something, words where there is no data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tidegauge import catalog
+from tidegauge.dashboards import dashboard_files
+from tidegauge.dashboards.colours import BAD, GOOD, NEUTRAL, UNTOLD, WATCH, named_colours
+from tidegauge.dashboards.over_time import bars, lines, with_band
+from tidegauge.dashboards.panels import Query
+from tidegauge.dashboards.right_now import Column, big_number, grid
+
+GRAPHS: Final = ("timeseries", "state-timeline", "heatmap")
+
+
+def panels() -> list[Any]:
+    return [
+        pytest.param(panel, id=f"{name}: {panel['title']}")
+        for name, text in dashboard_files().items()
+        if name.endswith(".json")
+        for panel in json.loads(text)["panels"]
+        if panel["type"] != "row"
+    ]
+
+
+def overrides(panel: Any) -> dict[str, dict[str, Any]]:
+    """The settings of single series, by the name of the series."""
+    return {
+        override.matcher.options: {setting.id_val: setting.value for setting in override.properties}
+        for override in panel.build().field_config.overrides
+    }
+
+
+@pytest.mark.parametrize("panel", panels())
+def test_a_panel_without_data_says_why(panel: dict[str, Any]) -> None:
+    said = panel["fieldConfig"]["defaults"]["noValue"]
+    if panel["type"] in GRAPHS:
+        assert said in panel["description"] or said.startswith("No data: ")
+        assert said.startswith("Empty ") == ("Empty " in panel["description"])
+    else:
+        assert said
+
+
+def test_what_nobody_tells_is_not_green() -> None:
+    panel = big_number("Looping", "…", Query("up"), steps=[(1, BAD)]).build()
+    [mapping] = panel.field_config.defaults.mappings or ()
+    assert mapping.options.result.color == UNTOLD
+    assert mapping.options.match.value == "null+nan"
+
+
+def test_a_number_of_now_is_asked_for_now() -> None:
+    [now] = big_number("…", "…", Query("up")).build().targets or ()
+    [shown] = big_number("…", "…", Query("up"), now=False).build().targets or ()
+    assert (now.instant, now.range_val) == (True, False)
+    assert (shown.instant, shown.range_val) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("legend", "values"),
+    [
+        ("{{outcome}}", catalog.RUNS_FINISHED.values),
+        ("{{kind}}", catalog.LOOPS.values + catalog.BEHAVIOR_ERRORS.values),
+        ("{{action}}", ("would_stop", "nudge", "block", "stop")),
+    ],
+)
+def test_each_known_value_has_a_colour_of_its_own(legend: str, values: tuple[str, ...]) -> None:
+    assert set(named_colours(legend)) == set(values)
+    panel = bars("…", "…", Query("up", legend))
+    assert {name: told["color"]["fixedColor"] for name, told in overrides(panel).items()} == {
+        **named_colours(legend)
+    }
+
+
+def test_outcomes_are_as_good_as_their_colours() -> None:
+    colours = named_colours("{{outcome}}")
+    assert (colours["success"], colours["failure"], colours["error"]) == (GOOD, WATCH, BAD)
+    assert len(set(colours.values())) == len(colours)
+
+
+def test_a_band_lies_between_its_bounds() -> None:
+    queries = [Query("up", name) for name in ("at most", "share", "at least")]
+    told = overrides(with_band(lines("…", "…", *queries), low="at least", high="at most"))
+    assert told["at most"]["custom.fillBelowTo"] == "at least"
+    assert told["at least"]["custom.lineWidth"] == told["at most"]["custom.lineWidth"] == 0
+
+
+def test_a_column_that_can_be_bad_is_coloured() -> None:
+    panel = grid("…", "…", {"Good": Column("up"), "Bad": Column("up", [(0.3, BAD)])})
+    told = overrides(panel)
+    assert "thresholds" not in told.get("Good", {})
+    assert [step["color"] for step in told["Bad"]["thresholds"]["steps"]] == [GOOD, BAD]
+
+
+def test_a_value_without_thresholds_is_neither_good_nor_bad() -> None:
+    [step] = lines("…", "…", Query("up")).build().field_config.defaults.thresholds.steps  # type: ignore[union-attr]
+    assert step.color == NEUTRAL
