@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME ...]``: measure, and print each number beside its mark.
 
-``python -m benchmarks soak --minutes 10`` loads the receiver for that long.
+``python -m benchmarks soak --minutes 10`` loads the receiver for that long;
+``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ SUBJECTS = {
     "hostile": "a run that is new in everything at every step, a million times",
     "jsonl": "what recording to a file adds to a step",
     "scrape": "one scrape of many runs",
+    "live_page": "what the live page adds to a step, and an answer to it",
     "serve": "the receiver: spans over gRPC to metrics, and how late those are",
     "alert_delay": "an agent begins to loop: until the webhook of an Alertmanager hears of it",
+    "repetition": "what reading the words of every action adds to a step",
+    "backtest": "a backtest of 7,000 runs: its time and memory",
     "import_time": "import tidegauge beside import opentelemetry.sdk.trace",
 }
 
@@ -36,6 +40,10 @@ def main(names: list[str]) -> int:
         from benchmarks import soak
 
         return soak.main(names[1:])
+    if names[:1] == ["stop_scores"]:
+        from benchmarks import stop_scores
+
+        return stop_scores.main(names[1:])
     unknown = [name for name in names if name not in SUBJECTS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; choose from {', '.join(SUBJECTS)}", file=sys.stderr)

@@ -14,7 +14,9 @@ from tidegauge.events import RunOutcome
 
 __all__ = [
     "GROUP_LABELS",
+    "JUDGING",
     "METRICS",
+    "POLICY",
     "RECEIVER",
     "RECORDING",
     "Kind",
@@ -327,6 +329,61 @@ DROPPED_LINES: Final = MetricDefinition(
 RECORDING: Final = (RECORDED_LINES, DROPPED_LINES)
 """Measured where runs are recorded."""
 
+FAILED_JUDGEMENTS: Final = MetricDefinition(
+    "tidegauge_failed_judgements_total",
+    "counter",
+    "judgements",
+    "Competencies of ended runs that judges were to score and could not, by reason: no answer "
+    "(time_out, rate_limited, model_error, refused), one of no use (invalid_answer), or a run with "
+    "nothing to judge (no_steps, no_task, no_contents).",
+    labels=("reason",),
+)
+DROPPED_JUDGEMENTS: Final = MetricDefinition(
+    "tidegauge_dropped_judgements_total",
+    "counter",
+    "runs",
+    "Ended runs that were to be judged and were not: too many waited (queue_full), too many went "
+    "on at a time for their transcripts to be kept (too_many_runs), or the process ended (closed).",
+    labels=("reason",),
+    values=("queue_full", "too_many_runs", "closed"),
+)
+
+POLICY_LABELS: Final = (*GROUP_LABELS, "score")
+POLICY_RUNS: Final = MetricDefinition(
+    "tidegauge_policy_runs_total",
+    "counter",
+    "runs",
+    "Finished runs that a calibrated line was drawn for, by how they ended. Agent or task group is "
+    "empty where the line is for all of them.",
+    labels=(*POLICY_LABELS, "outcome"),
+    values=("success", "failure", "unknown", "stopped", "error"),
+)
+POLICY_CROSSED_RUNS: Final = MetricDefinition(
+    "tidegauge_policy_crossed_runs_total",
+    "counter",
+    "runs",
+    "Those of them whose score was above the line. Of the runs that ended in success it is to be "
+    "at most the share alpha.",
+    labels=(*POLICY_LABELS, "outcome"),
+    values=("success", "failure", "unknown", "stopped", "error"),
+)
+POLICY_ALPHA: Final = MetricDefinition(
+    "tidegauge_policy_alpha",
+    "gauge",
+    "1",
+    "The share of good runs that a calibrated line promises to let cross it, at most.",
+    labels=POLICY_LABELS,
+)
+POLICY_CALIBRATED: Final = MetricDefinition(
+    "tidegauge_policy_calibrated_timestamp_seconds",
+    "gauge",
+    "seconds",
+    "When a line was calibrated, in seconds since the epoch.",
+    labels=POLICY_LABELS,
+)
+POLICY: Final = (POLICY_RUNS, POLICY_CROSSED_RUNS, POLICY_ALPHA, POLICY_CALIBRATED)
+"""Measured where a policy has calibrated lines."""
+
 # Gauges of groups.
 
 RUNS_ACTIVE: Final = MetricDefinition(
@@ -499,6 +556,16 @@ STEP_DURATION: Final = MetricDefinition(
     "Seconds from a step's action to its outcome.",
 )
 
+JUDGED_SCORE: Final = MetricDefinition(
+    "tidegauge_judged_score",
+    "histogram",
+    "score",
+    "Scores from 1 to 4 that judges gave ended runs, by competency, where runs are judged.",
+    labels=(*GROUP_LABELS, "competency"),
+)
+JUDGING: Final = (JUDGED_SCORE, FAILED_JUDGEMENTS, DROPPED_JUDGEMENTS)
+"""Measured where runs are judged."""
+
 RECEIVER: Final = (
     SPANS_RECEIVED,
     SPANS_REFUSED,
@@ -561,6 +628,8 @@ METRICS: Final = (
     INTERNAL_ERRORS,
     EVICTED_RUNS,
     DROPPED_EVENTS,
+    *POLICY,
+    *JUDGING,
     *RECORDING,
     *RECEIVER,
 )

@@ -91,6 +91,7 @@ class RunStarted:
         parent: id of the run that started this one.
         conversation: id of the conversation or thread that the run belongs to.
         trace_id: trace of the run's span, 32 hexadecimal digits.
+        span_id: the run's span, 16 hexadecimal digits.
         time: seconds since the epoch; ``None`` takes the sink's clock.
     """
 
@@ -111,6 +112,7 @@ class RunStarted:
     parent: str | None = None
     conversation: str | None = None
     trace_id: str | None = None
+    span_id: str | None = None
     time: float | None = None
 
 
@@ -168,6 +170,8 @@ class Step(NamedTuple):
         time: seconds since the epoch; ``None`` takes the sink's clock.
         blockable: whether the reporter can answer the calls without running them: a decision
             to ``block`` is given to no other.
+        similarity: likeness of the action to one before it, from 0 to 1, where it is known and
+            the words are not (a recording of digests).
     """
 
     run: str
@@ -179,6 +183,7 @@ class Step(NamedTuple):
     mentions: tuple[Identity, ...] = ()
     time: float | None = None
     blockable: bool = False
+    similarity: float | None = None
 
 
 class Outcome(NamedTuple):
@@ -271,6 +276,11 @@ class Signals(NamedTuple):
         pending: tasks ready and not achieved; ``None``, not told.
         oldest_lead_age: steps since the oldest of those places was seen; ``None``, there is none.
         tokens: tokens spent so far; ``None``, not told.
+        task_group: the run's task group.
+        completed_steps: steps whose outcome was observed.
+        similarity: likeness of the last action to the most similar of those before it, from 0 to
+            1; halved once it brought something new; ``None``, not measured.
+        repetition: squared likeness of all actions so far, added up; ``None``, not measured.
     """
 
     run: str
@@ -297,6 +307,10 @@ class Signals(NamedTuple):
     pending: int | None = None
     oldest_lead_age: int | None = None
     tokens: float | None = None
+    task_group: str = ""
+    completed_steps: int = 0
+    similarity: float | None = None
+    repetition: float | None = None
 
 
 class Outlook(NamedTuple):

@@ -150,6 +150,42 @@ def novelty(steps):
     return {"value": sum(recent) / len(recent) if recent else None}
 
 
+def action_similarity(steps, window=16):
+    """Likeness of the last action to the most similar one of those shortly before it."""
+    if not steps:
+        return {"value": None}
+    *earlier, last = steps
+    if last.similarity is not None:
+        return {"value": last.similarity}
+    alike = [jaccard(last.words, step.words) for step in earlier[-window:]]
+    return {"value": max(alike, default=0.0)}
+
+
+def jaccard(left, right):
+    """Share of words that two actions have in common; of no words nothing is."""
+    return len(left & right) / len(left | right) if left & right else 0.0
+
+
+def repetition(moments, window=16):
+    """Squared likeness of every action, half of it once its outcome was new to the run.
+
+    ``moments`` are what became known, in order: an action that was issued and whether it is
+    excused, or the index of a step that was observed and whether its outcome was new.
+    """
+    issued = [known for kind, *known in moments if kind == "issue"]
+    paid_off = {t for kind, t, new in moments if kind == "observe" and new}
+    steps = [step for step, _ in issued]
+    alike = [
+        0.0 if excused else action_similarity(steps[: t + 1], window)["value"]
+        for t, (_, excused) in enumerate(issued)
+    ]
+    return {
+        "total": sum(one**2 / (2 if t in paid_off else 1) for t, one in enumerate(alike)),
+        "current": alike[-1] / (2 if len(alike) - 1 in paid_off else 1) if alike else 0.0,
+        "similarity": action_similarity(steps, window)["value"],
+    }
+
+
 def progress_auv(steps, t_max):
     """Trapezoids under the best progress so far, which stays where it is after the last turn."""
     told = [step.progress for step in steps if step.progress is not None]

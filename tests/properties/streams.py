@@ -7,7 +7,12 @@ from itertools import product
 from hypothesis import strategies as st
 
 from tidegauge.events import Task
-from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import (
+    ChosenAction,
+    FinishedRun,
+    IssuedStep,
+    ObservedStep,
+)
 
 from .batch import loops
 
@@ -91,6 +96,29 @@ def observed_steps():
     )
 
 
+def chosen_actions():
+    """Actions of few words, some of no word, of some of which the likeness is told."""
+    words = st.frozensets(st.integers(1, 6), max_size=5)
+    told = st.none() | st.none() | st.sampled_from([0.0, 0.5, 1.0])
+    return st.lists(st.tuples(words, told), max_size=MAX_STEPS).map(
+        lambda chosen: [ChosenAction(t, *told) for t, told in enumerate(chosen)]
+    )
+
+
+@st.composite
+def moments(draw):
+    """When actions are issued and when their outcomes come: late, out of order or never."""
+    waiting, found = [], []
+    for step in draw(chosen_actions()):
+        found.append(("issue", step, draw(st.sampled_from([False, False, False, True]))))
+        waiting.append(step.t)
+        for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
+            if waiting:
+                t = waiting.pop(draw(st.sampled_from([-1, -1, 0])))
+                found.append(("observe", t, draw(st.booleans())))
+    return found
+
+
 def placed_steps():
     """Steps over places, some telling none, some achieving a task."""
     return steps_of(place=["a/1", "a/2", "b/1", "b/2", None], achieved=[(), (), (), ("task",)])
@@ -149,6 +177,8 @@ def hostile(takes, count, repeats=1):
         new = b"%d" % n
         if takes is IssuedStep:
             yield IssuedStep(t, new, new, f"tool-{n}", uses=(n,), mentions=(n,))
+        elif takes is ChosenAction:
+            yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
         elif takes is ObservedStep:
             tasks = (
                 Task(f"ready-{n}"),

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge import streaming_metrics
+from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
@@ -97,6 +98,7 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
     Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),
     Novelty: Counterpart(streams.observed_steps(), batch.novelty),
+    ActionSimilarity: Counterpart(streams.chosen_actions(), batch.action_similarity),
     ProgressAUV: Counterpart(streams.observed_steps(), batch.progress_auv, {"t_max": 16}),
     StaleScore: Counterpart(streams.placed_steps(), batch.stale_score, {"place": "a/1"}),
     Navigation: Counterpart(

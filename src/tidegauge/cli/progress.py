@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
-__all__ = ["ByteProgress", "total_bytes"]
+__all__ = ["ByteProgress", "RunProgress", "total_bytes"]
 
 _AFTER_SECONDS: Final = 1.0
 _EVERY_SECONDS: Final = 0.1
@@ -46,6 +46,11 @@ class ByteProgress:
         progress, task = self._bar
         progress.update(task, completed=self._done, refresh=True)
 
+    def _amount(self) -> ProgressColumn:
+        from rich.progress import DownloadColumn
+
+        return DownloadColumn()
+
     def __enter__(self) -> Self:
         return self
 
@@ -60,11 +65,11 @@ class ByteProgress:
 
     def _open(self) -> tuple[Progress, TaskID]:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
         progress = Progress(
             BarColumn(),
-            DownloadColumn(),
+            self._amount(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             auto_refresh=False,
@@ -73,6 +78,37 @@ class ByteProgress:
         )
         progress.start()
         return progress, progress.add_task("", total=self._total)
+
+
+class RunProgress(ByteProgress):
+    """How many runs are done, shown in the same way."""
+
+    def _amount(self) -> ProgressColumn:
+        from rich.progress import MofNCompleteColumn
+
+        return MofNCompleteColumn()
+
+
+class StageProgress(ByteProgress):
+    """Which stage a work is in, and how many there are: shown as soon as the first begins."""
+
+    def __init__(self, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(total, clock=clock)
+        self._due -= _AFTER_SECONDS
+        self._begun = 0
+
+    def begin(self, stage: str) -> None:
+        """A stage begins, and the one before is done."""
+        self.advance(1 if self._begun else 0)
+        self._begun += 1
+        if self._bar is not None:
+            progress, task = self._bar
+            progress.update(task, description=stage, completed=self._done, refresh=True)
+
+    def _amount(self) -> ProgressColumn:
+        from rich.progress import TextColumn
+
+        return TextColumn("{task.completed:.0f} of {task.total:.0f} done: {task.description}")
 
 
 def total_bytes(files: Iterable[str]) -> int | None:

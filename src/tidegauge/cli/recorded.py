@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 import click
 
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.progress import ByteProgress, total_bytes
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
-from tidegauge.instrumentation.replay import Replay, read_lines
+from tidegauge.instrumentation.replay import Line, read_lines
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine, GroupKey, GroupSnapshot, RunReport
@@ -43,6 +43,7 @@ class RecordedRuns:
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
+            repetition=policy.lines.reads_words,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)
@@ -93,7 +94,14 @@ class RecordedRuns:
             self._reports[index] = report
 
 
-def replay_files(files: Iterable[str], replay: Replay, faults: FaultLog) -> None:
+class _TakesLines(Protocol):
+    """A replay, or what stands in front of one."""
+
+    def take(self, line: Line, source: str, /) -> None:
+        """Take one line."""
+
+
+def replay_files(files: Iterable[str], replay: _TakesLines, faults: FaultLog) -> None:
     """Take every line of every file, ``-`` being standard input; show progress on a terminal."""
     files = list(files)
     with ByteProgress(total_bytes(files)) as progress:
@@ -110,7 +118,7 @@ def replay_files(files: Iterable[str], replay: Replay, faults: FaultLog) -> None
             faults.end_of_file()
 
 
-def _take(stream: BinaryIO, source: str, replay: Replay, advance: Callable[[int], None]) -> None:
+def _take(stream: BinaryIO, source: str, replay: _TakesLines, advance: Callable[[int], None]) -> None:
     for line in read_lines(stream):
         replay.take(line, source)
         advance(line.size)

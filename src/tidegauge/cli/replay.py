@@ -14,17 +14,19 @@ from tidegauge.cli.recorded import RecordedRuns, replay_files
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.instrumentation.replay import Replay
-from tidegauge.policies import Policy, parse_rules
+from tidegauge.policies import Policy, parse_rules, read_policy
 
-__all__ = ["replay"]
+__all__ = ["refuse_overwriting", "replay", "rules"]
 
 
-def _rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Policy:
+def rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Policy:
     """The policy that ``--policy`` describes; without one nothing is stopped."""
     if value is None:
         return Policy()
     try:
-        return Policy(parse_rules(value))
+        return (
+            read_policy(value).policy() if value.endswith(".toml") else Policy(parse_rules(value))
+        )
     except ConfigurationError as error:
         raise click.BadParameter(str(error), ctx, param) from error
 
@@ -47,9 +49,9 @@ def _rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Pol
 @click.option(
     "--policy",
     metavar="RULES",
-    callback=_rules,
-    help="End a run where one of these rules stops it, as in loop_repeats=3,failed_rounds=3. "
-    "Signals: loop_repeats, result_streak, failed_rounds, steps.",
+    callback=rules,
+    help="End a run where one of these rules stops it, as in loop_repeats=3,failed_rounds=3; or "
+    "the file of a policy (.toml). Signals: loop_repeats, result_streak, failed_rounds, steps.",
 )
 @click.option(
     "--ignore-action",
@@ -87,7 +89,7 @@ def replay(
     skipped. Exit code 0: every file was read, lines may have been skipped; 1: a file could not be
     read, or not be written; 2: wrong usage, or a fault with --strict.
     """
-    _refuse_overwriting(steps_out, files)
+    refuse_overwriting(steps_out, files, "--steps-out")
     runs = RecordedRuns(policy)
     faults = FaultLog(strict=strict)
     with ExitStack() as stack:
@@ -95,7 +97,12 @@ def replay(
         if steps_out is not None:
             from tidegauge.cli.step_lines import StepLines
 
-            sink = lines = StepLines(runs, runs.engine, stack.enter_context(open(steps_out, "wb")))
+            out = stack.enter_context(open(steps_out, "wb"))
+            sink = lines = StepLines(
+                runs,
+                runs.engine,
+                lambda line: out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)),
+            )
             stack.callback(lines.close)
         recording = Replay(
             sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=faults.fault
@@ -107,9 +114,9 @@ def replay(
         data = document(runs, skipped_lines=recording.skipped_lines)
         _print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
-        from tidegauge.cli.table import print_table
+        from tidegauge.cli.table import print_groups
 
-        print_table(runs, skipped_lines=recording.skipped_lines)
+        print_groups(runs, skipped_lines=recording.skipped_lines)
     if faults.unreadable_files:
         ctx.exit(1)
 
@@ -122,9 +129,10 @@ def _print_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _refuse_overwriting(out: str | None, files: tuple[str, ...]) -> None:
+def refuse_overwriting(out: str | None, files: tuple[str, ...], option: str) -> None:
+    """A file that is read is not written."""
     if out is None or not os.path.exists(out):
         return
     for file in files:
         if os.path.exists(file) and os.path.samefile(out, file):
-            raise click.BadParameter(f"{out} is being read", param_hint="--steps-out")
+            raise click.BadParameter(f"{out} is being read", param_hint=option)

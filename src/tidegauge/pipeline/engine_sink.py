@@ -13,7 +13,7 @@ from tidegauge.events import (
     Signals,
     Step,
 )
-from tidegauge.policies import Policy, Rule, advise
+from tidegauge.policies import Crossings, Line, Policy, Rule, advise
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.run_state import RunState
 
@@ -26,11 +26,15 @@ class EngineSink:
     Args:
         engine: takes the steps.
         policy: decides.
+
+    Attributes:
+        crossings: what became of the runs that the policy has calibrated lines for.
     """
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self.engine = engine
         self.policy = policy
+        self.crossings = Crossings(policy.lines)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
@@ -56,9 +60,13 @@ class EngineSink:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
+        run = self.engine.get(event.run)
         report = self.engine.run_ended(event)
         if report is None:
             return None
+        if run is not None and self.policy.lines:
+            started = run.started
+            self.crossings.run_ended(started.agent, started.task_group, report.outcome, run.crossed)
         return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
 
     def _decide(self, signals: Signals | None, blockable: bool = False) -> Decision:
@@ -79,6 +87,9 @@ class EngineSink:
         if run.stopped is not None:
             step, reason = run.stopped
             return Decision("stop", reason, f"the run was stopped at step {step}", signals)
+        if policy.lines:
+            for line, _ in policy.lines.crossed(signals):
+                run.crossed.setdefault(line.score, signals.step)
         decision = policy.decide(signals, blockable=blockable)
         if decision.nudge or run.nudged:
             decision = self._nudge(decision, signals, run)
@@ -97,21 +108,21 @@ class EngineSink:
 
     def _nudge(self, decision: Decision, signals: Signals, run: RunState) -> Decision:
         """A nudge is due when its rule is reached, and again when the signal grew by as much."""
-        holding = {rule.signal: rule for rule in self.policy.nudges(signals)}
-        due: Rule | None = None
+        holding = {rule.name: rule for rule in self.policy.nudges(signals)}
+        due: Rule | Line | None = None
         with run.lock:
             for signal in [known for known in run.nudged if known not in holding]:
                 del run.nudged[signal]  # it has cleared
             if not decision.nudge:  # a higher rung decides: what is due stays due
                 return decision
-            for signal, rule in holding.items():
-                value, last = getattr(signals, signal), run.nudged.get(signal)
-                if last is None or value >= last + rule.threshold > last:
+            for name, rule in holding.items():
+                value, last = rule.value(signals) or 0.0, run.nudged.get(name)
+                if last is None or value >= last + rule.again > last:
                     due = due or rule
-                    run.nudged[signal] = value
+                    run.nudged[name] = value
         if due is None:
             return Decision(signals=signals)
-        return Decision("nudge", due.signal, due.message(signals), signals)
+        return Decision("nudge", due.name, due.message(signals), signals)
 
     def _watch_only(self, run_id: str) -> None:
         """After a fault of ours nothing is decided in that run any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
-from tidegauge.policies import DEFAULT_RULES, Policy, Rule
+from tidegauge.policies import DEFAULT_RULES, Policy, Rule, read_policy
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
 
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from tidegauge.diagnose.judging import Judging
     from tidegauge.instrumentation.extraction import Extractor
 
 __all__ = ["Settings"]
+
+_logger = logging.getLogger("tidegauge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,11 @@ class Settings:
             many more.
         block_on_loop: from so many repetitions on answer its calls instead of running them.
         rules: the whole policy instead, rule by rule.
+        policy: file of a policy that ``tidegauge calibrate`` wrote or you did: its rules and lines
+            hold beside those told here, and its rules before them; the variable TIDEGAUGE_POLICY
+            stands in for it. A file that cannot be used is told in one line, and nothing is
+            stopped by it.
+        observe_only: step in nowhere, whatever the rules and lines say: count what they would stop.
         tools: what is known of tools beforehand, by their names: pollers, keys, mutations.
         extractors: tell from calls and their results where the agent stands, what it sees there
             and what it has to do, for every run that does not tell so itself.
@@ -62,6 +71,11 @@ class Settings:
         metrics_key: file of its private key.
         metrics_client_ca: file of certificates: only clients with one signed by them are answered.
         serve_metrics: whether ``/metrics`` is served at all.
+        page: whether the live page is served beside ``/metrics``, at ``/``; left out, it is. Where
+            this process serves nothing, ``True`` keeps what it shows for a server of yours:
+            ``MetricsServer(pipeline.engine, page=pipeline.page)``.
+        page_contents: let the page show the beginnings of arguments and results; left out, it
+            shows digests.
         registry: put the metrics into this Prometheus registry and serve nothing.
         otlp_metrics: whether the metrics are pushed over OTLP as well; left out, they are when
             OTEL_METRICS_EXPORTER names ``otlp`` and an endpoint of OTLP is set.
@@ -71,6 +85,8 @@ class Settings:
             digests stand for them.
         record_max_bytes: size past which the file is renamed and another begun.
         record_backups: how many renamed files are kept.
+        judging: judges runs as they end, in the background: what a run held goes to the model that
+            it was given. It is closed with what is set up here.
         capture_content: put arguments and results on spans; left out, the variable
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
         digest_key: key of the digests on spans, so that they agree between processes; left out,
@@ -90,6 +106,8 @@ class Settings:
     nudge_on_loop: int | None = None
     block_on_loop: int | None = None
     rules: Iterable[Rule] | None = None
+    policy: str | os.PathLike[str] | None = None
+    observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     extractors: Iterable[Extractor] = ()
     t_max: int | None = None
@@ -110,12 +128,15 @@ class Settings:
     metrics_key: str | None = None
     metrics_client_ca: str | None = None
     serve_metrics: bool = True
+    page: bool | None = None
+    page_contents: bool = False
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
     record_to: str | os.PathLike[str] | None = None
     record_contents: bool = False
     record_max_bytes: int = 100 * 1024 * 1024
     record_backups: int = 5
+    judging: Judging | None = None
     capture_content: bool | None = None
     digest_key: bytes | None = None
     tracer_provider: TracerProvider | None = None
@@ -151,10 +172,42 @@ class Settings:
         if self.rules is not None:
             object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
         object.__setattr__(self, "extractors", tuple(self.extractors))
-        self.policy()
+        self.rules_told()
 
-    def policy(self) -> Policy:
+    @property
+    def records_digests(self) -> bool:
+        """Whether runs are recorded without their words, whose likeness is to be written then."""
+        return self.record_to is not None and not self.record_contents
+
+    def decides(self) -> Policy:
         """The policy that the settings describe: what is not stopped is observed."""
+        policy = self._policy_told()
+        return policy.observing() if self.observe_only else policy
+
+    def _policy_told(self) -> Policy:
+        told = self.rules_told()
+        path = self.policy or os.environ.get("TIDEGAUGE_POLICY")
+        if not path:
+            return Policy(told)
+        try:
+            found = read_policy(path)
+            taken = {(rule.signal, rule.rung, rule.agent, rule.tool) for rule in found.rules}
+            taken |= {
+                (rule.signal, "observe", None, None)
+                for rule in found.rules
+                if (rule.rung, rule.agent, rule.tool) == ("stop", None, None)
+            }
+            return found.policy(
+                rule
+                for rule in told
+                if (rule.signal, rule.rung, rule.agent, rule.tool) not in taken
+            )
+        except ConfigurationError as error:
+            _logger.warning("tidegauge: %s; it stops nothing", error)
+            return Policy(told)
+
+    def rules_told(self) -> tuple[Rule, ...]:
+        """The rules that the settings describe."""
         short_forms = (
             ("loop_repeats", "stop", self.stop_on_loop),
             ("result_streak", "stop", self.stop_on_result_streak),
@@ -171,6 +224,7 @@ class Settings:
         if self.rules is not None:
             if told:
                 raise ConfigurationError("give either rules or the settings that stand for them")
-            return Policy(self.rules)
+            return Policy(self.rules).rules
         stopped = {rule.signal for rule in told if rule.rung == "stop"}
-        return Policy([*told, *(rule for rule in DEFAULT_RULES if rule.signal not in stopped)])
+        observed = [rule for rule in DEFAULT_RULES if rule.signal not in stopped]
+        return Policy([*told, *observed]).rules

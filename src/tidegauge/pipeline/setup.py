@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,19 +18,24 @@ from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import Settings
-from tidegauge.streaming_metrics import Engine, RunReport
+from tidegauge.streaming_metrics import Chronicle, Engine, RunReport
+from tidegauge.streaming_metrics.totals import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
+    from tidegauge.diagnose.judging import Judging
     from tidegauge.exporters.jsonl import LineWriter
     from tidegauge.exporters.otlp import Readings
+    from tidegauge.exporters.page import Page
     from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
+    from tidegauge.pipeline.judged_runs import JudgedRuns
     from tidegauge.pipeline.recording_sink import RecordingSink
 
 __all__ = ["Pipeline", "configure"]
 
 _SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
+_EVENT_CONTENT: Final = ("EVENT_ONLY", "SPAN_AND_EVENT")
 
 
 class Pipeline:
@@ -41,10 +46,15 @@ class Pipeline:
         engine: holds the runs.
         recorder: what instrumentation reports to.
         metrics_server: serves ``/metrics``; ``None`` when it does not.
+        page: the live page; ``None`` without one.
     """
 
     def __init__(self, settings: Settings, *, serve: bool = True) -> None:
         self.settings = settings
+        policy = settings.decides()
+        serves = serve and settings.serve_metrics and settings.registry is None
+        watched = serves if settings.page is None else settings.page
+        chronicle = Chronicle(contents=settings.page_contents) if watched else None
         self.engine = Engine(
             max_runs=settings.max_runs,
             idle_seconds=settings.idle_seconds,
@@ -59,26 +69,34 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
+            repetition=policy.lines.reads_words or settings.records_digests,
             on_finished=self._run_finished if settings.record_to is not None else None,
+            chronicle=chronicle,
         )
         self._writer: LineWriter | None = None
         self._readings: Readings | None = None
         self._telemetry = self._open_telemetry()
-        capture = settings.capture_content
-        if capture is None:
-            capture = os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in _SPAN_CONTENT
         spans = SpanFactory(
             self._telemetry.tracer,
             self._telemetry.logger,
             max_runs=settings.max_runs,
-            capture_content=capture,
+            capture_content=self._captures_content(_SPAN_CONTENT),
             digest_key=settings.digest_key,
             meter_provider=self._telemetry.meter_provider,
         )
         self._recording: RecordingSink | None = None
-        live = EngineSink(self.engine, settings.policy())
+        live = EngineSink(self.engine, policy)
+        self._crossings = live.crossings
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
+        self._judged: JudgedRuns | None = None
+        if settings.judging is not None:
+            sink = self._judged = self._judged_runs(sink, settings.judging)
         self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
+        self.page: Page | None = None
+        if chronicle is not None:
+            from tidegauge.exporters.page import Page
+
+            self.page = Page(self.engine, chronicle, digest=spans.exported_digest)
         self.metrics_server: MetricsServer | None = None
         self._collector: TidegaugeCollector | None = None
         self._closed = False
@@ -86,16 +104,21 @@ class Pipeline:
             from tidegauge.exporters.prometheus import TidegaugeCollector
 
             self._collector = TidegaugeCollector(
-                self.engine, place_label=spans.exported_place, more=self.recorded_lines
+                self.engine, place_label=spans.exported_place, more=self.more_metrics
             )
             settings.registry.register(self._collector)
-        elif serve and settings.serve_metrics:
+        elif serves:
             self._serve_metrics()
 
     @property
     def metrics_url(self) -> str | None:
         """Where ``/metrics`` is served; ``None`` when it is not."""
         return self.metrics_server.url if self.metrics_server is not None else None
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the live page is served; ``None`` when it is not."""
+        return self.metrics_server.page_url if self.metrics_server is not None else None
 
     def force_flush(self) -> None:
         """Send the spans and events that wait, if they are exported by us."""
@@ -123,7 +146,7 @@ class Pipeline:
         from tidegauge.exporters.otlp import HistogramExporter, Readings, observe
 
         self._readings = readings = Readings(
-            self.engine, place_label=self._exported_place, more=self.recorded_lines
+            self.engine, place_label=self._exported_place, more=self.more_metrics
         )
         telemetry = open_telemetry(
             *given, push_metrics=lambda exporter: HistogramExporter(exporter, readings)
@@ -147,6 +170,8 @@ class Pipeline:
             closed, self._closed = self._closed, True
         if not closed:
             self.stop_serving()
+            if self.settings.judging is not None:
+                self.settings.judging.close()  # first: it still has events to send
             self._telemetry.shutdown()
             if self._readings is not None:
                 self._readings.close()
@@ -173,13 +198,34 @@ class Pipeline:
         self._recording = RecordingSink(sink, lines)
         return self._recording
 
+    def _judged_runs(self, sink: StepSink, judging: Judging) -> JudgedRuns:
+        from tidegauge.pipeline.judged_runs import JudgedRuns
+
+        return JudgedRuns(
+            sink,
+            judging,
+            self._telemetry.logger,
+            contents=self._captures_content(_EVENT_CONTENT),
+            max_groups=self.settings.max_groups,
+        )
+
+    def _captures_content(self, asked_by: Container[str]) -> bool:
+        """Whether contents were asked for: by the setting, else by these values of the variable."""
+        if self.settings.capture_content is not None:
+            return self.settings.capture_content
+        return os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in asked_by
+
     def _run_finished(self, report: RunReport) -> None:
         if self._recording is not None:
             self._recording.run_finished(report)
 
-    def recorded_lines(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """Lines written and lost, as metrics; none, when nothing is recorded."""
-        return self._writer.counts() if self._writer is not None else {}
+    def more_metrics(
+        self,
+    ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
+        """What is measured beside the engine: lines recorded, crossings of a policy, judgements."""
+        recorded = self._writer.counts() if self._writer is not None else {}
+        judged = self._judged.metrics() if self._judged is not None else {}
+        return {**self._crossings.metrics(), **recorded, **judged}
 
     def _serve_metrics(self) -> None:
         from tidegauge.exporters.prometheus import MetricsServer
@@ -198,10 +244,11 @@ class Pipeline:
                 host=host,
                 port=port,
                 place_label=self.recorder.spans.exported_place,
-                more=self.recorded_lines,
+                more=self.more_metrics,
                 certificate=settings.metrics_certificate,
                 key=settings.metrics_key,
                 client_ca=settings.metrics_client_ca,
+                page=self.page,
             )
         except OSError as error:
             # Another process of the same application often has the port: the agent goes on.

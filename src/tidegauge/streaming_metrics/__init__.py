@@ -3,7 +3,8 @@
 Of one run, fed its steps:
 
 - where it repeats itself: :class:`Loops`, :class:`LoopCost`, :class:`ResultStreak`,
-  :class:`Recurrence`, :class:`Novelty`, :class:`FailedRounds`
+  :class:`Recurrence`, :class:`Novelty`, :class:`FailedRounds`, :class:`ActionSimilarity`,
+  :class:`Repetition`
 - where it goes: :class:`Exploration`, :class:`StaleScore`, :class:`Navigation`
 - how it gets on: :class:`ProgressAUV`, :class:`RecallLag`, :class:`EntropySplit`
 
@@ -15,10 +16,13 @@ Of a group of runs, fed finished runs and adding up:
 - their steps: :class:`GroupRecallLag`, :class:`GroupEntropySplit`
 
 Beside them: :class:`Normalise` and :class:`EmbeddingMatcher` say which states are the same;
-:class:`Engine` holds the runs and gives snapshots.
+:class:`Engine` holds the runs and gives snapshots; :class:`Chronicle` keeps the last steps of runs
+and what happens in them, for somebody who looks on.
 """
 
+from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
 from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.chronicle import Chronicle
 from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit, token_entropy
@@ -40,6 +44,7 @@ from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import GroupRecallLag, RecallLag
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
+from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
@@ -48,6 +53,8 @@ from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 
 __all__ = [
     "AUV",
+    "ActionSimilarity",
+    "Chronicle",
     "EmbeddingMatcher",
     "Engine",
     "EntropySplit",
@@ -76,6 +83,7 @@ __all__ = [
     "ProgressAUV",
     "RecallLag",
     "Recurrence",
+    "Repetition",
     "ResultStreak",
     "RunReport",
     "Snapshot",

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -19,6 +19,7 @@ from tidegauge.events import (
     Step,
     ToolDeclaration,
 )
+from tidegauge.streaming_metrics.chronicle import Chronicle
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance
@@ -27,9 +28,25 @@ from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Held"]
 
 _MEMORY_ARMS: Final = 10
+
+
+class Held(NamedTuple):
+    """What an engine holds at one moment, for readers who need less than a snapshot.
+
+    Attributes:
+        groups: sums over the runs that ended. Nobody changes them.
+        runs: the active runs, least recently seen first; each is read with its lock held.
+        stale_at: stale score from which a run counts as stale.
+        onset_at: length at which a result streak or failed rounds count as an onset.
+    """
+
+    groups: list[Group]
+    runs: list[RunState]
+    stale_at: int
+    onset_at: int
 
 
 class Engine:
@@ -54,9 +71,12 @@ class Engine:
         distance: distance between two places, where it is known better than the exits tell;
             takes the place of the search for gain.
         declarations: what is declared of tools, by their names.
+        repetition: whether runs measure how much their actions are alike, which reads the words
+            of every call.
         clock: seconds; ``None`` for recorded runs, which bring their own times or have none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: told of each run that ended, outside of all locks.
+        chronicle: keeps the last steps of runs and what happens in them; left out, nobody does.
 
     >>> from tidegauge.events import Call, CallResult
     >>> engine = Engine()
@@ -85,9 +105,11 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
+        repetition: bool = False,
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
+        chronicle: Chronicle | None = None,
     ) -> None:
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
@@ -101,9 +123,11 @@ class Engine:
         self._directed = directed
         self._distance = distance
         self._declarations = dict(declarations or {})
+        self._repetition = repetition
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
+        self._chronicle = chronicle
         self._pairs = BoundedNames[tuple[str, str]](limit=max_groups, other=(OTHER, OTHER))
         self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
         self._actions = BoundedNames[str](limit=max_actions, other=OTHER)
@@ -198,6 +222,13 @@ class Engine:
                 found.active.append(run.report())
         return Snapshot(list(views.values()), evicted, dropped)
 
+    def held(self) -> Held:
+        """What is held now, unread."""
+        self._expire(self._now())
+        with self._lock:
+            groups, runs = list(self._groups.values()), list(self._runs.values())
+        return Held(groups, runs, self._stale_at, self._onset_at)
+
     def _now(self) -> float | None:
         return None if self._clock is None else self._clock()
 
@@ -226,6 +257,8 @@ class Engine:
             directed=self._directed,
             distance=self._distance,
             declarations=self._declarations,
+            repetition=self._repetition,
+            trail=None if self._chronicle is None else self._chronicle.trail(event),
         )
         run.last_seen = 0.0 if now is None else now
         with self._lock:
@@ -250,6 +283,8 @@ class Engine:
                 self._runs.pop(event.run, None)
                 self._groups[run.group] = group
         self._tell(report)
+        if self._chronicle is not None and run.trail is not None:
+            self._chronicle.run_ended(report, run.trail)
         return report
 
     @guarded("engine.on_finished", default=None)

@@ -59,6 +59,11 @@ class Novelty(Metric[ObservedStep]):
         self._new += new
 
     @property
+    def latest(self) -> bool:
+        """Whether the outcome observed last was new."""
+        return bool(self._recent) and self._recent[-1]
+
+    @property
     def value(self) -> float | None:
         """Share of new outcomes, 0 to 1; ``None`` while no outcome was observed."""
         return self._new / len(self._recent) if self._recent else None

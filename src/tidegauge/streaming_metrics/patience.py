@@ -74,6 +74,10 @@ class Patience(Stateful):
         if new:
             self._restart()
 
+    def restart_clock(self) -> None:
+        """Forget since when it waits: the run is watched by another clock from now on."""
+        self._since = None
+
     def _within(self, poll: bool | int | timedelta, now: float | None) -> bool:
         if isinstance(poll, timedelta):
             since = self._since

@@ -1,6 +1,6 @@
 """What metrics are fed: one frozen record a moment, made of digests and numbers only.
 
-A metric names in :attr:`~tidegauge.streaming_metrics.metric.Metric.takes` which of the three it
+A metric names in :attr:`~tidegauge.streaming_metrics.metric.Metric.takes` which of them it
 takes. The engine makes them from events; contents end here, as digests.
 """
 
@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task
 
-__all__ = ["EntropySums", "FinishedRun", "IssuedStep", "ObservedStep", "RecallCounts", "Record"]
+__all__ = [
+    "ChosenAction",
+    "EntropySums",
+    "FinishedRun",
+    "IssuedStep",
+    "ObservedStep",
+    "RecallCounts",
+    "Record",
+]
 
 
 class IssuedStep(NamedTuple):
@@ -31,6 +39,20 @@ class IssuedStep(NamedTuple):
     name: str = ""
     uses: tuple[Identity, ...] = ()
     mentions: tuple[Identity, ...] = ()
+
+
+class ChosenAction(NamedTuple):
+    """An action was issued, by its words.
+
+    Attributes:
+        t: index of the step.
+        words: checksums of its distinct words.
+        similarity: its likeness to an earlier action, where that was told; ``None``: to be found.
+    """
+
+    t: int
+    words: frozenset[int] = frozenset()
+    similarity: float | None = None
 
 
 class ObservedStep(NamedTuple):
@@ -169,4 +191,4 @@ class FinishedRun(NamedTuple):
     ended: float | None = None
 
 
-Record = IssuedStep | ObservedStep | FinishedRun
+Record = ChosenAction | IssuedStep | ObservedStep | FinishedRun

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegauge.events import (
     ABSENT,
@@ -38,14 +38,16 @@ from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.moving import load_run, state_of_run
 from tidegauge.streaming_metrics.navigation import Navigation
 from tidegauge.streaming_metrics.novelty import Novelty
 from tidegauge.streaming_metrics.patience import Patience
 from tidegauge.streaming_metrics.premature_halt import premature_halt
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import RecallLag
-from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import ChosenAction, FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
+from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run_report import (
     GroupKey,
@@ -62,6 +64,8 @@ from tidegauge.streaming_metrics.totals import (
     Totals,
     addable,
 )
+from tidegauge.streaming_metrics.trail import Trail
+from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = ["RunState"]
 
@@ -69,7 +73,7 @@ _MAX_UNOBSERVED: Final = 1_000
 _MAX_OUTLOOK: Final = 10
 
 
-class _Issued(NamedTuple):
+class Issued(NamedTuple):
     """What is kept of a step until its outcome is observed."""
 
     calls: list[bytes]
@@ -82,6 +86,7 @@ class _Issued(NamedTuple):
     loop_matched: int
     loop_settled: int
     loop_first_step: int
+    alike: float
 
 
 class RunState:
@@ -92,13 +97,12 @@ class RunState:
         "_declarations",
         "_directed",
         "_distance",
-        "_issued",
         "_normaliser",
         "_onset_at",
         "_previous",
-        "_refused",
         "_saved_from",
         "_tells_entropy",
+        "crossed",
         "entropy_split",
         "exploration",
         "failed_rounds",
@@ -112,12 +116,15 @@ class RunState:
         "navigation",
         "novelty",
         "nudged",
+        "open_steps",
         "outcome",
         "patience",
         "premature_halt",
         "progress_auv",
         "recall_lag",
         "recurrence",
+        "refused",
+        "repetition",
         "result_streak",
         "signals",
         "stale_score",
@@ -128,6 +135,7 @@ class RunState:
         "t_max",
         "tokens",
         "totals",
+        "trail",
         "watch_only",
     )
 
@@ -145,10 +153,13 @@ class RunState:
         directed: bool,
         distance: Distance | None,
         declarations: Mapping[str, ToolDeclaration],
+        trail: Trail | None = None,
+        repetition: bool = False,
     ) -> None:
         self.lock = threading.Lock()
         self.started = started
         self.group = group
+        self.trail = trail  # only where somebody may look on
         self.t_max = t_max
         self.last_seen = 0.0
         self.steps = 0
@@ -171,18 +182,20 @@ class RunState:
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
         self.watch_only = False  # after a fault of ours, nothing is decided any more
+        self.crossed: dict[str, int] = {}  # scores that crossed their line, and at which step
         self.nudged: dict[str, float] = {}  # at which value each rule's signal was nudged last
+        self.repetition = Repetition() if repetition else None
         self.patience: Patience | None = None  # only for a run that calls a declared tool
         self._declarations = declarations
         self.first_would_stop: tuple[int, str] | None = None
-        self._refused: _Issued | None = None  # the step before, if it was blocked
+        self.refused: Issued | None = None  # the step before, if it was blocked
         self._saved_from: int | None = None  # the first step that a stop would have saved
         self._actions = actions
         self._onset_at = onset_at
         self._normaliser = normaliser
         self._directed = directed
         self._distance = distance
-        self._issued: OrderedDict[int, _Issued] = OrderedDict()
+        self.open_steps: OrderedDict[int, Issued] = OrderedDict()
         self._previous: bytes | None = (
             None if started.task is None else content_digest(started.task, normaliser)
         )
@@ -191,7 +204,7 @@ class RunState:
         self.outcome: RunOutcome = "unknown"
         self.premature_halt: bool | None = None
         if started.place is not None or started.tasks or started.exits:
-            self._explore()
+            self.explore()
 
     def issue(self, step: Step, now: float | None) -> Signals:
         """Take an issued action: loops are known from here on, before it is run."""
@@ -211,7 +224,7 @@ class RunState:
         loops = self.loops
         cycle_steps, onsets = loops.cycle_steps, loops.onsets
         issued = IssuedStep(t, state, action, name, step.uses, step.mentions)
-        refused, self._refused = self._refused, None
+        refused, self.refused = self.refused, None
         insists = (
             refused is not None
             and action == refused.action
@@ -229,12 +242,19 @@ class RunState:
             totals.saved_steps += 1
         totals.cycle_steps += loops.cycle_steps - cycle_steps
         if loops.onsets != onsets:
-            self._onset("cycle")
+            self._onset("cycle", t, excused=self.excused)
         if loops.settled:
             for looping in loops.cycle_names:
                 label = self._actions.admit(looping)
                 totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
-        self._issued[t] = _Issued(
+        alike = 0.0
+        if self.repetition is not None:
+            words = words_of(told, self._normaliser)
+            alike = self.repetition.issue(
+                ChosenAction(t, words, step.similarity),
+                excused=self.patience is not None and self.patience.excused > 0,
+            )
+        self.open_steps[t] = Issued(
             calls,
             action,
             seen,
@@ -245,9 +265,12 @@ class RunState:
             max(loops.matched, 0),
             loops.settled,
             loops.first_step,
+            alike,
         )
-        if len(self._issued) > _MAX_UNOBSERVED:
-            self._issued.popitem(last=False)
+        if len(self.open_steps) > _MAX_UNOBSERVED:
+            self.open_steps.popitem(last=False)
+        if self.trail is not None:
+            self.trail.issued(t, action, name, loops, step)
         self._previous = None
         self.steps = t + 1
         # Spent when the action was chosen: also where it is stopped and never observed.
@@ -259,14 +282,14 @@ class RunState:
     def observe(self, outcome: Outcome, now: float | None) -> Signals | None:
         """Take an outcome; ``None`` when it belongs to no step that waits for one."""
         t = self.steps - 1 if outcome.step is None else outcome.step
-        issued = self._issued.pop(t, None)
+        issued = self.open_steps.pop(t, None)
         if issued is None or self.signals is None:
             return None
         if outcome.blocked:
             # The loop is taken to go on as it did: whoever insists on it climbs the ladder.
             expected = self.loops.expected if t == self.steps - 1 else None
             digest = expected[0] if expected is not None else None
-            self._refused = issued if expected is not None else None
+            self.refused = issued if expected is not None else None
             outcome = outcome._replace(results=())
         else:
             digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
@@ -283,7 +306,7 @@ class RunState:
     def _take(
         self,
         t: int,
-        issued: _Issued,
+        issued: Issued,
         digest: bytes | None,
         outcome: Outcome,
         seconds: float | None,
@@ -311,6 +334,11 @@ class RunState:
         if outcome.tokens is not None:
             self.tokens = added(self.tokens, amount(outcome.tokens))
         self._update(observed)
+        if self.repetition is not None and digest is not None:
+            latest = t == self.steps - 1
+            self.repetition.observe(issued.alike, new=self.novelty.latest, latest=latest)
+        if self.trail is not None:
+            self.trail.observed(observed, self.stale_score.current, outcome.results)
         if self._saved_from is not None and t >= self._saved_from:
             self._save(t, observed, outcome)
 
@@ -325,12 +353,14 @@ class RunState:
             return
         interventions[key] = interventions.get(key, 0) + 1
         self._exemplify("interventions", *key)
+        if self.trail is not None:
+            self.trail.intervened(action, reason, step)
         if action == "stop":
             self.stopped = self.stopped or (step, reason)
         elif action == "would_stop" and self.first_would_stop is None:
             self.first_would_stop = (step, reason)
             # A stop at the moment of issue saves the step itself.
-            self._saved_from = step if step in self._issued else step + 1
+            self._saved_from = step if step in self.open_steps else step + 1
             self.totals.saved_steps += max(self.steps - self._saved_from, 0)
 
     def outlook(self) -> Outlook:
@@ -390,6 +420,18 @@ class RunState:
         """Everything that is known now."""
         return report_of(self)
 
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept, as plain data that JSON can carry."""
+        return state_of_run(self)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave; for a run that was opened as that one was.
+
+        Raises:
+            ValueError: the state is of another version, or not of that form.
+        """
+        load_run(self, state)
+
     def _update(self, step: ObservedStep) -> None:
         totals, cost = self.totals, self.loop_cost
         cost.update(step)
@@ -414,14 +456,16 @@ class RunState:
             self.entropy_split.update(step)
         self._follow(step)
         if self.result_streak.current == self._onset_at:
-            self._onset("result_streak")
+            patience = self.patience
+            excused = patience is not None and patience.excused >= self._onset_at
+            self._onset("result_streak", step.t, excused=excused)
         if step.failed and self.failed_rounds.current == self._onset_at:
-            self._onset("failed_rounds")
+            self._onset("failed_rounds", step.t)
 
     def _follow(self, step: ObservedStep) -> None:
         """Where the run stands: places and tasks where they are told, else states."""
         if self.exploration is None and (step.place is not None or step.tasks or step.achieved):
-            self._explore()
+            self.explore()
         exploration, navigation = self.exploration, self.navigation
         if exploration is None or navigation is None:
             self.stale_score.update(step)
@@ -439,10 +483,12 @@ class RunState:
                 totals.lead_ages = Buckets(LEAD_AGE_BOUNDS)
             totals.lead_ages.observe(exploration.leads.visited_age)
 
-    def _onset(self, kind: str) -> None:
+    def _onset(self, kind: str, t: int, *, excused: bool = False) -> None:
         onsets = self.totals.onsets
         onsets[kind] = onsets.get(kind, 0) + 1
         self._exemplify("loops", kind)
+        if self.trail is not None and not excused:
+            self.trail.happened(kind, t, "")
 
     def _exemplify(self, *counted: str) -> None:
         trace_id = self.started.trace_id
@@ -455,7 +501,8 @@ class RunState:
             lags = self.totals.recall_lags = Buckets(RECALL_BOUNDS)
             lags.counts, lags.total = list(recall.counts), float(recall.total)
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
+        """From here on the run tells places or tasks."""
         started = self.started
         self.exploration = Exploration(
             place=started.place,
@@ -508,7 +555,7 @@ class RunState:
     def _signals(self, t: int, action: bytes, state: bytes, tool: str) -> Signals:
         loops, cost = self.loops, self.loop_cost
         exploration, patience, stale = self.exploration, self.patience, self.stale_score
-        period, steps = loops.period, self.steps
+        period, steps, repetition = loops.period, self.steps, self.repetition
         told = cost.first_step == loops.first_step  # else what it knows is of an earlier loop
         return Signals(
             self.started.run,
@@ -535,10 +582,14 @@ class RunState:
             exploration.pending if exploration is not None else None,
             exploration.oldest_lead_age if exploration is not None else None,
             self.tokens,
+            self.started.task_group,
+            steps - len(self.open_steps),
+            repetition.current if repetition is not None else None,
+            repetition.total if repetition is not None else None,
         )
 
 
-def _seconds(outcome: Outcome, issued: _Issued, now: float | None) -> float | None:
+def _seconds(outcome: Outcome, issued: Issued, now: float | None) -> float | None:
     if outcome.seconds is not None:
         return amount(outcome.seconds)
     # Times that were told and those of our own clock have nothing in common.

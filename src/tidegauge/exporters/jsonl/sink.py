@@ -129,6 +129,8 @@ class JsonlSink:
             line["tokens"] = amount(event.tokens)
         if event.entropy is not None:
             line["entropy"] = amount(event.entropy)
+        if signals.similarity is not None and not self._shown.plain:
+            line["similarity"] = signals.similarity  # its words are not written
         if event.uses:
             line["uses"] = self._identities(event.uses)
         if event.mentions:

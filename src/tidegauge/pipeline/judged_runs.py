@@ -1,0 +1,131 @@
+"""Live runs judged as they end: their transcripts, the scores as metrics, and as events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry._logs import Logger
+
+from tidegauge._guard import guarded
+from tidegauge.catalog import MetricDefinition
+from tidegauge.diagnose.competencies import LABELS
+from tidegauge.diagnose.judged_scores import JudgedScores
+from tidegauge.diagnose.judgement import Judgement
+from tidegauge.diagnose.judging import Judging
+from tidegauge.diagnose.transcript import Transcript
+from tidegauge.diagnose.transcripts import Transcripts
+from tidegauge.events import (
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Step,
+    StepSink,
+)
+from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.tracer import send_evaluation
+
+__all__ = ["JudgedRuns"]
+
+_MAX_RUNS: Final = 500
+
+
+class JudgedRuns:
+    """A step sink around another one, which has the runs judged that end in it.
+
+    While a run goes on nothing happens but that its transcript is written. What a run held stays
+    in the process, but for what goes to the model of the judges.
+
+    Args:
+        inner: measures and decides.
+        judging: judges.
+        logger: takes an event for each judgement.
+        contents: whether the events may tell the judges' reasons, which quote what runs held.
+        max_groups: (agent, task group) pairs that are told apart in metrics.
+    """
+
+    def __init__(
+        self,
+        inner: StepSink,
+        judging: Judging,
+        logger: Logger,
+        *,
+        contents: bool,
+        max_groups: int,
+    ) -> None:
+        self._inner = inner
+        self._judging = judging
+        self._logger = logger
+        self._contents = contents
+        self._transcripts = Transcripts(judging.submit, wanted=judging.wants, max_runs=_MAX_RUNS)
+        self._scores = JudgedScores(self._dropped, max_groups=max_groups)
+        judging.listen(self._judged)
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began."""
+        self._inner.run_started(event)
+        self._started(event)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued."""
+        decision = self._inner.step_issued(event)
+        if decision.signals is not None:  # else there is no such run
+            self._issued(event, decision.signals.step, blocked=decision.block)
+        return decision
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """An outcome was observed."""
+        decision = self._inner.step_observed(event)
+        self._observed(event)
+        return decision
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended."""
+        try:
+            return self._inner.run_ended(event)
+        finally:
+            self._ended(event)
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
+        """Scores, and what was not judged."""
+        return self._scores.metrics()
+
+    def _dropped(self) -> Mapping[str, int]:
+        return {**self._judging.dropped, "too_many_runs": self._transcripts.given_up}
+
+    @guarded("judging", default=None)
+    def _started(self, event: RunStarted) -> None:
+        self._transcripts.run_started(event)
+
+    @guarded("judging", default=None)
+    def _issued(self, event: Step, index: int, *, blocked: bool) -> None:
+        self._transcripts.step_issued(event, index)
+        if blocked:
+            self._transcripts.step_observed(Outcome(event.run, (), index, blocked=True))
+
+    @guarded("judging", default=None)
+    def _observed(self, event: Outcome) -> None:
+        self._transcripts.step_observed(event)
+
+    @guarded("judging", default=None)
+    def _ended(self, event: RunEnded) -> None:
+        self._transcripts.run_ended(event)
+
+    def _judged(self, transcript: Transcript, judgement: Judgement) -> None:
+        self._scores.count(transcript, judgement)
+        score = judgement.score
+        label = "not_applicable" if judgement.applicable is False else LABELS.get(score or 0)
+        send_evaluation(
+            self._logger,
+            transcript.started,
+            judgement.competency,
+            score=None if score is None else float(score),
+            label=label,
+            explanation=judgement.reason or None if self._contents else None,
+            error=judgement.error_kind,
+            judge=judgement.judge,
+            rubric_version=judgement.rubric_version,
+            model=judgement.model,
+        )

@@ -1,0 +1,198 @@
+"""The trace of a run: how its scores rose, and what had been spent by then.
+
+Enough to say for any line whether and when the run would have crossed it, without running it again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tidegauge.events import (
+    GO_ON,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Signals,
+    Step,
+)
+from tidegauge.policies.policy import Policy
+from tidegauge.policies.scores import Score, score_named
+from tidegauge.streaming_metrics import Engine
+
+__all__ = ["RULES", "Crossing", "RunTrace", "TraceSink"]
+
+
+RULES: Final = "rules"
+"""Stands for the rules of a policy among the scores of a trace: 1 once one of them held."""
+
+
+class Crossing(NamedTuple):
+    """A moment at which a run's score was higher than ever before in it.
+
+    Attributes:
+        value: the score.
+        steps: steps taken by then; one that had been issued and not run is none of them.
+        tokens: tokens spent by then; ``None``, not told.
+        seconds: seconds that its steps took; ``None``, not told.
+    """
+
+    value: float
+    steps: int
+    tokens: float | None
+    seconds: float | None
+
+
+class RunTrace:
+    """How the scores of one run rose.
+
+    Attributes:
+        run: its id.
+        agent: its agent.
+        task_group: its task group.
+        success: whether it succeeded; ``None``, not known or not ended.
+        finished: whether its end was recorded.
+        steps: how many steps it took.
+        tokens: tokens that it spent; ``None``, not told.
+        seconds: seconds that its steps took; ``None``, not told.
+        onset: steps taken when its first loop, streak or failed rounds set in; ``None``, none did.
+        rises: the moments at which each score rose, by the score's name; under :data:`RULES` the
+            one at which a rule held first.
+    """
+
+    __slots__ = (
+        "agent",
+        "finished",
+        "onset",
+        "rises",
+        "run",
+        "seconds",
+        "steps",
+        "success",
+        "task_group",
+        "tokens",
+    )
+
+    def __init__(
+        self, run: str, agent: str = "", task_group: str = "", scores: Iterable[str] = ()
+    ) -> None:
+        self.run = run
+        self.agent = agent
+        self.task_group = task_group
+        self.success: bool | None = None
+        self.finished = False
+        self.steps = 0
+        self.tokens: float | None = None
+        self.seconds: float | None = None
+        self.onset: int | None = None
+        self.rises: dict[str, list[Crossing]] = {name: [] for name in scores}
+
+    def highest(self, score: str) -> float:
+        """The run's score; ``-inf`` where it was never measured."""
+        rises = self.rises[score]
+        return rises[-1].value if rises else -math.inf
+
+    def crossing(self, score: str, above: float) -> Crossing | None:
+        """Where the run first had more than that; ``None``, it never had."""
+        return next((rise for rise in self.rises[score] if rise.value > above), None)
+
+
+class TraceSink:
+    """A step sink that traces every run and stops none.
+
+    Args:
+        scores: names of the scores that are followed.
+        rules: a policy whose rules are followed as well, whatever their rung.
+        on_trace: told of every run that ended.
+
+    Attributes:
+        engine: the engine that measures, as it does live.
+
+    Raises:
+        ConfigurationError: there is no such score.
+    """
+
+    def __init__(
+        self,
+        scores: Iterable[str],
+        *,
+        on_trace: Callable[[RunTrace], None],
+        rules: Policy | None = None,
+    ) -> None:
+        self._rules = rules
+        self._scores: list[Score] = [score_named(name) for name in dict.fromkeys(scores)]
+        self._on_trace = on_trace
+        self._open: dict[str, RunTrace] = {}
+        self.engine = Engine(
+            clock=None,
+            max_runs=sys.maxsize,
+            max_groups=1,  # no group is asked for anything
+            max_actions=1,
+            repetition=any(score.reads_words for score in self._scores),
+        )
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began; one that is open under its id is told as unfinished."""
+        self._close(event.run)
+        self.engine.run_started(event)
+        names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
+        self._open[event.run] = RunTrace(event.run, event.agent, event.task_group, names)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued."""
+        signals = self.engine.step_issued(event)
+        if signals is not None:
+            self._follow(signals, signals.steps - 1)
+        return GO_ON
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """An outcome was observed."""
+        signals = self.engine.step_observed(event)
+        if signals is not None:
+            self._follow(signals, signals.steps)
+        return GO_ON
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended."""
+        trace = self._open.get(event.run)
+        report = self.engine.run_ended(event)
+        if trace is not None and report is not None:
+            trace.success, trace.finished = report.success, True
+            self._close(event.run)
+        return None
+
+    def close(self) -> None:
+        """Tell of the runs that have no end."""
+        for run in list(self._open):
+            self._close(run)
+
+    def _follow(self, signals: Signals, steps: int) -> None:
+        trace, state = self._open.get(signals.run), self.engine.get(signals.run)
+        if trace is None or state is None:
+            return
+        timed = state.totals.step_seconds
+        trace.steps, trace.tokens = signals.steps, signals.tokens
+        trace.seconds = timed.total if sum(timed.counts) else None
+        if trace.onset is None and state.totals.onsets:
+            trace.onset = steps
+        for score in self._scores:
+            value = score.read(signals)
+            rises = trace.rises[score.name]
+            if value is not None and (not rises or value > rises[-1].value):
+                rises.append(Crossing(value, steps, signals.tokens, trace.seconds))
+        if self._rules is not None and not trace.rises[RULES] and _holds(self._rules, signals):
+            trace.rises[RULES].append(Crossing(1.0, steps, signals.tokens, trace.seconds))
+
+    def _close(self, run: str) -> None:
+        trace = self._open.pop(run, None)
+        if trace is not None:
+            self._on_trace(trace)
+
+
+def _holds(rules: Policy, signals: Signals) -> bool:
+    decided = rules.decide(signals, blockable=True).action != "go_on"
+    return decided or bool(rules.would_stop(signals))

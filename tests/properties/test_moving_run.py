@@ -1,0 +1,152 @@
+"""A run that moves to another engine in the middle goes on as if it had stayed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.drawn_runs import one_run
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
+from tidegauge.streaming_metrics import Engine, RunReport
+from tidegauge.streaming_metrics.moving import run_started
+from tidegauge.streaming_metrics.run_state import RunState
+
+PLACES = st.sampled_from(["hall", "attic", ("cell", 2), ("cell", 3)])
+TASKS = st.sampled_from([(), (Task("t1"),), (Task("t2", (("t1",),)),)])
+
+
+@st.composite
+def walks(draw: Any) -> list[Any]:
+    """A run that tells where it is, what it finds there and what it recalls."""
+    started = RunStarted(
+        run="r", agent="a", place=draw(st.none() | PLACES), tasks=draw(TASKS), goal="t2", t_max=9
+    )
+    events: list[Any] = [started]
+    for t in range(draw(st.integers(0, 10))):
+        uses = draw(st.sampled_from([(), ("order",)]))
+        events.append(Step("r", (Call("go", t % 3),), uses=uses, mentions=("order",), entropy=0.5))
+        events.append(
+            Outcome(
+                "r",
+                (CallResult("seen", error=draw(st.booleans())),),
+                place=draw(st.none() | PLACES),
+                exits=draw(st.none() | st.lists(PLACES, max_size=2, unique=True).map(tuple)),
+                tasks=draw(TASKS),
+                achieved=draw(st.sampled_from([(), ("t1",)])),
+                progress=draw(st.sampled_from([None, 0.5])),
+                seconds=2.0,
+            )
+        )
+    return [*events, RunEnded(run="r", success=draw(st.booleans()))]
+
+
+def engine() -> Engine:
+    return Engine(clock=None, repetition=True)
+
+
+def happen(engine: Engine, event: Any) -> Any:
+    match event:
+        case RunStarted():
+            return engine.run_started(event)
+        case Step():
+            return engine.step_issued(event)
+        case Outcome():
+            return engine.step_observed(event)
+        case RunEnded():
+            return engine.run_ended(event)
+
+
+def moved(run: RunState) -> Engine:
+    """Another engine that holds the run, which came as JSON."""
+    state = orjson.loads(orjson.dumps(run.state()))
+    other = engine()
+    other.run_started(run_started(state))
+    found = other.get(run.started.run)
+    assert found is not None
+    found.load(state)
+    return other
+
+
+def comparable(report: RunReport) -> dict[str, Any]:
+    """Everything that a report says."""
+    return {name: getattr(report, name) for name in report._fields}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(one_run("r"), walks()), st.data())
+def test_a_run_that_moved_goes_on_as_if_it_had_stayed(events: list[Any], data: Any) -> None:
+    first = engine()
+    at = data.draw(st.integers(1, len(events) - 1), label="moves before event")
+    for event in events[:at]:
+        happen(first, event)
+    run = first.get("r")
+    assert run is not None
+    second = moved(run)
+    again = second.get("r")
+    assert again is not None
+    assert again.state() == run.state()
+    assert comparable(again.report()) == comparable(run.report())
+    for event in events[at:]:
+        assert happen(second, event) == happen(first, event)
+
+
+@settings(max_examples=30, deadline=None)
+@given(one_run("r"))
+def test_it_shares_nothing_with_the_run_it_was_taken_of(events: list[Any]) -> None:
+    first = engine()
+    for event in events[:-1]:
+        happen(first, event)
+    run = first.get("r")
+    assert run is not None
+    before = copy.deepcopy(run.state())
+    second = moved(run)
+    for event in events[1:]:
+        happen(second, event)
+    assert run.state() == before
+
+
+def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
+    engines_own = {
+        "_actions",
+        "_declarations",
+        "_directed",
+        "_distance",
+        "_normaliser",
+        "_onset_at",
+        "group",
+        "last_seen",
+        "lock",
+        "trail",
+    }
+    first = engine()
+    first.run_started(RunStarted(run="r", place="hall", tasks=(Task("t1"),), exits=("attic",)))
+    run = first.get("r")
+    assert run is not None
+    state = run.state()
+    told = {*state["metrics"], *state["optional"], *state["values"], "signals", "totals", "started"}
+    told |= {"open_steps", "refused", "patience"}
+    assert told | engines_own == set(RunState.__slots__)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"version": 2},
+        {"version": 1},
+        {"version": 1, "started": 7},
+        {"version": 1, "started": {"~dict": [["run", "r"]]}},
+    ],
+)
+def test_what_is_no_state_is_refused(broken: dict[str, Any]) -> None:
+    holder = engine()
+    holder.run_started(RunStarted(run="r"))
+    run = holder.get("r")
+    assert run is not None
+    with pytest.raises(ValueError, match="state"):
+        run.load(broken)

@@ -1,0 +1,127 @@
+"""The combined score: what its definition gives from a run's steps, at every moment of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import drawn_runs
+from tidegauge.events import ABSENT, Call, CallResult, Outcome, RunStarted, Step, ToolDeclaration
+from tidegauge.policies import SCORES
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep
+
+from . import batch
+
+STAGNATION = SCORES["stagnation"]
+
+requests = st.sampled_from(
+    ["red shoes", "Red shoes, size 9", "shoes: red", "blue boots", "", "größe 9", "red red"]
+)
+results = st.tuples(
+    st.sampled_from(["nothing found", "page 1", "page 2", ABSENT]),
+    st.sampled_from([True, False, False, None]),
+)
+steps = st.tuples(st.sampled_from(["search", "click"]), requests, results)
+walks = st.lists(st.tuples(steps, st.sampled_from([1, 1, 2, 4])), max_size=8).map(
+    lambda stretches: [step for step, times in stretches for _ in range(times)]
+)
+
+
+def words(action: str, request: str) -> frozenset[str]:
+    return frozenset([f"@{action}", *re.findall(r"\w+", request.lower())])
+
+
+def moments_of(walk, observed: int):
+    """The moments of a run of which so many outcomes were observed."""
+    told, seen = [], set()
+    for t, (action, request, (outcome, _)) in enumerate(walk):
+        told.append(("issue", ChosenAction(t, words(action, request)), False))
+        if t < observed and outcome is not ABSENT:
+            told.append(("observe", t, outcome not in seen))
+            seen.add(outcome)
+    return told
+
+
+def loop_repeats(walk) -> int:
+    """States are the outcomes before; one that was not observed equals no other."""
+    states = [f"unknown {t}" for t in range(len(walk) + 1)]
+    for t, (_, _, (outcome, _)) in enumerate(walk):
+        if outcome is not ABSENT:
+            states[t + 1] = outcome
+    told = [IssuedStep(t, states[t], walk[t][:2]) for t in range(len(walk))]
+    return batch.loops(told)["repeats"]
+
+
+def trailing(values, of) -> int:
+    count = 0
+    for value in reversed(values):
+        if not of(value):
+            break
+        count += 1
+    return count
+
+
+def expected(walk, observed: int) -> float:
+    done = walk[:observed]
+    repetition = batch.repetition(moments_of(walk, observed))
+    outcomes = [outcome for _, _, (outcome, _) in done]
+    same = done and outcomes[-1] is not ABSENT
+    return (
+        observed
+        + 3 * repetition["total"]
+        + 3 * repetition["current"]
+        + loop_repeats(walk)
+        + 0.5 * (trailing(outcomes, lambda one: one == outcomes[-1]) if same else 0)
+        + 0.5 * trailing([error for _, _, (_, error) in done], lambda error: error is True)
+    )
+
+
+@given(walks)
+def test_it_is_what_its_definition_gives_at_every_prefix(walk):
+    engine = Engine(clock=None, repetition=True)
+    engine.run_started(RunStarted(run="r"))
+    for t, (action, request, (outcome, error)) in enumerate(walk):
+        issued = engine.step_issued(Step("r", (Call(action, request),)))
+        assert STAGNATION.read(issued) == pytest.approx(expected(walk[: t + 1], t))
+        observed = engine.step_observed(Outcome("r", (CallResult(outcome, error),)))
+        assert STAGNATION.read(observed) == pytest.approx(expected(walk[: t + 1], t + 1))
+        assert observed.completed_steps == t + 1
+
+
+@given(st.lists(st.tuples(requests, st.sampled_from(["pending", "still pending"])), max_size=12))
+def test_a_poller_within_its_patience_adds_its_steps_and_no_more(polls):
+    engine = Engine(clock=None, repetition=True, declarations={"wait": ToolDeclaration(poll=99)})
+    engine.run_started(RunStarted(run="r"))
+    for t, (request, outcome) in enumerate(polls):
+        issued = engine.step_issued(Step("r", (Call("wait", request),)))
+        assert STAGNATION.read(issued) == t
+        observed = engine.step_observed(Outcome("r", (CallResult(outcome, False),)))
+        assert STAGNATION.read(observed) == t + 1
+
+
+@given(drawn_runs.runs())
+def test_it_never_falls_below_the_steps_that_were_completed(events):
+    engine = Engine(clock=None, repetition=True)
+    for event in events:
+        signals = None
+        if isinstance(event, Step):
+            signals = engine.step_issued(event)
+        elif isinstance(event, Outcome):
+            signals = engine.step_observed(event)
+        else:
+            drawn_runs.tell(engine, event)
+        if signals is not None:
+            assert STAGNATION.read(signals) >= SCORES["steps"].read(signals)
+
+
+def test_without_the_words_it_is_not_measured():
+    engine = Engine(clock=None)
+    engine.run_started(RunStarted(run="r"))
+    signals = engine.step_issued(Step("r", (Call("look"),)))
+    assert (signals.repetition, signals.similarity) == (None, None)
+    assert STAGNATION.read(signals) is None
+    assert STAGNATION.explain(signals) == ""

@@ -1,0 +1,190 @@
+"""A trace tells of any line where the run would have crossed it: live runs are stopped there."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import drawn_runs
+from tidegauge.events import Step
+from tidegauge.exporters.jsonl import Contents, JsonlSink
+from tidegauge.instrumentation.replay import Replay, read_lines
+from tidegauge.pipeline import EngineSink
+from tidegauge.pipeline.recording_sink import RecordingSink
+from tidegauge.policies import SCORES, Line, Policy, Rule, RunTrace, TraceSink
+from tidegauge.policies.trace import RULES
+from tidegauge.streaming_metrics import Engine
+
+
+def traced(
+    events: list[drawn_runs.Event], *scores: str, rules: Policy | None = None
+) -> dict[str, RunTrace]:
+    traces: list[RunTrace] = []
+    sink = TraceSink(scores, on_trace=traces.append, rules=rules)
+    for event in events:
+        drawn_runs.tell(sink, event)
+    sink.close()
+    return {trace.run: trace for trace in traces}
+
+
+class Stopped(NamedTuple):
+    """Where a live run was stopped: what it had taken and spent by then."""
+
+    steps: int
+    tokens: float | None
+    seconds: float | None
+
+
+def stopped_live(events: list[drawn_runs.Event], policy: Policy) -> dict[str, Stopped]:
+    """The same events live, under a policy that stops; who is stopped does no more."""
+    engine = Engine(clock=None, repetition=policy.lines.reads_words)
+    sink = EngineSink(engine, policy)
+    stopped: dict[str, Stopped] = {}
+    for event in events:
+        if event.run in stopped:
+            continue
+        decision = drawn_runs.tell(sink, event)
+        if decision is None or not hasattr(decision, "stop") or not decision.stop:
+            continue
+        assert decision.signals.run == event.run
+        run = engine.get(event.run)
+        assert run is not None
+        timed = run.totals.step_seconds
+        stopped[event.run] = Stopped(
+            # a call that was about to be run is not
+            run.steps - isinstance(event, Step),
+            decision.signals.tokens,
+            timed.total if sum(timed.counts) else None,
+        )
+    return stopped
+
+
+@settings(max_examples=120)
+@given(drawn_runs.runs(), st.sampled_from(sorted(SCORES)), st.data())
+def test_a_live_run_is_stopped_where_its_trace_crosses_the_line(events, score, data):
+    traces = traced(events, score)
+    reached = [rise.value for trace in traces.values() for rise in trace.rises[score]]
+    above = data.draw(st.sampled_from([-0.5, 0.0, *reached, *(value - 0.25 for value in reached)]))
+    crossings = {run: trace.crossing(score, above) for run, trace in traces.items()}
+    assert stopped_live(events, Policy((), lines=[Line(score, above, "stop")])) == {
+        run: crossing[1:] for run, crossing in crossings.items() if crossing is not None
+    }
+
+
+rules = st.builds(
+    Rule,
+    st.sampled_from(["loop_repeats", "result_streak", "failed_rounds", "recurrence", "steps"]),
+    st.integers(1, 4),
+    st.sampled_from(["observe", "nudge", "stop"]),
+    agent=st.sampled_from([None, "a"]),
+    tool=st.sampled_from([None, None, "search", "wait"]),
+)
+
+
+@settings(max_examples=120)
+@given(drawn_runs.runs(), st.lists(rules, max_size=3, unique_by=lambda rule: rule.signal))
+def test_a_live_run_is_stopped_where_the_first_of_its_rules_holds(events, told):
+    traces = traced(events, rules=Policy(told))
+    stopping = Policy([replace(rule, rung="stop") for rule in told])
+    assert stopped_live(events, stopping) == {
+        run: trace.rises[RULES][0][1:] for run, trace in traces.items() if trace.rises[RULES]
+    }
+
+
+@given(drawn_runs.runs(late=False), st.data())
+def test_what_would_have_been_saved_is_what_an_observing_policy_counts(events, data):
+    traces = traced(events, "stagnation")
+    reached = [rise.value for one in traces.values() for rise in one.rises["stagnation"]]
+    above = data.draw(st.sampled_from([0.0, *reached]))
+    engine = Engine(clock=None, repetition=True)
+    sink = EngineSink(engine, Policy((), lines=[Line("stagnation", above)]))
+    for event in events:
+        drawn_runs.tell(sink, event)
+    totals = [group.totals for group in engine.snapshot().groups]
+    crossed = [
+        (trace, crossing)
+        for trace in traces.values()
+        if (crossing := trace.crossing("stagnation", above)) is not None
+    ]
+    assert sum(one.saved_steps for one in totals) == sum(
+        trace.steps - crossing.steps for trace, crossing in crossed
+    )
+    assert sum(one.saved_tokens for one in totals) == pytest.approx(
+        sum((trace.tokens or 0) - (crossing.tokens or 0) for trace, crossing in crossed)
+    )
+    assert sum(one.saved_seconds for one in totals) == pytest.approx(
+        sum((trace.seconds or 0) - (crossing.seconds or 0) for trace, crossing in crossed)
+    )
+    assert sum(one.interventions.get(("would_stop", "stagnation"), 0) for one in totals) == len(
+        crossed
+    )
+
+
+@given(drawn_runs.runs())
+def test_a_trace_tells_how_the_run_ended_and_what_it_took(events):
+    traces = traced(events, "steps", "tokens")
+    for run, trace in traces.items():
+        own = [event for event in events if event.run == run]
+        assert trace.steps == sum(isinstance(event, Step) for event in own)
+        assert (trace.success, trace.finished) == (own[-1].success, True)
+        assert (trace.agent, trace.task_group) == (own[0].agent, own[0].task_group)
+        for rises in trace.rises.values():
+            values = [rise.value for rise in rises]
+            assert values == sorted(set(values))
+        assert trace.highest("tokens") == (
+            trace.tokens if trace.tokens is not None else -float("inf")
+        )
+
+
+@given(drawn_runs.runs())
+def test_scores_that_are_followed_together_are_those_followed_alone(events):
+    together = traced(events, *SCORES)
+    for score in ("stagnation", "loop_repeats"):
+        alone = traced(events, score)
+        assert {run: trace.rises[score] for run, trace in together.items()} == {
+            run: trace.rises[score] for run, trace in alone.items()
+        }
+
+
+class Recording(list[bytes]):
+    """The lines of a live run's recording."""
+
+    add = list.append
+
+    def __init__(self, events: list[drawn_runs.Event], *, plain: bool) -> None:
+        super().__init__()
+        engine = Engine(clock=None, repetition=True, normaliser=without_digits)
+        contents = Contents(bytes.hex, plain=plain, normaliser=without_digits)
+        lines = JsonlSink(self, contents, clock=lambda: 0.0)
+        sink = RecordingSink(EngineSink(engine, Policy()), lines)
+        engine._on_finished = sink.run_finished
+        for event in events:
+            drawn_runs.tell(sink, event)
+
+    def traces(self, *scores: str) -> dict[str, RunTrace]:
+        found: list[RunTrace] = []
+        sink = TraceSink(scores, on_trace=found.append)
+        replay = Replay(sink)
+        for line in read_lines(io.BytesIO(b"\n".join(self) + b"\n")):
+            replay.take(line, "recording")
+        sink.close()
+        assert replay.skipped_lines == 0
+        return {trace.run: trace for trace in found}
+
+
+def without_digits(text: str) -> str:
+    return "".join("#" if letter.isdigit() else letter for letter in text)
+
+
+@given(drawn_runs.runs())
+def test_a_recording_of_digests_has_the_traces_of_one_of_contents(events):
+    contents, digests = (Recording(events, plain=plain) for plain in (True, False))
+    found, expected = digests.traces(*SCORES), contents.traces(*SCORES)
+    assert {run: trace.rises for run, trace in found.items()} == {
+        run: trace.rises for run, trace in expected.items()
+    }

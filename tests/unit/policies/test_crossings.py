@@ -1,0 +1,77 @@
+"""Crossings: which runs are counted for which line, so that a promise is seen to hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegauge.catalog import (
+    POLICY,
+    POLICY_ALPHA,
+    POLICY_CALIBRATED,
+    POLICY_CROSSED_RUNS,
+    POLICY_RUNS,
+)
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Crossings, Line, Lines, Policy
+from tidegauge.streaming_metrics import Engine
+
+AGENT = Line("steps", 2, agent="a", alpha=0.05, calibrated=7.0)
+ALL = Line("steps", 4)
+STREAK = Line("result_streak", 1, task_group="g", alpha=0.1)
+
+
+def test_without_lines_nothing_is_measured() -> None:
+    crossings = Crossings(Lines())
+    crossings.run_ended("a", "g", "success", {"steps"})
+    assert crossings.metrics() == {}
+
+
+def test_what_is_known_of_the_lines_is_told_before_any_run_ends() -> None:
+    assert Crossings(Lines([AGENT, ALL, STREAK])).metrics() == {
+        POLICY_RUNS: {},
+        POLICY_CROSSED_RUNS: {},
+        POLICY_ALPHA: {("a", "", "steps"): 0.05, ("", "g", "result_streak"): 0.1},
+        POLICY_CALIBRATED: {("a", "", "steps"): 7.0},
+    }
+    assert set(POLICY) == set(Crossings(Lines([AGENT])).metrics())
+
+
+def test_a_run_counts_for_the_lines_that_hold_for_it() -> None:
+    crossings = Crossings(Lines([AGENT, ALL, STREAK]))
+    crossings.run_ended("a", "g", "success", ())
+    crossings.run_ended("a", "other", "success", {"steps"})
+    crossings.run_ended("b", "other", "failure", {"steps"})
+    crossings.run_ended("b", "other", "failure", {"steps", "result_streak"})
+    found = crossings.metrics()
+    assert found[POLICY_RUNS] == {
+        ("a", "", "steps", "success"): 2,
+        ("", "g", "result_streak", "success"): 1,
+        ("", "", "steps", "failure"): 2,
+    }
+    assert found[POLICY_CROSSED_RUNS] == {
+        ("a", "", "steps", "success"): 1,
+        ("", "g", "result_streak", "success"): 0,  # there, so that a rate is 0 and not missing
+        ("", "", "steps", "failure"): 2,
+    }
+
+
+@pytest.mark.parametrize("rung", ["observe", "nudge", "stop"])
+@pytest.mark.parametrize(
+    ("success", "outcome"), [(True, "success"), (False, "failure"), (None, "unknown")]
+)
+def test_live_runs_are_counted_by_how_they_ended(rung, success, outcome) -> None:
+    sink = EngineSink(Engine(clock=None), Policy((), lines=[Line("steps", 2, rung)]))
+    for run, steps in (("short", 2), ("long", 3)):
+        sink.run_started(RunStarted(run=run))
+        for _ in range(steps):
+            sink.step_issued(Step(run, (Call("look"),)))
+            sink.step_observed(Outcome(run, (CallResult("x"),)))
+        stopped = rung == "stop" and run == "long"
+        sink.run_ended(RunEnded(run=run, success=None if stopped else success))
+    sink.run_ended(RunEnded(run="never there"))
+    crossed = "stopped" if rung == "stop" else outcome
+    found = sink.crossings.metrics()
+    totals = {("", "", "steps", outcome): 0, ("", "", "steps", crossed): 1}
+    assert found[POLICY_CROSSED_RUNS] == totals
+    assert sum(found[POLICY_RUNS].values()) == 2
