@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from support.drawn_runs import one_run
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.streaming_metrics import Engine, RunReport
+from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.moving import run_started
 from tidegauge.streaming_metrics.run_state import RunState
+from tidegauge.streaming_metrics.totals import Buckets, Totals
 
 PLACES = st.sampled_from(["hall", "attic", ("cell", 2), ("cell", 3)])
 TASKS = st.sampled_from([(), (Task("t1"),), (Task("t2", (("t1",),)),)])
@@ -118,6 +121,7 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         "_distance",
         "_normaliser",
         "_onset_at",
+        "carried",
         "group",
         "last_seen",
         "lock",
@@ -150,3 +154,85 @@ def test_what_is_no_state_is_refused(broken: dict[str, Any]) -> None:
     assert run is not None
     with pytest.raises(ValueError, match="state"):
         run.load(broken)
+
+
+def counters(engines: list[Engine]) -> dict[str, Any]:
+    """What the engines count together, group by group."""
+    found: dict[Any, Any] = {}
+    for snapshot in [engine.snapshot() for engine in engines]:
+        for group in snapshot.groups:
+            started, totals, finished = found.setdefault(group.key, (0, Totals(), Group()))
+            totals.add(group.totals)
+            finished.merge(group.finished)
+            found[group.key] = (started + group.runs_started, totals, finished)
+    return {
+        str(key): (
+            started,
+            {name: comparable_count(getattr(totals, name)) for name in Totals.__slots__},
+            finished.finished,
+            [metric.state() for metric in finished.metrics()],
+            comparable_count(finished.run_steps),
+        )
+        for key, (started, totals, finished) in found.items()
+    }
+
+
+def comparable_count(value: Any) -> Any:
+    if isinstance(value, Buckets):
+        return (value.counts, value.total)
+    return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(one_run("r"), walks()), min_size=1, max_size=3), st.data())
+def test_counters_of_all_engines_add_up_wherever_runs_went(drawn: Any, data: Any) -> None:
+    alone, several = engine(), [engine(), engine(), engine()]
+    for number, events in enumerate(drawn):
+        at = 0
+        run = f"r{number}"
+        for event in events:
+            renamed = (
+                replace(event, run=run)
+                if isinstance(event, RunStarted | RunEnded)
+                else event._replace(run=run)
+            )
+            assert happen(several[at], renamed) == happen(alone, renamed)
+            after = data.draw(st.sampled_from([at, at, 0, 1, 2]), label="goes to")
+            if after != at and not isinstance(event, RunEnded):
+                state = several[at].release(run)
+                assert several[after].adopt(orjson.loads(orjson.dumps(state)))
+                at = after
+            if data.draw(st.integers(0, 5)) == 0:
+                assert counters(several) == counters([alone])
+    assert counters(several) == counters([alone])
+
+
+def test_no_counter_falls_when_a_run_goes() -> None:
+    first, second = engine(), engine()
+    first.run_started(RunStarted(run="r", agent="a"))
+    for _ in range(6):
+        first.step_issued(Step("r", (Call("look"),)))
+        first.step_observed(Outcome("r", (CallResult("nothing"),), seconds=1.0))
+    state = first.release("r")
+    assert state is not None
+    assert second.adopt(state)
+    [here], [there] = first.snapshot().groups, second.snapshot().groups
+    assert (here.runs_started, here.totals.steps, here.active) == (1, 6, [])
+    assert (there.runs_started, there.totals.steps, len(there.active)) == (0, 0, 1)
+    assert there.active[0].steps == 6
+    second.step_issued(Step("r", (Call("look"),)))
+    assert second.snapshot().groups[0].totals.steps == 1
+
+
+def test_a_run_that_is_open_is_not_replaced_and_one_that_is_not_does_not_go() -> None:
+    first, second = engine(), engine()
+    for one in (first, second):
+        one.run_started(RunStarted(run="r"))
+    state = first.release("r")
+    assert state is not None
+    assert first.release("r") is None
+    assert not second.adopt(state)
+    assert first.step_issued(Step("r", (Call("late"),))) is None
+    assert first.snapshot().dropped_events == 1
+    with pytest.raises(ValueError, match="version 2"):
+        first.adopt({**state, "version": 2})

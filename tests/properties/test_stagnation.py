@@ -92,6 +92,27 @@ def test_it_is_what_its_definition_gives_at_every_prefix(walk):
         assert observed.completed_steps == t + 1
 
 
+@given(walks, st.data())
+def test_an_outcome_that_comes_late_pays_off_its_own_action_alone(walk, data):
+    """Every outcome once all actions were issued, in any order: repetition is as defined."""
+    engine = Engine(clock=None, repetition=True)
+    engine.run_started(RunStarted(run="r"))
+    moments, seen = [], set()
+    for t, (action, request, _) in enumerate(walk):
+        engine.step_issued(Step("r", (Call(action, request),)))
+        moments.append(("issue", ChosenAction(t, words(action, request)), False))
+    for done, t in enumerate(data.draw(st.permutations(range(len(walk)))), 1):
+        outcome, error = walk[t][2]
+        signals = engine.step_observed(Outcome("r", (CallResult(outcome, error),), step=t))
+        if outcome is not ABSENT:
+            moments.append(("observe", t, outcome not in seen))
+            seen.add(outcome)
+        expected = batch.repetition(moments)
+        assert signals.repetition == pytest.approx(expected["total"])
+        assert signals.similarity == pytest.approx(expected["current"])
+        assert signals.completed_steps == done
+
+
 @given(st.lists(st.tuples(requests, st.sampled_from(["pending", "still pending"])), max_size=12))
 def test_a_poller_within_its_patience_adds_its_steps_and_no_more(polls):
     engine = Engine(clock=None, repetition=True, declarations={"wait": ToolDeclaration(poll=99)})

@@ -19,6 +19,7 @@ from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import SCORES, Line, Policy, Rule, RunTrace, TraceSink
 from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.fingerprint import Normaliser
 
 
 def traced(
@@ -156,10 +157,16 @@ class Recording(list[bytes]):
 
     add = list.append
 
-    def __init__(self, events: list[drawn_runs.Event], *, plain: bool) -> None:
+    def __init__(
+        self,
+        events: list[drawn_runs.Event],
+        *,
+        plain: bool,
+        normaliser: Normaliser | None = None,
+    ) -> None:
         super().__init__()
-        engine = Engine(clock=None, repetition=True, normaliser=without_digits)
-        contents = Contents(bytes.hex, plain=plain, normaliser=without_digits)
+        engine = Engine(clock=None, repetition=True, normaliser=normaliser)
+        contents = Contents(bytes.hex, plain=plain, normaliser=normaliser)
         lines = JsonlSink(self, contents, clock=lambda: 0.0)
         sink = RecordingSink(EngineSink(engine, Policy()), lines)
         engine._on_finished = sink.run_finished
@@ -183,8 +190,30 @@ def without_digits(text: str) -> str:
 
 @given(drawn_runs.runs())
 def test_a_recording_of_digests_has_the_traces_of_one_of_contents(events):
-    contents, digests = (Recording(events, plain=plain) for plain in (True, False))
+    contents, digests = (
+        Recording(events, plain=plain, normaliser=without_digits) for plain in (True, False)
+    )
     found, expected = digests.traces(*SCORES), contents.traces(*SCORES)
     assert {run: trace.rises for run, trace in found.items()} == {
         run: trace.rises for run, trace in expected.items()
     }
+
+
+TOLD_ONCE = ("tokens", "loop_cost_tokens", "loop_cost_seconds")
+"""Of a recorded step they are known in one moment, whichever of the two they came in."""
+
+
+@given(drawn_runs.runs(), st.booleans())
+def test_a_recording_has_the_traces_of_the_live_runs(events, plain):
+    scores = [score for score in SCORES if score not in TOLD_ONCE]
+    live = traced(events, *scores)
+    recorded = Recording(events, plain=plain).traces(*scores)
+
+    def moments(traces: dict[str, RunTrace]) -> dict[str, dict[str, list[tuple[float, int]]]]:
+        return {
+            run: {name: [rise[:2] for rise in rises] for name, rises in trace.rises.items()}
+            for run, trace in traces.items()
+        }
+
+    assert moments(recorded) == moments(live)
+    assert [trace.onset for trace in recorded.values()] == [live[run].onset for run in recorded]

@@ -25,6 +25,7 @@ class Authority:
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = folder / f"{name}.pem"
         self.certificate.write_bytes(self._signed(self._name, self._key, is_authority=True))
@@ -62,6 +63,28 @@ class Authority:
             .add_extension(
                 x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
                 critical=False,
+            )
+            # what Python 3.13 insists on
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier),
+                critical=False,
+            )
+            .add_extension(
+                x509.KeyUsage(
+                    digital_signature=True,
+                    content_commitment=False,
+                    key_encipherment=False,
+                    data_encipherment=False,
+                    key_agreement=False,
+                    key_cert_sign=is_authority,
+                    crl_sign=is_authority,
+                    encipher_only=False,
+                    decipher_only=False,
+                ),
+                critical=True,
             )
         )
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

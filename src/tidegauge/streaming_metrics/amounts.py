@@ -18,9 +18,9 @@ def all_failed(results: Sequence[CallResult], calls: int) -> bool | None:
     >>> all_failed([CallResult("a", True), CallResult("b", None)], 2) is None
     True
     """
-    if len(results) == calls == 1:
+    if calls == 1 and results:
         return results[0].error
-    errors = [result.error for result in results]
+    errors = [result.error for result in results[:calls]]
     if False in errors:
         return False
     return True if errors and None not in errors and len(errors) >= calls else None

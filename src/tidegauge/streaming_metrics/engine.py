@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -24,6 +24,7 @@ from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
+from tidegauge.streaming_metrics.moving import run_started
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
@@ -198,6 +199,46 @@ class Engine:
             self._drop()
         return report
 
+    def release(self, run: str) -> dict[str, Any] | None:
+        """Let an active run go to another engine: its state, as plain data that JSON can carry.
+
+        What was counted of it here stays counted. ``None`` when it is not open.
+        """
+        with self._ending:
+            found = self._runs.get(run)
+            if found is None:
+                return None
+            with found.lock:
+                state = found.state()
+                found.finished = True  # what another thread still reports is dropped and counted
+                group = self._groups.get(found.group, _EMPTY).with_moved(out=found.counted)
+            with self._lock:
+                self._runs.pop(run, None)
+                self._groups[found.group] = group
+        return state
+
+    def adopt(self, state: Mapping[str, Any]) -> bool:
+        """Hold a run that another engine released; it goes on as if it had stayed there.
+
+        Whatever was counted of it there is not counted here, so that the counters of both add up.
+        ``False`` when a run of that id is open here already: it stays as it is.
+
+        Raises:
+            ValueError: the state is of another version, or not of that form.
+        """
+        started = run_started(state)
+        now = self._now()
+        self._expire(now)
+        run = self._made(started, now)
+        run.load(state)
+        with self._ending, self._lock:
+            if started.run in self._runs:
+                return False
+            self._runs[started.run] = run
+            self._groups[run.group] = self._groups.get(run.group, _EMPTY).with_moved()
+        self._make_room()
+        return True
+
     def get(self, run: str) -> RunState | None:
         """The state of an active run; read it with its lock held."""
         return self._runs.get(run)
@@ -218,7 +259,7 @@ class Engine:
             if found is None:
                 found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
             with run.lock:
-                found.totals.add(run.totals)
+                found.totals.add(run.counted)
                 found.active.append(run.report())
         return Snapshot(list(views.values()), evicted, dropped)
 
@@ -242,6 +283,20 @@ class Engine:
         return run
 
     def _open(self, event: RunStarted, now: float | None) -> RunState:
+        run = self._made(event, now)
+        with self._lock:
+            # Two threads may open the same run: both feed the one that came first.
+            run = self._runs.setdefault(event.run, run)
+        self._make_room()
+        return run
+
+    def _make_room(self) -> None:
+        with self._lock:
+            surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
+        for oldest in surplus:
+            self._evict(oldest, "too many runs")
+
+    def _made(self, event: RunStarted, now: float | None) -> RunState:
         agent, task_group = self._pairs.admit((event.agent, event.task_group))
         memory = self._arms.admit(event.memory) if event.memory is not None else ""
         t_max = event.t_max or self._t_max_by_group.get(event.task_group, self._t_max)
@@ -261,12 +316,6 @@ class Engine:
             trail=None if self._chronicle is None else self._chronicle.trail(event),
         )
         run.last_seen = 0.0 if now is None else now
-        with self._lock:
-            # Two threads may open the same run: both feed the one that came first.
-            run = self._runs.setdefault(event.run, run)
-            surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
-        for oldest in surplus:
-            self._evict(oldest, "too many runs")
         return run
 
     def _end(self, event: RunEnded) -> RunReport | None:
@@ -277,7 +326,7 @@ class Engine:
             with run.lock:
                 finished = run.end(event)
                 report = run.report()
-                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.totals)
+                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.counted)
             with self._lock:
                 # In one step: a reader finds the run among the active or in its group, once.
                 self._runs.pop(event.run, None)

@@ -142,10 +142,11 @@ def outcome_digest(
 
     Args:
         calls: digests of the round's calls.
-        results: their results, in the same order.
+        results: their results, in the same order; what there are more is nobody's.
         normaliser: applied to the outcomes' texts.
     """
-    if len(calls) == 1 and len(results) == 1:
+    results = results[: len(calls)]
+    if len(calls) == 1 and results:
         outcome = results[0].outcome
         return None if outcome is ABSENT else content_digest(outcome, normaliser)
     if all(result.outcome is ABSENT for result in results):

@@ -29,7 +29,7 @@ __all__ = ["Group"]
 
 class Group:
     """Sums over the finished runs of one group. Never changed once it is published:
-    :meth:`with_run` gives a new one, so that readers need no lock."""
+    :meth:`with_run` and :meth:`with_moved` give a new one, so that readers need no lock."""
 
     __slots__ = (
         "auv",
@@ -39,6 +39,8 @@ class Group:
         "loop_action_share",
         "loop_ratio",
         "loop_split",
+        "moved_in",
+        "moved_out",
         "pass_at_k",
         "premature_halts",
         "recall_lag",
@@ -53,6 +55,8 @@ class Group:
 
     def __init__(self) -> None:
         self.totals = Totals()
+        self.moved_in = 0  # runs that began in another engine
+        self.moved_out = 0  # runs that went to another one
         self.finished: dict[RunOutcome, int] = {}
         self.exemplars: dict[RunOutcome, Exemplar] = {}  # the last run of each outcome
         self.success_rate = SuccessRate()
@@ -94,6 +98,8 @@ class Group:
     def merge(self, other: Group) -> None:
         """Add the runs of ``other``."""
         self.totals.add(other.totals)
+        self.moved_in += other.moved_in
+        self.moved_out += other.moved_out
         for outcome, count in other.finished.items():
             self.finished[outcome] = self.finished.get(outcome, 0) + count
         for mine, theirs in zip(self.metrics(), other.metrics(), strict=True):
@@ -102,6 +108,17 @@ class Group:
         self.success_turn.add(other.success_turn)
         self.stale_score_max.add(other.stale_score_max)
         add_exemplars(self.exemplars, other.exemplars)
+
+    def with_moved(self, *, out: Totals | None = None) -> Group:
+        """This group and a run that came, or one that went after so much was counted of it here."""
+        group = Group()
+        group.merge(self)
+        if out is None:
+            group.moved_in += 1
+        else:
+            group.moved_out += 1
+            group.totals.add(out)
+        return group
 
     def with_run(self, run: FinishedRun, totals: Totals) -> Group:
         """This group and one more finished run."""

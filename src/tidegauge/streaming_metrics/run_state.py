@@ -102,6 +102,7 @@ class RunState:
         "_previous",
         "_saved_from",
         "_tells_entropy",
+        "carried",
         "crossed",
         "entropy_split",
         "exploration",
@@ -165,6 +166,7 @@ class RunState:
         self.steps = 0
         self.tokens: float | None = None
         self.totals = Totals()
+        self.carried: Totals | None = None  # what was counted of it before it came here
         self.loops = Loops(max_period=max_period)
         self.loop_cost = LoopCost()
         self.result_streak = ResultStreak()
@@ -216,7 +218,9 @@ class RunState:
         # What was not observed cannot be returned to: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
         told: Sequence[Call] = step.calls
-        if self._declarations or len(told) > 1 or told[0].declared is not None:
+        # Once one tool is declared the calls of others count, too: they end its waiting.
+        declared = self._declarations or self.patience is not None
+        if declared or len(told) != 1 or told[0].declared is not None:
             told = self._declared(told, now if step.time is None else step.time)
         calls = [call_digest(call, self._normaliser) for call in told]
         action = round_digest(calls)
@@ -420,6 +424,11 @@ class RunState:
         """Everything that is known now."""
         return report_of(self)
 
+    @property
+    def counted(self) -> Totals:
+        """What was counted of it here."""
+        return self.totals if self.carried is None else self.totals.without(self.carried)
+
     def state(self) -> dict[str, Any]:
         """Everything that is kept, as plain data that JSON can carry."""
         return state_of_run(self)
@@ -431,6 +440,8 @@ class RunState:
             ValueError: the state is of another version, or not of that form.
         """
         load_run(self, state)
+        self.carried = Totals()
+        self.carried.add(self.totals)
 
     def _update(self, step: ObservedStep) -> None:
         totals, cost = self.totals, self.loop_cost

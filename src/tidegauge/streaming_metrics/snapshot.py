@@ -23,8 +23,9 @@ class GroupSnapshot:
 
     @property
     def runs_started(self) -> int:
-        """Runs that ended and runs that go on."""
-        return self.finished.runs + len(self.active)
+        """Runs that began here: those that ended, go on, or went to another engine."""
+        moved = self.finished.moved_out - self.finished.moved_in
+        return self.finished.runs + len(self.active) + moved
 
     @property
     def runs_looping(self) -> int:

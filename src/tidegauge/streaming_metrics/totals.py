@@ -86,6 +86,16 @@ class Buckets:
         if exemplar is not None:
             self.exemplars[bucket] = exemplar
 
+    def without(self, other: Buckets) -> Buckets:
+        """Those observations that ``other``, an earlier moment of the same, did not have."""
+        rest = Buckets(self.bounds)
+        rest.counts = [
+            mine - earlier for mine, earlier in zip(self.counts, other.counts, strict=True)
+        ]
+        rest.total = self.total - other.total
+        rest.exemplars = dict(self.exemplars)
+        return rest
+
     def add(self, other: Buckets) -> None:
         """Add the observations of ``other``, which has the same bounds."""
         self.counts = [
@@ -168,6 +178,22 @@ class Totals:
         _add_counts(self.loop_steps, other.loop_steps)
         _add_counts(self.onsets, other.onsets)
         _add_counts(self.interventions, other.interventions)
+
+    def without(self, earlier: Totals) -> Totals:
+        """What was counted since ``earlier``, which is an earlier moment of the same counters."""
+        rest = Totals()
+        for name in Totals.__slots__:
+            mine, known = getattr(self, name), getattr(earlier, name)
+            if isinstance(mine, Buckets):
+                value: object = mine if known is None else mine.without(known)
+            elif name == "exemplars":
+                value = dict(mine)
+            elif isinstance(mine, dict):
+                value = {key: count - known.get(key, 0) for key, count in mine.items()}
+            else:
+                value = None if mine is None else mine - known
+            setattr(rest, name, value)
+        return rest
 
 
 def add_exemplars(into: dict[K, Exemplar], others: dict[K, Exemplar]) -> None:

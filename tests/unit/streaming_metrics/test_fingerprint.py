@@ -257,6 +257,14 @@ def test_the_outcome_of_a_round_goes_with_its_calls():
     assert outcome_digest(calls, [results[1], results[0], results[2]]) not in told
 
 
+def test_results_of_no_call_count_for_nothing():
+    calls = [call_digest(Call("read", n)) for n in range(2)]
+    results = [CallResult("one"), CallResult("two"), CallResult("three")]
+    for known in (1, 2):
+        told = outcome_digest(calls[:known], results[:known])
+        assert outcome_digest(calls[:known], results) == told
+
+
 def test_an_outcome_that_is_none_is_one_and_an_absent_one_is_not():
     calls = [call_digest(Call("read", n)) for n in range(2)]
     assert outcome_digest(calls[:1], [CallResult(None)]) == content_digest(None)

@@ -56,6 +56,17 @@ def test_a_tool_is_one_word_that_no_argument_is() -> None:
     assert not words("", action="search") & words("search @search", action="find")
 
 
+def test_a_round_of_no_calls_is_like_nothing() -> None:
+    assert words_of([]) == frozenset()
+    engine = Engine(clock=None, repetition=True)
+    engine.run_started(RunStarted(run="r"))
+    for _ in range(3):
+        signals = engine.step_issued(Step("r", ()))
+        assert engine.step_observed(Outcome("r", ())) is not None
+    assert signals is not None
+    assert (signals.steps, signals.similarity, signals.repetition) == (3, 0.0, 0.0)
+
+
 def test_a_text_that_is_no_unicode_is_read_all_the_same() -> None:
     assert words("red \udc80 shoes") == words("shoes red \udc80")
     assert words("a", action="odd \udc80") != words("a", action="odd")
