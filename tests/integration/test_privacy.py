@@ -1,4 +1,4 @@
-"""Nothing but digests leaves the process: spans, events, metrics and log lines are searched."""
+"""Nothing but digests leaves the process: whatever it sends, shows or logs is searched."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def everything_sent(seen: Capture) -> str:
     assert seen.pipeline.metrics_url is not None
     with urllib.request.urlopen(seen.pipeline.metrics_url) as answer:
         metrics = answer.read().decode()
+    with urllib.request.urlopen(f"{seen.pipeline.page_url}page/live?run=1") as answer:
+        page = answer.read().decode()
     spans = [span.to_json() for span in seen.spans]
     events = [f"{one.event_name} {one.body} {one.attributes}" for one in seen.events]
-    return "\n".join([metrics, *spans, *events])
+    return "\n".join([metrics, page, *spans, *events])
 
 
 def plain_agent() -> None:
@@ -73,6 +75,7 @@ def test_only_digests_leave_though_the_policy_steps_in(agent, caplog) -> None:
     assert "execute_tool look" in sent
     assert "tidegauge.intervention" in sent
     assert 'action="stop"' in sent
+    assert '"trail":[{"step":0,"tool":"look"' in sent
     assert SECRET not in sent
     assert SECRET not in caplog.text
     # The agent itself is told by name: that stays in the process.

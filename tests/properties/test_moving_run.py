@@ -170,11 +170,22 @@ def counters(engines: list[Engine]) -> dict[str, Any]:
             started,
             {name: comparable_count(getattr(totals, name)) for name in Totals.__slots__},
             finished.finished,
-            [metric.state() for metric in finished.metrics()],
+            [rounded(metric.state()) for metric in finished.metrics()],
             comparable_count(finished.run_steps),
         )
         for key, (started, totals, finished) in found.items()
     }
+
+
+def rounded(state: Any) -> Any:
+    """A metric's state without what goes by the order of runs: last digits, and order itself."""
+    if isinstance(state, float):
+        return round(state, 9) + 0.0
+    if isinstance(state, dict) and "~dict" in state:
+        return sorted(map(rounded, state["~dict"]), key=repr)
+    if isinstance(state, dict):
+        return {name: rounded(value) for name, value in state.items()}
+    return [rounded(value) for value in state] if isinstance(state, list) else state
 
 
 def comparable_count(value: Any) -> Any:

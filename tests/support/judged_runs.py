@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from support.scripted_model import ScriptedChatModel, answers
-from tidegauge.diagnose.transcript import Transcript
+from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 
 

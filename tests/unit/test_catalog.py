@@ -43,7 +43,8 @@ def test_no_series_of_one_metric_could_be_of_another() -> None:
 
 def test_all_but_health_are_told_by_agent_and_task_group() -> None:
     health = {catalog.INTERNAL_ERRORS, catalog.EVICTED_RUNS, catalog.DROPPED_EVENTS}
-    health |= {*catalog.RECEIVER, *catalog.RECORDING}
+    health |= {*catalog.RECEIVER, *catalog.RECORDING, catalog.FAILED_JUDGEMENTS}
+    health.add(catalog.DROPPED_JUDGEMENTS)
     assert health == {metric for metric in METRICS if metric.labels[:2] != GROUP_LABELS}
 
 
@@ -56,8 +57,9 @@ def test_help_is_one_plain_sentence_or_more() -> None:
 def test_metrics_with_known_values_have_a_label_for_them() -> None:
     for metric in METRICS:
         if metric.values:
-            own = 1 if metric in catalog.RECEIVER + catalog.RECORDING else len(GROUP_LABELS) + 1
-            assert len(metric.labels) == own
+            alone = metric in catalog.RECEIVER + catalog.RECORDING + catalog.JUDGING
+            before = 0 if alone else 3 if metric in catalog.POLICY else len(GROUP_LABELS)
+            assert len(metric.labels) == before + 1
 
 
 def test_the_table_in_the_docs_is_the_catalogue() -> None:

@@ -86,11 +86,11 @@ class TestSettings:
             Pipeline(Settings())
 
     def test_nothing_is_stopped_unless_asked_for(self):
-        assert Settings().policy().rules == DEFAULT_RULES
+        assert Settings().rules_told() == DEFAULT_RULES
         assert all(rule.rung == "observe" for rule in DEFAULT_RULES)
 
     def test_a_stop_takes_the_place_of_the_observed_rule(self):
-        rules = Settings(stop_on_loop=2, stop_on_steps=30).policy().rules
+        rules = Settings(stop_on_loop=2, stop_on_steps=30).rules_told()
         assert [(rule.signal, rule.threshold, rule.rung) for rule in rules] == [
             ("loop_repeats", 2, "stop"),
             ("steps", 30, "stop"),

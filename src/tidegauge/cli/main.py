@@ -16,10 +16,15 @@ from tidegauge.errors import TidegaugeError
 __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
+    "backtest": "What stopping at calibrated lines would have done to recorded runs.",
+    "calibrate": "Learn from good runs where to stop bad ones, with a promise.",
     "dashboards": "Write Grafana's dashboards, or send them to a Grafana.",
     "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
+    "judge": "Have a model score how recorded runs were worked on, and why.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
+    "report": "Make one page of recorded runs: their loops, their words, every step.",
     "rules": "Write Prometheus's recording rules and alerts.",
+    "select": "Choose recorded runs by what was measured of them.",
     "serve": "Receive the spans of agents in any language, and serve their metrics.",
     "worlds": "Run scripted agents in small worlds where the truth is known.",
 }
@@ -62,6 +67,14 @@ def cli() -> None:
       tidegauge replay runs.jsonl --json         the same, every number of every run
       tidegauge replay runs.jsonl --policy loop_repeats=3
                                                  where that rule would have stopped them
+      tidegauge backtest runs.jsonl              what stopping at a promise would have saved
+      tidegauge calibrate runs.jsonl -o policy.toml
+                                                 learn such a policy from your good runs
+      tidegauge report runs.jsonl -o report.html one page to look at them
+      tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl
+                                                 keep the runs that you want
+      tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
+                                                 have a model score how they were worked on
       tidegauge serve                            receive the spans of agents (OTLP)
       tidegauge dashboards --out grafana         dashboards, and Grafana's provisioning
       tidegauge rules --out rules                recording rules and alerts

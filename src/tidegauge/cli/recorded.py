@@ -118,7 +118,9 @@ def replay_files(files: Iterable[str], replay: _TakesLines, faults: FaultLog) ->
             faults.end_of_file()
 
 
-def _take(stream: BinaryIO, source: str, replay: _TakesLines, advance: Callable[[int], None]) -> None:
+def _take(
+    stream: BinaryIO, source: str, replay: _TakesLines, advance: Callable[[int], None]
+) -> None:
     for line in read_lines(stream):
         replay.take(line, source)
         advance(line.size)

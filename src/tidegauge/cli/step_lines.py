@@ -1,12 +1,11 @@
-"""The lines of ``replay --steps-out``: one a step, written when the step is settled."""
+"""The lines of ``replay --steps-out``: one a step, told when the step is settled."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, BinaryIO
-
-import orjson
+from typing import Any
 
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
 from tidegauge.streaming_metrics import Engine
@@ -16,7 +15,7 @@ __all__ = ["StepLines"]
 
 
 class StepLines:
-    """A sink in front of another that writes a line for every step.
+    """A sink in front of another that tells a line for every step.
 
     Whether a step loops is known once the repetition that it is part of is complete or broken
     off, so its line waits until then. Lines of one run come in order, runs interleave. As many
@@ -25,18 +24,20 @@ class StepLines:
     Args:
         sink: takes the events.
         engine: where the sink measures them.
-        out: where the lines go.
+        tell: takes the lines.
     """
 
-    def __init__(self, sink: StepSink, engine: Engine, out: BinaryIO) -> None:
+    def __init__(
+        self, sink: StepSink, engine: Engine, tell: Callable[[dict[str, Any]], object]
+    ) -> None:
         self._sink = sink
         self._engine = engine
-        self._out = out
+        self._tell = tell
         self._waiting: dict[str, deque[dict[str, Any]]] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
-        self._write(event.run)  # of one that is open under the same id
+        self._settle(event.run)  # of one that is open under the same id
         self._waiting[event.run] = deque()
         self._sink.run_started(event)
 
@@ -61,25 +62,24 @@ class StepLines:
                 if line["t"] == step:  # else it was written: steps overlapped
                     line.update(_where(run))
                     break
-            self._write(event.run, but=run.loops.pending)
+            self._settle(event.run, but=run.loops.pending)
         return decision
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended: nothing that waits can become a loop step any more."""
-        self._write(event.run)
+        self._settle(event.run)
         self._waiting.pop(event.run, None)
         return self._sink.run_ended(event)
 
     def close(self) -> None:
-        """Write what waits of the runs that did not end."""
+        """Tell what waits of the runs that did not end."""
         for run in self._waiting:
-            self._write(run)
-        self._out.flush()
+            self._settle(run)
 
-    def _write(self, run: str, but: int = 0) -> None:
+    def _settle(self, run: str, but: int = 0) -> None:
         waiting = self._waiting.get(run) or deque()
         while len(waiting) > but:
-            self._out.write(orjson.dumps(waiting.popleft(), option=orjson.OPT_APPEND_NEWLINE))
+            self._tell(waiting.popleft())
 
 
 def _line(run: str, step: int) -> dict[str, Any]:

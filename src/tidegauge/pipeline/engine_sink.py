@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidegauge._guard import guarded
 from tidegauge.events import (
     GO_ON,
@@ -87,14 +89,15 @@ class EngineSink:
         if run.stopped is not None:
             step, reason = run.stopped
             return Decision("stop", reason, f"the run was stopped at step {step}", signals)
-        if policy.lines:
-            for line, _ in policy.lines.crossed(signals):
-                run.crossed.setdefault(line.score, signals.step)
-        decision = policy.decide(signals, blockable=blockable)
+        crossed = policy.crossed(signals)
+        for line, _ in crossed:
+            run.crossed.setdefault(line.score, signals.step)
+        decision = policy.decide(signals, blockable=blockable, crossed=crossed)
         if decision.nudge or run.nudged:
-            decision = self._nudge(decision, signals, run)
+            holding = policy.nudges(signals, crossed)
+            decision = self._nudge(decision, signals, run, holding)
         if not decision.stop:
-            for reason in policy.would_stop(signals):
+            for reason in policy.would_stop(signals, crossed):
                 if ("would_stop", reason) not in run.totals.interventions:
                     engine.intervened(signals.run, "would_stop", reason, signals.step)
         if decision.action == "go_on":
@@ -106,9 +109,11 @@ class EngineSink:
         advice = advise(decision.message or "", outlook, blocked=decision.block)
         return decision._replace(advice=advice, outlook=outlook)
 
-    def _nudge(self, decision: Decision, signals: Signals, run: RunState) -> Decision:
+    def _nudge(
+        self, decision: Decision, signals: Signals, run: RunState, holds: Sequence[Rule | Line]
+    ) -> Decision:
         """A nudge is due when its rule is reached, and again when the signal grew by as much."""
-        holding = {rule.name: rule for rule in self.policy.nudges(signals)}
+        holding = {rule.name: rule for rule in holds}
         due: Rule | Line | None = None
         with run.lock:
             for signal in [known for known in run.nudged if known not in holding]:

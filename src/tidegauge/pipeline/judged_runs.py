@@ -9,12 +9,14 @@ from opentelemetry._logs import Logger
 
 from tidegauge._guard import guarded
 from tidegauge.catalog import MetricDefinition
-from tidegauge.diagnose.competencies import LABELS
-from tidegauge.diagnose.judged_scores import JudgedScores
-from tidegauge.diagnose.judgement import Judgement
-from tidegauge.diagnose.judging import Judging
-from tidegauge.diagnose.transcript import Transcript
-from tidegauge.diagnose.transcripts import Transcripts
+from tidegauge.diagnose.judges import (
+    LABELS,
+    JudgedScores,
+    Judgement,
+    Judging,
+    Transcript,
+    Transcripts,
+)
 from tidegauge.events import (
     Decision,
     Outcome,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-    from tidegauge.diagnose.judging import Judging
+    from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
 
 __all__ = ["Settings"]

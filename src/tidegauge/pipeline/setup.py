@@ -24,7 +24,7 @@ from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
-    from tidegauge.diagnose.judging import Judging
+    from tidegauge.diagnose.judges import Judging
     from tidegauge.exporters.jsonl import LineWriter
     from tidegauge.exporters.otlp import Readings
     from tidegauge.exporters.page import Page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -25,6 +25,10 @@ __all__ = ["Policy"]
 
 _Bar: TypeAlias = tuple[int, float, Rule]
 """A rule on the step path: where its signal stands, and the value from which it holds."""
+
+
+Crossed: TypeAlias = Sequence[tuple[Line, Rung]]
+"""Lines that a run is beyond, each with what follows in that run."""
 
 
 class _Held(NamedTuple):
@@ -115,15 +119,23 @@ class Policy:
             highest.values(), lines=[replace(line, rung="observe") for line in self.lines]
         )
 
-    def decide(self, signals: Signals, *, blockable: bool = False) -> Decision:
+    def crossed(self, signals: Signals) -> Crossed:
+        """The lines that the run is beyond now, each with what follows in that run."""
+        return self.lines.crossed(signals) if self.lines else ()
+
+    def decide(
+        self, signals: Signals, *, blockable: bool = False, crossed: Crossed | None = None
+    ) -> Decision:
         """What is to happen next.
 
         Args:
             signals: what is known.
             blockable: whether a call was issued that can still be answered in place of being run.
+            crossed: what :meth:`crossed` gives, where it is known already.
         """
         held = self._held_to(signals)
-        crossed = self.lines.crossed(signals) if self.lines else ()
+        if crossed is None:
+            crossed = self.crossed(signals)
         for rule in _holding(held.stopping, signals) if held.stopping else ():
             return Decision("stop", rule.signal, rule.message(signals), signals)
         for line, rung in crossed:
@@ -139,22 +151,21 @@ class Policy:
                 return Decision("nudge", line.score, line.message(signals), signals)
         return GO_ON
 
-    def nudges(self, signals: Signals) -> list[Rule | Line]:
+    def nudges(self, signals: Signals, crossed: Crossed | None = None) -> list[Rule | Line]:
         """The rules and lines to nudge that hold."""
+        if crossed is None:
+            crossed = self.crossed(signals)
         held = self._held_to(signals).nudging
         found: list[Rule | Line] = list(_holding(held, signals)) if held else []
-        if self.lines:
-            found += [line for line, rung in self.lines.crossed(signals) if rung == "nudge"]
-        return found
+        return [*found, *(line for line, rung in crossed if rung == "nudge")]
 
-    def would_stop(self, signals: Signals) -> list[str]:
+    def would_stop(self, signals: Signals, crossed: Crossed | None = None) -> list[str]:
         """The observed signals that have reached their lines."""
+        if crossed is None:
+            crossed = self.crossed(signals)
         held = self._held_to(signals).observing
         found: list[str] = [rule.signal for rule in _holding(held, signals)] if held else []
-        if self.lines:
-            crossed = self.lines.crossed(signals)
-            found += [line.score for line, rung in crossed if rung == "observe"]
-        return found
+        return [*found, *(line.score for line, rung in crossed if rung == "observe")]
 
     def _held_to(self, signals: Signals) -> _Held:
         if self._is_general:

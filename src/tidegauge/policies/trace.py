@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tidegauge.events import (
-    GO_ON,
     Decision,
     Outcome,
     RunEnded,
@@ -147,14 +146,14 @@ class TraceSink:
         signals = self.engine.step_issued(event)
         if signals is not None:
             self._follow(signals, signals.steps - 1)
-        return GO_ON
+        return Decision(signals=signals)
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
         signals = self.engine.step_observed(event)
         if signals is not None:
             self._follow(signals, signals.steps)
-        return GO_ON
+        return Decision(signals=signals)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

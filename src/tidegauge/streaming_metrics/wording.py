@@ -19,7 +19,9 @@ __all__ = ["MAX_CHARACTERS", "words_of"]
 MAX_CHARACTERS: Final = 4_096
 """How much of a call's arguments is read: the rest counts as the same."""
 
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(rb"[\w\x80-\xff]+")
+"""A word in UTF-8: letters, digits, underscores, and whatever is not of ASCII."""
+
 _DIGEST: Final = "sha:"
 
 
@@ -47,7 +49,8 @@ def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> fro
             words.add(_checksum(f"@{call.action} {text}"))
             continue
         words.add(_checksum(f"@{call.action}"))
-        words.update(map(_checksum, _WORD.findall(text[:MAX_CHARACTERS].lower())))
+        read = text[:MAX_CHARACTERS].lower().encode("utf-8", "surrogatepass")
+        words.update(map(crc32, _WORD.findall(read)))
     return frozenset(words)
 
 

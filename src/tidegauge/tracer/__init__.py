@@ -1,7 +1,15 @@
 """The spans that tidegauge emits, the durations of what they show, and where both go."""
 
+from tidegauge.tracer.evaluations import send_evaluation
 from tidegauge.tracer.otlp_environment import otlp_asked_for
 from tidegauge.tracer.provider import Telemetry, open_telemetry
 from tidegauge.tracer.spans import RunSpans, SpanFactory
 
-__all__ = ["RunSpans", "SpanFactory", "Telemetry", "open_telemetry", "otlp_asked_for"]
+__all__ = [
+    "RunSpans",
+    "SpanFactory",
+    "Telemetry",
+    "open_telemetry",
+    "otlp_asked_for",
+    "send_evaluation",
+]

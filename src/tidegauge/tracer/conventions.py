@@ -33,6 +33,12 @@ INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
 
+EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+
 CHAT_DURATION: Final = "gen_ai.client.operation.duration"
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 -- not that kind of token
 AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
@@ -57,6 +63,10 @@ ACTION_DIGEST: Final = "tidegauge.action.digest"
 STATE_DIGEST: Final = "tidegauge.state.digest"
 INTERVENTION: Final = "tidegauge.intervention.action"
 INTERVENTION_REASON: Final = "tidegauge.intervention.reason"
+
+JUDGE: Final = "tidegauge.judge.name"
+JUDGE_MODEL: Final = "tidegauge.judge.model"
+RUBRIC_VERSION: Final = "tidegauge.judge.rubric_version"
 
 LOOP_ONSET_EVENT: Final = "tidegauge.loop.onset"
 INTERVENTION_EVENT: Final = "tidegauge.intervention"

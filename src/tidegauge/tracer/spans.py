@@ -187,6 +187,12 @@ class RunSpans:
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
     @property
+    def span_id(self) -> str | None:
+        """The run's span, 16 hexadecimal digits; ``None`` when nothing is recorded."""
+        context = self.span.get_span_context()
+        return trace.format_span_id(context.span_id) if context.is_valid else None
+
+    @property
     def calls_wanted(self) -> bool:
         """Whether spans of calls lead anywhere: they are recorded, or their time is."""
         return self._metrics is not None or self.span.is_recording()

@@ -17,7 +17,7 @@ import pytest
 
 from tidegauge.cli.progress import ByteProgress, total_bytes
 from tidegauge.cli.recorded import RecordedRuns
-from tidegauge.cli.table import print_table
+from tidegauge.cli.table import print_groups
 from tidegauge.events import RunStarted
 from tidegauge.policies import Policy
 from tidegauge.testing import SteppedClock
@@ -420,7 +420,7 @@ def test_on_a_terminal_the_table_fits_its_width(monkeypatch: pytest.MonkeyPatch)
     runs.run_started(RunStarted(run="r", agent="a very long name " * 20))
     monkeypatch.setenv("COLUMNS", "100")
     with terminal(monkeypatch, "stdout") as shown:
-        print_table(runs, skipped_lines=0)
+        print_groups(runs, skipped_lines=0)
         lines = re.sub("\x1b\\[[0-9;]*m", "", shown()).splitlines()
     assert max(len(line) for line in lines) <= 100
     assert "very long name" in lines[2]

@@ -42,6 +42,12 @@ def test_a_port_can_be_off(config) -> None:
     assert read_settings({"grpc_port": "off"}, None)["grpc_port"] is None
 
 
+@pytest.mark.parametrize(("text", "on"), [("true", True), ('"off"', False), ('"on"', True)])
+def test_a_switch_is_on_or_off(config, text, on) -> None:
+    assert read_settings({}, config(f"page_contents = {text}"))["page_contents"] is on
+    assert read_settings({"page": "off"}, None)["page"] is False
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -52,6 +58,7 @@ def test_a_port_can_be_off(config) -> None:
         ("max_runs = 0", "max_runs is to be a whole number, 1 or more"),
         ("idle_seconds = -1", "idle_seconds is to be a number of seconds"),
         ("idle_seconds = nan", "idle_seconds is to be"),
+        ("page = 1", "page is to be on or off"),
         ("host = 5", "host is to be a text"),
         ("host = ", "serve.toml: "),
     ],
@@ -73,6 +80,4 @@ def test_the_example_is_read() -> None:
 def test_the_docs_list_every_setting() -> None:
     text = DOCS.read_text()
     for setting in SETTINGS:
-        default = "off" if setting.default is None else f"{setting.default}"
-        default = default.removesuffix(".0")
-        assert f"| `{setting.name}` | {default} |" in text
+        assert f"| `{setting.name}` | {setting.shown_default} |" in text

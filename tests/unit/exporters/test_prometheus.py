@@ -17,7 +17,7 @@ import tidegauge
 from support.prometheus import find_binary
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import LOOPS, METRICS, RECEIVER, RECORDING, RUNS_FINISHED
+from tidegauge.catalog import JUDGING, LOOPS, METRICS, POLICY, RECEIVER, RECORDING, RUNS_FINISHED
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.exporters.prometheus import TidegaugeCollector
 from tidegauge.exporters.prometheus.families import MAX_RUNS, read_families
@@ -121,7 +121,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
             families = list(TidegaugeCollector(seen.pipeline.engine, place_label=str).collect())
     assert [catalogue_name(family) for family in families] == [
-        metric.name for metric in METRICS if metric not in RECEIVER + RECORDING
+        metric.name for metric in METRICS if metric not in RECEIVER + RECORDING + POLICY + JUDGING
     ]
     for family, metric in zip(families, METRICS, strict=False):
         assert (family.type, family.documentation) == (metric.kind, metric.help)

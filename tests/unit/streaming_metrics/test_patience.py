@@ -124,6 +124,16 @@ class TestInARun:
         ):
             assert (known.loop_repeats, known.excused_steps) == (2, 4)
 
+    def test_a_call_of_another_tool_ends_it_wherever_the_declaration_came_from(self):
+        for declared, call in (({"wait": POLLER}, Call("wait")), ({}, Call("wait", None, POLLER))):
+            engine = Engine(clock=None, declarations=declared)
+            engine.run_started(RunStarted(run="r1"))
+            told = []
+            for one in (call, call, Call("look"), call):
+                told.append(engine.step_issued(Step("r1", (one,))).excused_steps)
+                engine.step_observed(Outcome("r1", (CallResult("pending"),)))
+            assert told == [1, 2, 0, 1]
+
     def test_the_call_s_own_declaration_wins(self):
         engine = Engine(declarations={"state_of": ToolDeclaration(poll=True)}, clock=None)
         call = Call("state_of", 1, ToolDeclaration(key=lambda arguments: 0))

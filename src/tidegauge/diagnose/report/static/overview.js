@@ -1,0 +1,207 @@
+// All runs together: the groups' numbers, which are the engine's and don't follow the selection.
+"use strict";
+
+function openOverview() {
+  const { runs, groups, memory_index: memory, skipped_lines: skipped } = store.data;
+  const known = runs.filter((run) => run.success !== null);
+  const tiles = [
+    ["Runs", count(runs.length), plural(runs.filter((run) => !run.finished).length, "unfinished", "unfinished")],
+    ["Solved", share(known.length ? known.filter((run) => run.success).length / known.length : null), `of ${count(known.length)} known`],
+    ["Runs with a loop", count(runs.filter((run) => run.loop_steps > 0).length), share(runs.filter((run) => run.loop_steps > 0).length / (runs.length || 1))],
+    ["Steps", count(runs.reduce((sum, run) => sum + run.steps, 0)), `${count(runs.reduce((sum, run) => sum + run.loop_steps, 0))} of them in loops`],
+    ["Groups", count(groups.length), plural(store.agents.length, "agent")],
+    ["Lines skipped", count(skipped), skipped ? "told by replay" : "all were read"],
+  ];
+  byId("tiles").replaceChildren(
+    ...tiles.map(([title, value, more]) =>
+      make("div", { children: [make("dt", { text: title }), make("dd", { text: value }), make("dd", { class: "more", text: more })] }),
+    ),
+  );
+  openGroups(groups);
+  openMemory(memory);
+}
+
+function openGroups(groups) {
+  const number = (title, field, show, help) => ({ title, number: true, help, value: (group) => group[field], show: (group) => show(group[field]) });
+  const bar = (group) => {
+    if (absent(group.auv)) return ABSENT;
+    const interval = group.auv_interval;
+    return make("span", {
+      children: [
+        decimals(group.auv),
+        make("span", { class: "quiet interval", text: interval ? ` ${decimals(interval[0], 2)}–${decimals(interval[1], 2)}` : "" }),
+      ],
+    });
+  };
+  const agent = (group) =>
+    make("button", {
+      type: "button",
+      class: "link",
+      title: "Select the runs of this group",
+      on: { click: () => selectGroup(group) },
+      children: [make("i", { class: "swatch", style: { background: store.agentColour(group.agent) } }), group.agent || ABSENT],
+    });
+  const columns = [
+    { title: "Agent", value: (group) => group.agent, show: agent },
+    { title: "Task group", value: (group) => group.task_group, show: (group) => group.task_group || ABSENT },
+    { title: "Memory", value: (group) => group.memory, show: (group) => group.memory ?? ABSENT },
+    number("Runs", "runs", count),
+    number("Success", "success_rate", share, "Solved runs / runs whose success is known"),
+    { title: "AUV, 95% interval", number: true, value: (group) => group.auv, show: bar, help: "Area under success over turns; the interval is Student's" },
+    number("Loop ratio", "loop_ratio", share, "Loop steps / steps"),
+    number("With a loop", "looping_runs", count, "Runs with a loop"),
+    number("Exploration error", "exploration_error", share, "Errors / steps that had to explore"),
+    number("Exploitation error", "exploitation_error", share, "Errors / steps that had to exploit"),
+  ];
+  new SortedTable(byId("groups"), columns).show(groups);
+  byId("groups-note").textContent = "Choose an agent's name to select its runs";
+}
+
+function selectGroup(group) {
+  const members = store.data.runs
+    .map((run, index) => [run, index])
+    .filter(([run]) => run.agent === group.agent && run.task_group === group.task_group && (run.memory ?? null) === group.memory)
+    .map(([, index]) => index);
+  selection.set("group", nameOfGroup(group), members);
+  location.hash = "#runs";
+}
+
+function openMemory(memory) {
+  byId("memory-card").hidden = !memory.length;
+  const number = (title, show) => ({ title, number: true, show });
+  new SortedTable(byId("memory"), [
+    { title: "Task group", show: (row) => row.task_group || ABSENT },
+    number("AUV with", (row) => decimals(row.on)),
+    number("AUV without", (row) => decimals(row.off)),
+    number("Memory index", (row) => (row.value > 0 ? "+" : "") + decimals(row.value)),
+    number("Standard error", (row) => decimals(row.stderr)),
+  ]).show(memory);
+}
+
+function showOverview() {
+  charts.show("curves", curves);
+  charts.show("tasks", taskPoints, (element) => brushed(element, "tasks", "tasks", (point) => point.customdata.runs));
+  byId("comparison").style.height = `${64 + 27 * store.data.groups.length}px`;
+  charts.show("comparison", comparison);
+}
+
+function curves() {
+  const groups = store.data.groups.filter((group) => group.curve);
+  const dashes = ["solid", "dash", "dot", "dashdot"];
+  const families = [...new Set(groups.map((group) => group.task_group))];
+  return {
+    traces: groups.map((group) => ({
+      x: group.curve.map((_, turn) => turn),
+      y: group.curve,
+      name: plain(nameOfGroup(group)),
+      mode: "lines",
+      line: { color: store.agentColour(group.agent), width: 2.2, shape: "hv", dash: store.agents.length > 1 && sameAgentTwice(groups, group) ? dashes[families.indexOf(group.task_group) % 4] : "solid" },
+      hovertemplate: `${plain(nameOfGroup(group))}<br>turn %{x}: %{y:.0%}<extra></extra>`,
+    })),
+    layout: {
+      xaxis: { title: { text: "turns" }, rangemode: "tozero" },
+      yaxis: { tickformat: ".0%", range: [0, 1.02] },
+      hovermode: "closest",
+      showlegend: groups.length > 1,
+      legend: { orientation: "v", x: 1.01, y: 1 },
+      margin: { b: 44 },
+    },
+  };
+}
+
+const sameAgentTwice = (groups, group) => groups.filter((other) => other.agent === group.agent).length > 1;
+
+function taskPoints() {
+  const byAgent = new Map();
+  for (const task of store.data.tasks) {
+    const name = `${task.agent} · ${task.task_group}`;
+    if (!byAgent.has(name)) byAgent.set(name, []);
+    byAgent.get(name).push(task);
+  }
+  return {
+    traces: [...byAgent].map(([name, tasks]) => ({
+      x: tasks.map((task) => task.loop_ratio),
+      y: tasks.map((task) => task.auv),
+      text: tasks.map((task) => wrapped(task.task || "a task")),
+      customdata: tasks,
+      name: plain(name),
+      mode: "markers",
+      marker: { color: store.agentColour(tasks[0].agent), size: 8, opacity: 0.55, line: { width: 0 } },
+      selected: { marker: { opacity: 0.95 } },
+      unselected: { marker: { opacity: 0.12 } },
+      hovertemplate: "%{text}<br>loop ratio %{x:.0%}, AUV %{y:.2f}<extra></extra>",
+    })),
+    layout: {
+      xaxis: { title: { text: "loop ratio" }, tickformat: ".0%", range: [-0.03, 1.03] },
+      yaxis: { title: { text: "AUV" }, range: [-0.04, 1.04] },
+      dragmode: "select",
+      hovermode: "closest",
+      showlegend: false,
+    },
+  };
+}
+
+/** Runs under a brush: what it covers is a filter, and goes when the filter goes. */
+function brushed(element, name, label, runsOf) {
+  const undo = () => {
+    Plotly.relayout(element, { selections: [] });
+    Plotly.restyle(element, { selectedpoints: [null] });
+  };
+  element.on("plotly_selected", (covered) => {
+    if (!covered || !covered.points.length) return;
+    const runs = covered.points.flatMap(runsOf);
+    selection.set(name, `${plural(covered.points.length, label.replace(/s$/, ""), label)} of the chart`, runs, undo);
+  });
+  element.on("plotly_deselect", () => selection.has(name) && selection.remove(name));
+}
+
+function comparison() {
+  const groups = [...store.data.groups].reverse();
+  const metrics = [
+    ["success_rate", "success", true],
+    ["auv", "AUV", false],
+    ["loop_ratio", "loop ratio", true],
+    ["exploration_error", "exploration error", true],
+    ["exploitation_error", "exploitation error", true],
+  ].filter(([field]) => groups.some((group) => !absent(group[field])));
+  const names = [groups.map((group) => plain(shortened(group.task_group || "—", 24))), groups.map((group) => plain(shortened(group.memory ? `${group.agent} (${group.memory})` : group.agent || "—", 32)))];
+  const layout = {
+    yaxis: { type: "multicategory", dividercolor: charts.colour("--rule"), tickfont: { size: 12 }, range: [-0.6, groups.length - 0.4] },
+    margin: { t: 30, b: 30 },
+    showlegend: false,
+    hovermode: "closest",
+    annotations: [],
+  };
+  const width = 1 / metrics.length;
+  const traces = metrics.map(([field, title, isShare], index) => {
+    const axis = index ? String(index + 1) : "";
+    const domain = [index * width + (index ? 0.018 : 0), (index + 1) * width];
+    const values = groups.map((group) => group[field] ?? null);
+    layout[`xaxis${axis}`] = { domain, tickformat: isShare ? ".0%" : "", rangemode: "tozero", nticks: 5 };
+    layout.annotations.push({ text: title, x: domain[0], y: 1, yshift: 24, xref: "paper", yref: "paper", showarrow: false, xanchor: "left", font: { size: 13 } });
+    return {
+      x: values,
+      y: names,
+      xaxis: `x${axis}`,
+      yaxis: "y",
+      type: "scatter",
+      mode: "markers",
+      cliponaxis: false,
+      marker: { size: 10, color: groups.map((group) => store.agentColour(group.agent)) },
+      error_x:
+        field === "auv"
+          ? {
+              type: "data",
+              symmetric: false,
+              array: groups.map((group) => (group.auv_interval ? group.auv_interval[1] - group.auv : 0)),
+              arrayminus: groups.map((group) => (group.auv_interval ? group.auv - group.auv_interval[0] : 0)),
+              color: charts.colour("--quiet"),
+              thickness: 1.5,
+              width: 0,
+            }
+          : undefined,
+      hovertemplate: `${title} %{x${isShare ? ":.1%" : ":.3f"}}<extra></extra>`,
+    };
+  });
+  return { traces, layout };
+}

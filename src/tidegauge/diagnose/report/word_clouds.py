@@ -1,0 +1,112 @@
+"""Word clouds: what runs do and what they say, each phrase with the runs that it occurs in.
+
+A cloud is laid out by the page: its words are counted anew over the runs that are selected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
+
+from tidegauge.diagnose.recorded_run import ReportedRun
+
+__all__ = ["MAX_PHRASES", "THINKING", "word_clouds"]
+
+THINKING: Final = frozenset({"think", "thought", "reason", "reflect", "plan"})
+"""Actions that do nothing but say what the agent thinks."""
+
+MAX_PHRASES: Final = 150
+"""Phrases in a cloud: those that occur in most runs."""
+
+_SMALL_WORDS: Final = ENGLISH_STOP_WORDS - {
+    *("call", "describe", "fill", "find", "get", "give", "go", "keep", "made", "move", "put"),
+    *("see", "show", "take"),
+}
+"""Words that hold others together; what agents do is none of them, whatever the list says."""
+
+_MAX_CHARACTERS: Final = 20_000  # read of one run
+_WORD: Final = r"(?u)\b[^\W\d_][\w'-]+\b"
+_MAX_OBJECT: Final = 24
+_FIRST_TEXT: Final = {"{": re.compile(r':\s*"([^"\\]+)'), "[": re.compile(r'[\[,]\s*"([^"\\]+)')}
+_LEADING: Final = re.compile(r"[\w./-]*[^\W\d_][\w./-]*")
+
+
+def word_clouds(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
+    """The clouds: ``name``, ``of`` (what was read), ``phrases`` of (text, runs by index).
+
+    Actions are counted by their names, and by name and object: the first word of what they are
+    given. What a shell is told to do tells more than that it is told something. Reasoning is what
+    thinking actions say; without any, it is the observations that are read.
+    """
+    clouds = [{"name": "Actions", "of": "actions", "phrases": _actions(runs)}]
+    texts = [_joined(step.arguments for step in run.steps if step.name in THINKING) for run in runs]
+    source = "reasoning"
+    if not any(texts):
+        texts = [_joined(step.label for step in run.steps) for run in runs]
+        source = "observations"
+    for words, name in ((1, "1 word"), (2, "2 words"), (3, "3 words")):
+        phrases = _phrases(texts, words)
+        if phrases:
+            clouds.append({"name": name, "of": source, "phrases": phrases})
+    return clouds
+
+
+def _actions(runs: Sequence[ReportedRun]) -> list[tuple[str, list[int]]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for index, run in enumerate(runs):
+        for step in run.steps:
+            found[step.name].add(index)
+            object_of = _object(step.arguments) if step.name not in THINKING else ""
+            if object_of:
+                found[f"{step.name}: {object_of}"].add(index)
+    # "bash" in every run tells less than what bash was told, but it is no less an action.
+    commonest = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [(text, sorted(among)) for text, among in commonest[:MAX_PHRASES]]
+
+
+def _object(arguments: str) -> str:
+    """What an action is done to: the first word of the text, or of the first text among values."""
+    listed = _FIRST_TEXT.get(arguments[:1])
+    if listed is not None:
+        first = listed.search(arguments)
+        arguments = first[1] if first else ""
+    word = _LEADING.match(arguments)
+    text = word[0][:_MAX_OBJECT].lower() if word else ""
+    return text if len(text) > 1 and text not in _SMALL_WORDS else ""
+
+
+def _phrases(texts: Sequence[str], words: int) -> list[tuple[str, list[int]]]:
+    """The phrases of so many words that occur in most texts, each in two at least."""
+    counter = CountVectorizer(
+        ngram_range=(words, words),
+        token_pattern=_WORD,
+        # Within a phrase, small words hold it together.
+        stop_words=list(_SMALL_WORDS) if words == 1 else None,
+        binary=True,
+    )
+    try:
+        table = counter.fit_transform(texts).tocsc()
+    except ValueError:  # nothing but small words
+        return []
+    names = counter.get_feature_names_out()
+    counts = table.getnnz(axis=0)
+    order = sorted(range(len(names)), key=lambda column: (-int(counts[column]), names[column]))
+    telling = (
+        column
+        for column in order
+        if words == 1 or not _SMALL_WORDS.issuperset(names[column].split())
+    )
+    chosen = [column for column, _ in zip(telling, range(MAX_PHRASES), strict=False)]
+    return [
+        (str(names[column]), sorted(map(int, table[:, [column]].nonzero()[0])))
+        for column in chosen
+        if counts[column] > 1 or len(texts) == 1
+    ]
+
+
+def _joined(parts: Any) -> str:
+    return "\n".join(parts)[:_MAX_CHARACTERS]

@@ -1,0 +1,480 @@
+"""A calibrated policy in use: live runs that cross, files that cannot be used, recordings."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.tools import tool
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+import tidegauge
+from support.langchain_agents import graph_agent, nothing_is_left
+from support.receiving import COMMAND, Served, served
+from support.scripted_model import ScriptedChatModel, chooses, turns
+from tidegauge.cli.main import cli
+from tidegauge.errors import RunStopped
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, StepSink
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
+from tidegauge.instrumentation.replay import Replay, read_lines
+from tidegauge.pipeline import Settings
+from tidegauge.policies import (
+    Line,
+    PolicyFile,
+    Rule,
+    RunTrace,
+    TraceSink,
+    read_policy,
+    write_policy,
+)
+from tidegauge.testing import capture
+
+LINE = Line("stagnation", 9.5, "stop", runs=60, alpha=0.05)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Any:
+    """Write a policy of this line, or of that text."""
+
+    def write(line: Line | str = LINE, name: str = "policy.toml", **told: Any) -> Path:
+        text = line if isinstance(line, str) else write_policy(PolicyFile(lines=(line,), **told))
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def retrying(times: int = 20) -> int:
+    """An agent that asks for one thing in ever new words; how many steps it took."""
+    taken = 0
+    with tidegauge.run(agent="searcher", task_group="shop") as run:
+        for attempt in range(times):
+            run.act("search", {"query": f"red shoes attempt {attempt}"})
+            taken += 1
+            run.observe(f"nothing found for attempt {attempt}", error=False)
+    return taken
+
+
+def would_stop(seen: Any) -> dict[tuple[str, str], int]:
+    [group] = seen.pipeline.engine.snapshot().groups
+    return dict(group.totals.interventions)
+
+
+class TestOpenRun:
+    def test_a_run_that_crosses_is_stopped(self, policy) -> None:
+        with capture(policy=policy()), pytest.raises(RunStopped) as stopped:
+            retrying()
+        assert stopped.value.reason == "stagnation"
+        assert 3 < stopped.value.step < 9  # step count alone would have let it go on to the 10th
+        assert " is above 9.5, the line of 60 good runs (" in stopped.value.message
+        assert "similarity of the last action" in stopped.value.message
+
+    def test_a_good_run_goes_on(self, policy) -> None:
+        with capture(policy=policy()):
+            assert retrying(4) == 4
+
+    def test_it_is_observed_and_counted(self, policy) -> None:
+        with capture(policy=policy(Line("stagnation", 9.5))) as seen:
+            assert retrying() == 20
+            assert would_stop(seen) == {("would_stop", "stagnation"): 1}
+
+    def test_it_is_nudged(self, policy) -> None:
+        with (
+            capture(policy=policy(Line("stagnation", 9.5, "nudge"))),
+            tidegauge.run() as run,
+        ):
+            nudges = []
+            for attempt in range(20):
+                run.act("search", f"red shoes attempt {attempt}")
+                run.observe("nothing", error=False)
+                nudges.append(run.nudge())
+        told = [one for one in nudges if one]
+        assert told
+        assert "stagnation" in told[0]
+
+    def test_a_run_that_is_held_out_is_only_observed(self, policy) -> None:
+        with capture(policy=policy(holdout=1.0)) as seen:
+            assert retrying() == 20
+            assert would_stop(seen) == {("would_stop", "stagnation"): 1}
+
+    def test_a_line_of_others_is_none_of_its(self, policy) -> None:
+        with capture(policy=policy(Line("stagnation", 9.5, "stop", agent="another"))):
+            assert retrying() == 20
+
+    def test_nobody_is_stopped_where_it_is_only_to_be_observed(self, policy) -> None:
+        with capture(policy=policy(), observe_only=True, stop_on_steps=7) as seen:
+            assert retrying() == 20
+            assert would_stop(seen) == {
+                ("would_stop", "stagnation"): 1,
+                ("would_stop", "steps"): 1,
+            }
+
+
+class TestBesideSettings:
+    FILE = PolicyFile(
+        (Rule("loop_repeats", 6, "stop"), Rule("result_streak", 2)), (Line("steps", 99),)
+    )
+
+    def rules(self, tmp_path: Path, **settings: Any) -> set[Rule]:
+        path = tmp_path / "policy.toml"
+        path.write_text(write_policy(self.FILE))
+        decided = Settings(policy=path, **settings).decides()
+        assert [line.above for line in decided.lines] == [99]
+        return set(decided.rules)
+
+    def test_the_rules_of_the_file_go_before_those_that_are_told(self, tmp_path: Path) -> None:
+        # Of what is observed unless told otherwise: the file stops loops, and has another streak.
+        assert self.rules(tmp_path) == {*self.FILE.rules, Rule("failed_rounds", 3)}
+        assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
+            *self.FILE.rules,
+            Rule("loop_repeats", 2, "nudge"),
+            Rule("steps", 9, "stop"),
+            Rule("failed_rounds", 3),
+        }
+
+    def test_where_no_rules_are_told_the_file_has_them_all(self, tmp_path: Path) -> None:
+        assert self.rules(tmp_path, rules=()) == set(self.FILE.rules)
+
+    def test_where_it_is_only_to_be_observed_so_are_those_of_the_file(self, tmp_path: Path) -> None:
+        assert {rule.rung for rule in self.rules(tmp_path, observe_only=True)} == {"observe"}
+
+
+BROKEN = {
+    "missing": None,
+    "no TOML": "format =",
+    "format": "format = 2",
+    "outdated": "format = 1\n[[line]]\nscore = 'stagnation'\nscore_version = 0\nabove = 3\n",
+    "unknown score": "format = 1\n[[line]]\nscore = 'luck'\nabove = 3\n",
+}
+
+
+class TestFilesThatCannotBeUsed:
+    @pytest.mark.parametrize("kind", sorted(BROKEN))
+    def test_it_is_told_once_and_stops_nothing(
+        self, policy, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    ) -> None:
+        text = BROKEN[kind]
+        path = tmp_path / "none.toml" if text is None else policy(text)
+        with caplog.at_level(logging.WARNING), capture(policy=path) as seen:
+            assert retrying() == 20
+            assert retrying() == 20
+            assert seen.pipeline.more_metrics() == {}
+        [record] = caplog.records
+        assert record.name == "tidegauge"
+        message = record.getMessage()
+        assert message.startswith(f"tidegauge: policy {path}: ")
+        assert message.endswith("; it stops nothing")
+        assert "\n" not in message
+
+    def test_what_the_settings_say_holds_all_the_same(self, policy, caplog) -> None:
+        with (
+            caplog.at_level(logging.CRITICAL),
+            capture(policy=policy("format = 2"), stop_on_steps=7),
+            pytest.raises(RunStopped) as stopped,
+        ):
+            retrying()
+        assert stopped.value.reason == "steps"
+
+
+class TestEnvironment:
+    def test_the_variable_names_the_file(self, policy, monkeypatch) -> None:
+        monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy()))
+        with capture(), pytest.raises(RunStopped):
+            retrying()
+
+    def test_the_setting_goes_before_it(self, policy, monkeypatch) -> None:
+        monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy(name="another.toml")))
+        with capture(policy=policy(Line("steps", 12, "stop"))), pytest.raises(RunStopped) as it:
+            retrying()
+        assert (it.value.reason, it.value.step) == ("steps", 12)
+
+    def test_an_empty_one_names_none(self, monkeypatch) -> None:
+        monkeypatch.setenv("TIDEGAUGE_POLICY", "")
+        with capture():
+            assert retrying() == 20
+
+    def test_a_broken_one_is_told_once(self, policy, monkeypatch, caplog) -> None:
+        monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy("format = 2")))
+        with capture():
+            assert retrying() == 20
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    def test_it_is_heeded_where_nothing_is_configured(self, policy) -> None:
+        code = """
+import tidegauge
+try:
+    with tidegauge.run() as run:
+        for _ in range(20):
+            run.act("search")
+            run.observe("nothing")
+except tidegauge.RunStopped as stopped:
+    print(stopped.reason)
+"""
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TIDEGAUGE_POLICY": str(policy())},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert (ran.stdout, ran.stderr) == ("stagnation\n", "")
+
+
+class TestWords:
+    """They are read where somebody needs them, and nowhere else."""
+
+    @pytest.mark.parametrize(
+        ("score", "settings", "read"),
+        [
+            (None, {}, False),
+            ("steps", {}, False),
+            ("stagnation", {}, True),
+            ("repetition", {}, True),
+            (None, {"record_contents": False}, True),
+            (None, {"record_contents": True}, False),
+            ("stagnation", {"record_contents": True}, True),
+        ],
+    )
+    def test_they_are_read(self, policy, tmp_path: Path, score, settings, read: bool) -> None:
+        if score is not None:
+            settings = {**settings, "policy": policy(Line(score, 99))}
+        if "record_contents" in settings:
+            settings = {**settings, "record_to": tmp_path / "runs.jsonl"}
+        with capture(**settings), tidegauge.run() as run:
+            signals = run.act("look").signals
+            run.observe("nothing")
+        assert signals is not None
+        assert (signals.repetition is not None) is read
+
+
+@tool
+def search(query: str) -> str:
+    """Search the shop."""
+    return f"nothing found for {query}"
+
+
+def asking_on(messages: Any) -> AIMessage:
+    """It never gives up, and words its question anew each time."""
+    return chooses(("search", {"query": f"red shoes attempt {turns(messages)}"}))
+
+
+class TestLangChain:
+    TASK = {"messages": [("user", "find red shoes")]}  # noqa: RUF012
+
+    def test_an_agent_that_crosses_is_stopped(self, policy) -> None:
+        agent = create_agent(ScriptedChatModel(script=asking_on), [search], name="searcher")
+        with capture(policy=policy()) as seen:
+            handler = TidegaugeCallbackHandler()
+            with pytest.raises(RunStopped) as stopped:
+                agent.invoke(self.TASK, config={"callbacks": [handler]})
+            assert stopped.value.reason == "stagnation"
+            assert nothing_is_left(handler, seen)
+            [span] = [one for one in seen.spans if one.name == "invoke_agent searcher"]
+        assert span.attributes["tidegauge.stopped.reason"] == "stagnation"
+
+    def test_a_graph_that_swallows_errors_is_stopped_all_the_same(self, policy) -> None:
+        agent = graph_agent(ScriptedChatModel(script=asking_on), [search], name="searcher")
+        with capture(policy=policy()), pytest.raises(RunStopped) as stopped:
+            agent.invoke(self.TASK, config={"callbacks": [TidegaugeCallbackHandler()]})
+        assert stopped.value.reason == "stagnation"
+
+    def test_the_model_is_told_why_and_heeds_it(self, policy) -> None:
+        shown: list[list[BaseMessage]] = []
+
+        def heeding(messages: list[BaseMessage]) -> AIMessage:
+            shown.append(list(messages))
+            told = any("stagnation" in str(one.content) for one in messages)
+            return AIMessage("there are none") if told else asking_on(messages)
+
+        agent = create_agent(
+            ScriptedChatModel(script=heeding), [search], middleware=[TidegaugeMiddleware()]
+        )
+        with capture(policy=policy(Line("stagnation", 9.5, "nudge", runs=60))) as seen:
+            state = agent.invoke(self.TASK, config={"callbacks": [TidegaugeCallbackHandler()]})
+            assert would_stop(seen) == {("nudge", "stagnation"): 1}
+        assert state["messages"][-1].content == "there are none"
+        [nudge] = [
+            one
+            for one in shown[-1]
+            if isinstance(one, HumanMessage) and "line of 60" in one.content
+        ]
+        assert "Do something that you have not tried" in nudge.content
+
+
+def shopping(sink: StepSink, seed: int, runs: int = 70) -> None:
+    """Runs that search in other words now and then, and mostly succeed."""
+    chance = random.Random(seed)
+    for number in range(runs):
+        run, agent = f"run-{number}", chance.choice("ab")
+        sink.run_started(RunStarted(run=run, agent=agent, task_group="shop", task="buy"))
+        topic = chance.choice(["red shoes", "blue boots", "a very green hat"])
+        for step in range(chance.randrange(2, 12)):
+            what = chance.choice(["search", "search", "open"])
+            asked = {"query": f"{topic} {chance.randrange(3)}", "page": step % 3}
+            calls = [Call(what, asked), Call("note", f"step {step}")][: chance.randrange(1, 3)]
+            sink.step_issued(Step(run, tuple(calls)))
+            results = [CallResult(f"answer {chance.randrange(6)}", chance.random() < 0.2)]
+            sink.step_observed(Outcome(run, tuple(results * len(calls)), seconds=0.5))
+        sink.run_ended(RunEnded(run=run, success=chance.random() < 0.9))
+
+
+def command(*arguments: object) -> str:
+    ran = CliRunner().invoke(cli, [str(one) for one in arguments])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    return ran.stdout
+
+
+class TestRecordings:
+    SCORES = ("stagnation", "repetition", "steps", "result_streak", "loop_repeats")
+
+    def recorded(self, path: Path, *, contents: bool, feed: Any = shopping) -> Path:
+        with capture(record_to=path, record_contents=contents) as seen:
+            feed(seen.pipeline.recorder.sink, 5)
+        return path
+
+    def lines(self, recording: Path) -> list[Line]:
+        out = recording.with_suffix(".toml")
+        scores = [part for score in self.SCORES for part in ("--score", score)]
+        command("calibrate", recording, *scores, "--strict", "-o", out)
+        found = read_policy(out)
+        return [
+            Line(one.score, one.above, agent=one.agent, task_group=one.task_group, runs=one.runs)
+            for one in found.lines
+        ]
+
+    @pytest.fixture
+    def both(self, tmp_path: Path) -> tuple[Path, Path]:
+        return (
+            self.recorded(tmp_path / "contents.jsonl", contents=True),
+            self.recorded(tmp_path / "digests.jsonl", contents=False),
+        )
+
+    def test_digests_calibrate_to_the_lines_of_contents(self, both) -> None:
+        contents, digests = both
+        told = [json.loads(line) for line in digests.read_bytes().splitlines()]
+        assert {"similarity" in line for line in told if line["type"] == "step"} == {True}
+        assert "red shoes" in contents.read_text()
+        assert "red shoes" not in digests.read_text()
+        expected = self.lines(contents)
+        assert {line.score for line in expected} == set(self.SCORES)
+        assert len(expected) == 2 * len(self.SCORES)
+        assert self.lines(digests) == expected
+
+    def test_their_replays_and_backtests_agree(self, both) -> None:
+        contents, digests = both
+        for asked in (("replay",), ("backtest", "--repeats", "20", "--calibration-runs", "19")):
+            assert json.loads(command(*asked, "--json", digests)) == json.loads(
+                command(*asked, "--json", contents)
+            )
+
+    def test_a_live_run_crosses_the_line_where_its_recording_does(self, both, tmp_path) -> None:
+        """What is recorded is judged as it was lived: the counts of both are the same."""
+        contents, digests = both
+        command("calibrate", contents, "--alpha", "0.3", "--by", "none", "-o", tmp_path / "p.toml")
+        [line] = read_policy(tmp_path / "p.toml").lines
+        with capture(policy=tmp_path / "p.toml") as seen:
+            shopping(seen.pipeline.recorder.sink, 5)
+            groups = seen.pipeline.engine.snapshot().groups
+            live = sum(
+                group.totals.interventions.get(("would_stop", "stagnation"), 0) for group in groups
+            )
+        text = (tmp_path / "p.toml").read_text()
+        unlearned = "\n".join(one for one in text.splitlines() if "calibrated_on" not in one)
+        (tmp_path / "all.toml").write_text(unlearned)
+        asked = ("backtest", digests, "--policy", tmp_path / "all.toml", "--json")
+        rows = json.loads(command(*asked))["rows"]
+        counted = sum(
+            row["good"] * row["good_stopped"] + (row["runs"] - row["good"]) * row["bad_stopped"]
+            for row in rows
+        )
+        assert line.above > 0
+        assert live == pytest.approx(counted)
+        assert live > 5
+
+    def test_a_replay_shows_which_runs_are_stopped_and_where(self, both, tmp_path) -> None:
+        contents, digests = both
+        out = tmp_path / "p.toml"
+        command("calibrate", contents, "--alpha", "0.3", "--rung", "stop", "-o", out)
+        above = {line.agent: line.above for line in read_policy(out).lines}
+        traces: list[RunTrace] = []
+        replay = Replay(TraceSink(["stagnation"], on_trace=traces.append))
+        with digests.open("rb") as stream:
+            for line in read_lines(stream):
+                replay.take(line, "digests")
+        expected = {
+            trace.run: crossing.steps
+            for trace in traces
+            if (crossing := trace.crossing("stagnation", above[trace.agent])) is not None
+        }
+        for recording in both:
+            runs = json.loads(command("replay", "--json", "--policy", out, recording))["runs"]
+            stopped = {run["run"]: run["stopped"] for run in runs if run["stopped"]}
+            assert {one["reason"] for one in stopped.values()} == {"stagnation"}
+            # before the call of that index was run, or after that of the one before
+            assert stopped.keys() == expected.keys()
+            for run, steps in expected.items():
+                assert stopped[run]["step"] in (steps - 1, steps)
+        assert len(expected) > 5
+
+
+def act(server: Served) -> None:
+    """An agent of another process that takes two steps."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(endpoint=f"{server.http}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    tracer = provider.get_tracer("theirs")
+    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    with tracer.start_as_current_span("invoke_agent a", attributes=told):
+        step = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+        for _ in range(2):
+            with tracer.start_as_current_span("execute_tool look", attributes=step):
+                pass
+    provider.shutdown()
+
+
+class TestServe:
+    @pytest.mark.parametrize("told_by", ["flag", "variable", "file", "environment"])
+    def test_a_policy_is_watched_and_stops_nothing(self, policy, tmp_path, told_by) -> None:
+        path = str(policy(Line("stagnation", 1, "stop", alpha=0.05)))
+        config = tmp_path / "serve.toml"
+        config.write_text(f"policy = {json.dumps(path)}\n")
+        flags, environment = {
+            "flag": (("--policy", path), {}),
+            "variable": ((), {"TIDEGAUGE_SERVE_POLICY": path}),
+            "file": (("--config", str(config)), {}),
+            "environment": ((), {"TIDEGAUGE_POLICY": path}),
+        }[told_by]
+        with served(*flags, **environment) as server:
+            act(server)
+            crossed = ("", "", "stagnation", "unknown")
+            server.wait_for("tidegauge_policy_crossed_runs_total", *crossed, value=1)
+            found = server.samples()
+        assert found["tidegauge_interventions_total", ("a", "", "would_stop", "stagnation")] == 1
+        assert ("tidegauge_interventions_total", ("a", "", "stop", "stagnation")) not in found
+        assert found["tidegauge_steps_total", ("a", "")] == 2
+        assert found["tidegauge_runs_finished_total", ("a", "", "unknown")] == 1
+
+    def test_a_broken_one_is_one_line(self, policy) -> None:
+        done = subprocess.run(
+            [*COMMAND, "--policy", str(policy("format = 2"))],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        [line] = [line for line in done.stderr.splitlines() if "tidegauge" in line]
+        assert line.endswith("format 2, where this version reads 1: calibrate anew")

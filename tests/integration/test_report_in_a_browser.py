@@ -1,0 +1,435 @@
+"""The report in a real Chromium: every view of it is driven."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from support.browser import Visit, chromium, visit
+
+EVIL = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)><b>x</b>"
+COMMAND = "from tidegauge.cli.main import main; main()"
+MOST_SECONDS = 120
+MOST_BYTES = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+def report(folder: Path, *arguments: str) -> Path:
+    """Made by the command itself."""
+    out = folder / "report.html"
+    command = [sys.executable, "-c", COMMAND, "report", *arguments, "-o", str(out)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@contextlib.contextmanager
+def reading(browser: Browser, file: Path, view: str = "", **context: object) -> Iterator[Visit]:
+    """The page, once it is open; it has nothing to complain of, and asks nobody."""
+    with visit(browser, f"file://{file}{view}", **({"accept_downloads": True} | context)) as opened:
+        expect(opened.page.locator("#opening")).to_be_hidden(timeout=30_000)
+        yield opened
+        assert opened.complaints == []
+        assert opened.hosts == {""}
+
+
+def selected(page: Page) -> int:
+    return int((page.locator("#count strong").text_content() or "").replace(",", ""))
+
+
+def saved_runs(page: Page) -> list[bytes]:
+    with page.expect_download() as waiting:
+        page.click("#save")
+    return Path(waiting.value.path()).read_bytes().splitlines()
+
+
+def brush(page: Page, chart: Locator, *corners: tuple[float, float]) -> None:
+    """Drag over a chart, by shares of its plot."""
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    spots = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*spots[0])
+    page.mouse.down()
+    for x, y in spots[1:]:
+        page.mouse.move(x, y, steps=4)
+    page.mouse.up()
+
+
+# A small collection in which everything occurs.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "runs.jsonl").write_bytes(
+        b"".join(orjson.dumps(event) + b"\n" for event in small_collection())
+    )
+    (folder / "scores.jsonl").write_bytes(
+        b"".join(
+            orjson.dumps(
+                {"run": f"plain-{n}", "competency": "self_verification", "score": 1 + n % 4,
+                 "reason": f"looked {n} times", "steps": [0, 2]}
+            ) + b"\n"
+            for n in range(8)
+        )
+    )  # fmt: skip
+    return report(folder, "runs.jsonl", "--scores", "scores.jsonl", "--policy", "loop_repeats=3")
+
+
+ROOMS = {
+    room[0]: room
+    for room in ("attic", "bath", "cellar", "den", "entry", "foyer", "garage", "hall", "xyst")
+}
+
+
+def small_collection() -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+
+    def run(name: str, states: str, success: bool | None, **started: Any) -> None:
+        events.append({"type": "start", "run": name, "t_max": 20, **started})
+        for state in states:
+            thinks, room = state == "c", ROOMS[state]
+            events.append(
+                {"type": "step", "run": name, "state": f"in the {room}",
+                 "action": "think" if thinks else "go",
+                 "args": f"the {room} door is open" if thinks else f"{room} door",
+                 "outcome": f"it is the {room}", "error": state == "x"}
+            )  # fmt: skip
+        events.append({"type": "end", "run": name, "success": success})
+
+    for n in range(8):
+        arm = {"memory": "on" if n % 2 else "off"}
+        run(f"plain-{n}", "abcdefgh"[: 4 + n % 4] + "x", n % 4 < 2, agent="walker", **arm)
+    run("looping", "abcabcabc", False, agent="looper", task_group="rooms")
+    run("stopped", "ab" * 8, False, agent="looper", task_group="rooms")
+    events += [
+        {"type": "start", "run": "placed", "agent": "explorer", "place": "hall",
+         "exits": ["attic", "cellar"], "t_max": 20},
+        *({"type": "step", "run": "placed", "action": "move", "args": place, "place": place,
+           "exits": ["hall", "den"], "outcome": f"at {place} {n}"}
+          for n, place in enumerate(["attic", "hall", "attic", "hall", "attic"])),
+        {"type": "end", "run": "placed", "success": False},
+        {"type": "start", "run": EVIL, "agent": EVIL, "task": EVIL, "task_group": EVIL},
+        {"type": "step", "run": EVIL, "action": EVIL, "args": EVIL, "outcome": EVIL},
+        {"type": "end", "run": EVIL, "success": True},
+    ]  # fmt: skip
+    return events
+
+
+def test_the_overview_shows_groups_and_charts(browser: Browser, small: Path) -> None:
+    with reading(browser, small) as opened:
+        page = opened.page
+        rows = page.locator("#groups tbody tr:not(.end)")
+        expect(rows).to_have_count(5)
+        looper = rows.filter(has_text="looper")
+        expect(looper).to_contain_text("rooms")
+        # What was not measured is a dash: no place was told.
+        assert looper.locator("td").all_text_contents()[-2:] == ["—", "—"]
+        explorer = rows.filter(has_text="explorer").locator("td").all_text_contents()
+        assert re.fullmatch(r"\d+(\.\d)?%", explorer[-2])
+        expect(page.locator("#memory tbody tr:not(.end)")).to_have_count(1)
+        for chart in ("curves", "tasks", "comparison"):
+            expect(page.locator(f"#{chart} .main-svg").first).to_be_visible()
+        expect(page.locator("#curves .scatterlayer .trace")).to_have_count(5)
+        page.locator("#groups th button", has_text="Loop ratio").click()
+        expect(rows.first).to_contain_text("looper")
+        expect(page.locator("#groups th[aria-sort=descending]")).to_have_text("Loop ratio")
+        rows.first.get_by_role("button").click()
+        expect(page.locator("#view-runs")).to_be_visible()
+        assert selected(page) == 2
+
+
+def test_runs_are_filtered_sorted_opened_and_saved(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#runs") as opened:
+        page = opened.page
+        rows = page.locator("#runs-table tbody tr:not(.end)")
+        expect(rows).to_have_count(12)
+        page.locator("#runs-table th button", has_text="Loop ratio").click()
+        assert "looping" in (rows.first.text_content() or "") or "stopped" in (
+            rows.first.text_content() or ""
+        )
+        page.select_option("#controls [name=agent]", "walker")
+        page.select_option("#controls [name=outcome]", "success")
+        expect(rows).to_have_count(4)
+        page.fill("#controls [name=text]", "THE FOYER")
+        expect(rows).to_have_count(0)
+        page.fill("#controls [name=text]", "")
+        page.select_option("#controls [name=measure]", "auv")
+        page.fill("#controls [name=from]", "0.75")
+        expect(rows).to_have_count(2)
+        expect(page.locator("#filters li")).to_have_count(3)
+        lines = saved_runs(page)
+        kept = {orjson.loads(line)["run"] for line in lines}
+        assert kept == {"plain-0", "plain-4"}
+        whole = (small.parent / "runs.jsonl").read_bytes().splitlines()
+        assert lines == [line for line in whole if orjson.loads(line)["run"] in kept]
+        page.locator("#filters button").first.click()
+        page.click("#clear")
+        expect(rows).to_have_count(12)
+        assert page.input_value("#controls [name=from]") == ""
+        page.get_by_role("link", name="looping").click()
+        expect(page.locator("#run-name")).to_have_text("looping")
+
+
+def test_a_run_shows_its_loops_and_where_it_was_stopped(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#run/8") as opened:
+        page = opened.page
+        expect(page.locator("#run-facts")).to_contain_text("3 steps × 3 since 3")  # noqa: RUF001
+        expect(page.locator("#timeline circle.dot")).to_have_count(9)
+        expect(page.locator("#timeline circle.dot.loop")).to_have_count(6)
+        expect(page.locator("#graph .place")).to_have_count(3)
+        expect(page.locator("#graph .move.loop")).to_have_count(3)
+        expect(page.locator("#steps > li")).to_have_count(9)
+        expect(page.locator("#steps > li.loop")).to_have_count(6)
+        expect(page.locator("#steps > li").first).to_contain_text("it is the attic")
+        page.locator("#timeline circle.dot").nth(4).click()
+        expect(page.locator("#step-4")).to_be_focused()
+        page.get_by_role("link", name="Next →").click()
+        expect(page.locator("#run-name")).to_have_text("stopped")
+        expect(page.locator("#run-outcome")).to_have_text("stopped")
+        expect(page.locator("#steps .badge[data-kind=intervention]")).to_have_text(
+            "stop: loop repeats"
+        )
+        page.get_by_role("link", name="Next →").click()
+        expect(page.locator("#run-chart .scatterlayer .trace")).to_have_count(2)
+        expect(page.locator("#steps .badge[data-kind=progress]")).to_have_count(1)
+        expect(page.locator("#graph .place title").first).to_contain_text("hall")
+
+
+def test_words_select_runs(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#patterns") as opened:
+        page = opened.page
+        page.get_by_role("button", name="2 words").click()
+        word = page.locator("#cloud button", has_text="cellar door")
+        word.click()
+        expect(word).to_have_attribute("aria-pressed", "true")
+        with_c = selected(page)
+        assert 0 < with_c < 12
+        page.locator("#cloud button", has_text="door is").click()
+        assert selected(page) == with_c == 9
+        page.get_by_role("button", name="Actions", exact=True).click()
+        assert selected(page) == 12
+
+
+def test_a_region_of_the_map_selects_runs(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#patterns") as opened:
+        page = opened.page
+        chart = page.locator("#map")
+        brush(page, chart, (0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.03))
+        expect(page.locator("#region tbody tr:not(.end)").first).to_be_visible()
+        assert selected(page) == 12
+        expect(page.locator("#filters")).to_contain_text("of the chart")
+        expect(page.locator("#map .selectionlayer path").first).to_be_attached()
+        page.click("#clear")
+        expect(page.locator("#region")).to_be_hidden()
+        expect(page.locator("#map .selectionlayer path")).to_have_count(0)
+        page.fill("#map-find", "garage")
+        lit = page.evaluate(
+            "byId('map').data.flatMap(t => t.marker.opacity).filter(o => o > 0.5).length"
+        )
+        assert lit == 1
+
+
+def test_scores_are_shown_and_a_range_selects(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#scores") as opened:
+        page = opened.page
+        card = page.locator(".score[data-competency=self_verification]")
+        expect(card).to_contain_text("mean 2.50 of 8 runs")
+        card.locator("select").first.select_option("3")
+        assert selected(page) == 4
+        page.click("#clear")
+        brush(page, card.locator(".chart"), (0.02, 0.1), (0.3, 0.95))
+        expect(page.locator("#count strong")).to_have_text("2")
+        expect(card.locator("select").nth(1)).to_have_value("1")
+        page.goto(f"file://{small}#run/0")
+        expect(page.locator("#run-scores")).to_contain_text("looked 0 times")
+        page.locator("#run-scores button", has_text="2").last.click()
+        expect(page.locator("#step-2")).to_be_focused()
+
+
+def test_a_recording_that_is_a_script_shows_as_text(browser: Browser, small: Path) -> None:
+    with reading(browser, small) as opened:
+        page = opened.page
+        expect(page.locator("#groups")).to_contain_text(EVIL)
+        expect(page.locator("#curves .legend")).to_contain_text(EVIL)
+        for view in ("runs", "patterns", "scores", "overview"):
+            page.goto(f"file://{small}#{view}")
+        page.locator("#tasks .nsewdrag").first.hover()
+        page.goto(f"file://{small}#run/11")
+        expect(page.locator("#run-name")).to_have_text(EVIL)
+        expect(page.locator("#run-task")).to_have_text(EVIL)
+        expect(page.locator("#steps pre").first).to_have_text(EVIL)
+        expect(page.locator("main img")).to_have_count(0)
+        assert page.title() == f"{EVIL} · tidegauge"
+
+
+def test_without_scores_the_page_says_how_to_get_some(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text('{"type":"step","run":"r","action":"go"}\n')
+    with reading(browser, report(tmp_path, "runs.jsonl"), "#scores") as opened:
+        expect(opened.page.locator("#view-scores")).to_contain_text("tidegauge judge")
+        opened.page.goto(f"file://{tmp_path}/report.html#patterns")
+        expect(opened.page.locator("#map-note")).to_contain_text("too few")
+
+
+def test_a_page_without_contents_works(browser: Browser, small: Path, tmp_path: Path) -> None:
+    file = report(tmp_path, str(small.parent / "runs.jsonl"), "--no-contents")
+    with reading(browser, file, "#patterns") as opened:
+        page = opened.page
+        expect(page.locator("#map-note")).to_contain_text("without contents")
+        page.goto(f"file://{file}#run/8")
+        expect(page.locator("#steps > li.loop")).to_have_count(6)
+        expect(page.locator("#steps")).to_contain_text("sha:")
+        expect(page.locator("#steps")).not_to_contain_text("attic")
+
+
+def test_whatever_was_recorded_opens(browser: Browser, tmp_path: Path) -> None:
+    step: dict[str, Any] = {"type": "step", "run": "odd"}
+    events = [
+        {"type": "start", "run": "empty", "agent": "e"},
+        {"type": "end", "run": "empty", "success": False},
+        {"type": "start", "run": "begun"},
+        {**step, "action": "", "args": None, "outcome": None},
+        {**step, "calls": [{"action": "a", "args": {"k": 1}, "outcome": 1.5, "error": True},
+                           {"action": "b", "args": [1, 2], "outcome": None}]},
+        {**step, "action": "%{x}<b>", "args": "%{y}\u2028\0\U0001f600", "outcome": True},
+        {**step, "action": "long", "args": "A" * 200_000, "outcome": list(range(500))},
+        *({"type": "step", "run": "far", "action": "go", "args": n % 7, "state": str(n * n % 211)}
+          for n in range(3_000)),
+    ]  # fmt: skip
+    (tmp_path / "runs.jsonl").write_bytes(b"\n".join(map(orjson.dumps, events)))
+    with reading(browser, report(tmp_path, "runs.jsonl")) as opened:
+        page = opened.page
+        for view in ("runs", "patterns", "scores", "run/0", "run/1"):
+            page.evaluate("view => { location.hash = view }", f"#{view}")
+            expect(page.locator("main > section:not([hidden])")).to_have_count(1)
+        page.evaluate("location.hash = '#run/2'")
+        expect(page.locator("#steps > li")).to_have_count(4)
+        page.locator("#steps summary").first.click()
+        expect(page.locator("#steps details[open] > pre").first).to_have_text("A" * 200_000)
+        page.evaluate("location.hash = '#run/3'")
+        expect(page.locator("#steps > li")).to_have_count(100)
+        expect(page.locator("#graph-note")).to_contain_text("The first 60 of")
+        page.locator("#timeline circle.dot").nth(2_500).click()
+        expect(page.locator("#step-2500")).to_be_focused()
+    (tmp_path / "runs.jsonl").write_bytes(b"")
+    with reading(browser, report(tmp_path, "runs.jsonl")) as opened:
+        expect(opened.page.locator("#count")).to_have_text("0 of 0 runs selected")
+        for view in ("runs", "patterns", "scores"):
+            opened.page.evaluate("view => { location.hash = view }", f"#{view}")
+
+
+def test_light_and_dark(browser: Browser, small: Path) -> None:
+    def ground(page: Page) -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    with reading(browser, small, color_scheme="dark") as opened:
+        page = opened.page
+        dark = ground(page)
+        paper = "byId('curves').layout.paper_bgcolor"
+        was = page.evaluate(paper)
+        page.get_by_role("button", name="Light").click()
+        assert ground(page) != dark
+        assert page.evaluate(paper) != was
+
+
+def test_by_keyboard_alone(browser: Browser, small: Path) -> None:
+    with reading(browser, small) as opened:
+        page = opened.page
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="To the contents")).to_be_focused()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#view-runs")).to_be_visible()
+        page.locator("#runs-table a.run").nth(8).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#view-run")).to_be_visible()
+        page.locator("#step-0").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("#step-2")).to_be_focused()
+        page.goto(f"file://{small}#patterns")
+        page.locator("#cloud button").first.focus()
+        page.keyboard.press("Space")
+        expect(page.locator("#cloud button[aria-pressed=true]")).to_be_focused()
+        expect(page.locator("#clear")).to_be_visible()
+
+
+# Everything that is recorded.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, recorded_runs: Path) -> Path:
+    files = [str(file) for file in sorted(recorded_runs.glob("*.events.jsonl"))]
+    begun = time.monotonic()
+    file = report(tmp_path_factory.mktemp("whole"), *files)
+    assert time.monotonic() - begun < MOST_SECONDS
+    assert file.stat().st_size < MOST_BYTES
+    return file
+
+
+@pytest.mark.slow
+def test_all_recorded_runs_in_one_page(browser: Browser, whole: Path, recorded_runs: Path) -> None:
+    with reading(browser, whole) as opened:
+        page = opened.page
+        assert selected(page) == 2_822
+        expect(page.locator("#groups tbody tr:not(.end)")).to_have_count(16)
+        # a box over tasks that loop
+        brush(page, page.locator("#tasks"), (0.3, 0.02), (0.98, 0.98))
+        expect(page.locator("#filters li")).to_have_count(1)
+        in_box = selected(page)
+        assert 0 < in_box < 2_822
+        page.click("#clear")
+        # words
+        page.get_by_role("link", name="Patterns").click()
+        page.locator("#cloud button", has_text="bash: find").click()
+        finding = selected(page)
+        assert 0 < finding < 2_822
+        # and the map
+        brush(
+            page,
+            page.locator("#map"),
+            (0.1, 0.4),
+            (0.5, 0.4),
+            (0.5, 0.95),
+            (0.1, 0.95),
+            (0.1, 0.42),
+        )
+        expect(page.locator("#filters li")).to_have_count(2)
+        both = selected(page)
+        assert 0 < both <= finding
+        # a filter more, sorted
+        page.get_by_role("link", name="Runs").click()
+        page.select_option("#controls [name=agent]", "gpt-4")
+        page.locator("#runs-table th button", has_text="Loop ratio").click()
+        first = page.locator("#runs-table tbody tr").first
+        expect(first).to_contain_text("gpt-4")
+        # saved as it was recorded
+        lines = saved_runs(page)
+        file = recorded_runs / "intercode_bash.events.jsonl"
+        assert len({orjson.loads(line)["run"] for line in lines}) == selected(page)
+        assert set(lines) <= set(file.read_bytes().splitlines())
+        # a run
+        first.locator("a.run").click()
+        expect(page.locator("#steps > li").first).to_be_visible()
+        expect(page.locator("#graph .place").first).to_be_visible()
+        page.get_by_role("link", name="↑ Runs").click()
+        page.click("#clear")
+        page.locator("#runs-scroll").evaluate("element => element.scrollTo(0, 1e6)")
+        expect(page.locator("#runs-table tbody tr").nth(150)).to_be_attached()

@@ -1,0 +1,255 @@
+"""``tidegauge backtest``: every key of its document, its table, and what each option changes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from support.recorded_walks import walk, walks
+from tidegauge.cli.progress import RunProgress
+from tidegauge.testing import SteppedClock
+
+ROW = {
+    *("task_group", "agent", "score", "runs", "good", "good_stopped", "bad_stopped"),
+    *("steps_saved", "tokens_saved", "delay"),
+}
+MORE_OF_ROW = {
+    *("seconds_saved", "stopped_at", "lined"),
+    *(f"{name}_interval" for name in ("good_stopped", "bad_stopped")),
+    *(f"{name}_saved_interval" for name in ("steps", "tokens", "seconds")),
+}
+SUMMARY = {"score", "good_stopped", "steps_saved", "groups"}
+MORE_OF_SUMMARY = {"good_stopped_interval", "steps_saved_interval"}
+
+
+@pytest.fixture
+def recording(write) -> str:
+    """Thirty good runs of up to 30 steps and ten bad ones of 60."""
+    return write(*walks(range(1, 31), [60] * 10), *walk("unknown", 99, None))
+
+
+def test_the_whole_document(tidegauge, recording) -> None:
+    ran = tidegauge("backtest", recording, "--json", "--score", "tokens", "--repeats", "50")
+    assert (ran.code, ran.err) == (0, "")
+    document = ran.document
+    assert document.keys() == {"alpha", "rows", "summary", "left_out", "skipped_lines"}
+    assert document["alpha"] == 0.05
+    assert [row["score"] for row in document["rows"]] == ["tokens", "steps"]
+    for row in document["rows"]:
+        assert row.keys() == ROW | MORE_OF_ROW
+        assert (row["task_group"], row["agent"]) == ("g", "a")
+        assert (row["runs"], row["good"], row["lined"]) == (40, 30, 1)
+        assert row["bad_stopped"] == 1
+        assert 0 <= row["good_stopped"] <= 0.1
+        assert row["delay"] is None  # nothing was repeated
+        for share in ("good_stopped", "steps_saved", "tokens_saved", "seconds_saved"):
+            low, high = row[f"{share}_interval"]
+            assert 0 <= low <= row[share] <= high <= 1
+    assert [one["score"] for one in document["summary"]] == ["tokens", "steps"]
+    for one, row in zip(document["summary"], document["rows"], strict=True):
+        assert one.keys() == SUMMARY | MORE_OF_SUMMARY
+        assert one["groups"] == 1
+        assert one["steps_saved"] == row["steps_saved"]
+    assert (document["left_out"], document["skipped_lines"]) == ([], 0)
+
+
+def test_the_table(tidegauge, recording) -> None:
+    ran = tidegauge("backtest", recording, "--score", "tokens", "--repeats", "50")
+    assert (ran.code, ran.err) == (0, "")
+    heading, tokens, steps, blank, *summary = ran.out.splitlines()
+    assert heading.split("  ")[0] == "task group"
+    assert tokens.split()[:5] == ["g", "a", "tokens", "40", "30"]
+    assert steps.split()[:5] == ["g", "a", "steps", "40", "30"]
+    assert blank == ""
+    assert [line.split(":")[0] for line in summary] == ["tokens", "steps"]
+    # tokens are known when an action is issued, steps when it was completed
+    assert "(alpha 0.05; mean of 1 groups); 1.0" in summary[0]
+    assert summary[0].endswith(" x step count alone")
+    assert "x step count" not in summary[1]
+
+
+def test_the_combined_score_is_judged_beside_step_count(tidegauge, recording) -> None:
+    document = tidegauge("backtest", recording, "--json", "--repeats", "5").document
+    assert [row["score"] for row in document["rows"]] == ["stagnation", "steps"]
+    document = tidegauge(
+        "backtest", recording, "--json", "--repeats", "5", "--score", "steps"
+    ).document
+    assert [row["score"] for row in document["rows"]] == ["steps"]
+
+
+def test_a_group_of_too_few_runs_is_told(tidegauge, write) -> None:
+    recording = write(*walks([5] * 12, [9] * 3))
+    document = tidegauge("backtest", recording, "--json").document
+    assert document["rows"] == []
+    assert document["left_out"] == [{"task_group": "g", "agent": "a", "good": 12}]
+    assert document["summary"][0] == {
+        "score": "stagnation",
+        "good_stopped": None,
+        "good_stopped_interval": None,
+        "steps_saved": None,
+        "steps_saved_interval": None,
+        "groups": 0,
+    }
+    ran = tidegauge("backtest", recording)
+    assert "left out: g a, 12 good runs to learn from are too few" in ran.out
+    assert "steps: no group with 30 good runs and 10 bad ones to sum up" in ran.out
+
+
+def test_too_few_calibration_runs_for_alpha_are_told(tidegauge, recording) -> None:
+    ran = tidegauge("backtest", recording, "--calibration-runs", "18", "--repeats", "5")
+    assert "no line in 2 rows: too few calibration runs for alpha 0.05" in ran.out
+    assert "steps: 0.0% [0% to 0%] of the steps saved" in ran.out
+
+
+def test_a_seed_gives_the_same_again(tidegauge, recording) -> None:
+    options = ("backtest", recording, "--json", "--repeats", "20")
+    first, again = tidegauge(*options), tidegauge(*options)
+    assert first.out == again.out != tidegauge(*options, "--seed", "1").out
+
+
+def test_an_agent_can_be_left_out(tidegauge, write) -> None:
+    recording = write(*walks([10] * 25, [30] * 5), *walks([2] * 25, [30] * 5, name="b", agent="b"))
+    options = ("backtest", recording, "--json", "--repeats", "5", "--score", "steps")
+    own = tidegauge(*options).document["rows"]
+    assert [row["good_stopped"] for row in own] == [0, 0]
+    others = tidegauge(*options, "--leave-out", "agent").document["rows"]
+    assert {row["agent"]: row["good_stopped"] for row in others} == {"a": 1, "b": 0}
+
+
+class TestPolicy:
+    @pytest.fixture
+    def policy(self, tidegauge, write) -> str:
+        """A line at 19 steps, learned from the first runs."""
+        learned = write(*walks(range(1, 20)), name="first.jsonl")
+        options = ("--score", "steps", "--rung", "stop", "-o", "policy.toml")
+        assert tidegauge("calibrate", learned, *options).code == 0
+        return "policy.toml"
+
+    def test_the_runs_that_it_was_learned_from_are_left_out(self, tidegauge, write, policy) -> None:
+        later = write(*walks(range(1, 20)), *walks([5, 25], [30], name="new"))
+        ran = tidegauge("backtest", later, "--policy", policy, "--json")
+        assert ran.code == 0
+        assert ran.faults == ["left out: 19 runs that the lines were learned from"]
+        [row] = ran.document["rows"]
+        assert (row["runs"], row["good"]) == (3, 2)
+        assert (row["good_stopped"], row["bad_stopped"]) == (0.5, 1)
+        assert row["steps_saved"] == pytest.approx((5 + 10) / 60)
+        assert row["stopped_at"] == 20
+
+    def test_a_combined_score_is_beside_step_count_of_the_same_runs(self, tidegauge, write) -> None:
+        both = write(*walks(range(1, 20)), *walks([5, 25], [30], name="new"), name="both.jsonl")
+        learned = write(*walks(range(1, 20)), name="first.jsonl")
+        tidegauge("calibrate", learned, "-o", "policy.toml")
+        rows = tidegauge("backtest", both, "--policy", "policy.toml", "--json").document["rows"]
+        assert [row["score"] for row in rows] == ["stagnation", "steps"]
+        assert [row["runs"] for row in rows] == [3, 3]
+        later = write(*walks([5, 25], [30], name="new"), name="later.jsonl")
+        rows = tidegauge("backtest", later, "--policy", "policy.toml", "--json").document["rows"]
+        assert [row["score"] for row in rows] == ["stagnation"]  # nothing to learn the other from
+
+    def test_rules_are_judged_as_if_each_stopped(self, tidegauge, write) -> None:
+        Path("rules.toml").write_text(
+            "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 6\nrung = 'nudge'\n"
+        )
+        recording = write(*walks([4, 8], [16]))
+        document = tidegauge("backtest", recording, "--policy", "rules.toml", "--json").document
+        [row] = document["rows"]
+        assert document["alpha"] is None  # nothing was promised
+        assert row["steps_saved"] == pytest.approx((2 + 10) / 28)
+        assert (row["good_stopped"], row["bad_stopped"], row["stopped_at"]) == (0.5, 1, 6)
+
+    def test_the_rules_that_hold_when_nothing_is_set(self, tidegauge, recording, tmp_path) -> None:
+        ran = tidegauge("backtest", recording, "--policy", "default", "--json")
+        [row] = ran.document["rows"]
+        assert (row["good_stopped"], row["bad_stopped"], row["steps_saved"]) == (0, 0, 0)
+        assert tidegauge("backtest", recording, "--policy", "default").code == 0
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (None, "No such file or directory"),
+            ("format = 2\n", "format 2, where this version reads 1: calibrate anew"),
+            ("format =", "no TOML: "),
+            ("format = 1\n[[line]]\nscore = 'stps'\nabove = 1\n", "unknown score 'stps'"),
+            (
+                "format = 1\n[[line]]\nscore = 'steps'\nscore_version = 0\nabove = 1\n",
+                "steps of version 0, where this version reckons 1: calibrate anew",
+            ),
+            ("format = 1\n", "has no line and no rule"),
+        ],
+    )
+    def test_a_broken_one_is_one_line(self, tidegauge, recording, text, message) -> None:
+        if text is not None:
+            Path("broken.toml").write_text(text)
+        ran = tidegauge("backtest", recording, "--policy", "broken.toml")
+        assert (ran.code, ran.out) == (2, "")
+        assert "broken.toml" in ran.faults[-1]
+        assert message in ran.faults[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--score", "stps"), "unknown score 'stps'"),
+        (("--alpha", "1"), "1 is not more than 0 and less than 1"),
+        (("--repeats", "0"), "0 is not in the range"),
+        (("--calibration-runs", "0"), "0 is not in the range"),
+        (("--leave-out", "model"), "'model' is not"),
+    ],
+)
+def test_what_cannot_work_is_told(tidegauge, recording, options, message) -> None:
+    ran = tidegauge("backtest", recording, *options)
+    assert ran.code == 2
+    assert message in ran.faults[-1]
+
+
+def test_faults_of_the_recording(tidegauge, write) -> None:
+    recording = write(*walks(range(1, 31), [60] * 10), b"no json")
+    ran = tidegauge("backtest", recording, "none.jsonl", "--json", "--repeats", "5")
+    assert ran.code == 1
+    assert ran.document["skipped_lines"] == 1
+    assert len(ran.faults) == 2
+    assert tidegauge("backtest", recording, "--strict").code == 2
+
+
+def test_standard_input(tidegauge) -> None:
+    lines = b"\n".join(map(orjson.dumps, walks(range(1, 31), [60] * 10)))
+    ran = tidegauge("backtest", "-", "--json", "--repeats", "5", stdin=lines)
+    assert (ran.code, len(ran.document["rows"])) == (0, 2)
+
+
+def test_nothing_at_all(tidegauge, write) -> None:
+    document = tidegauge("backtest", write(), "--json").document
+    assert (document["rows"], document["left_out"]) == ([], [])
+
+
+def test_progress_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = pty.openpty()
+    clock = SteppedClock()
+    with open(writer, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        patch.setenv("TERM", "xterm")
+        with RunProgress(7_000, clock=clock) as progress:
+            progress.advance(1_000)
+            clock.advance(1.1)
+            progress.advance(500)
+            stream.flush()
+            shown = b""
+            while select.select([reader], [], [], 0.05)[0]:
+                shown += os.read(reader, 100_000)
+    os.close(reader)
+    assert b"1500/7000" in shown
+
+
+def test_each_group_moves_the_progress(tidegauge, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(RunProgress, "advance", lambda self, size: told.append(size))
+    recording = write(*walks([5] * 30, [9] * 3), *walks([5] * 7, name="b", agent="b"))
+    tidegauge("backtest", recording, "--repeats", "2")
+    assert told == [33, 7]

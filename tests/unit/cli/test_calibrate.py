@@ -1,0 +1,235 @@
+"""``tidegauge calibrate``: the table, the file, and what each option changes."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from pathlib import Path
+
+import orjson
+import pytest
+
+from support.recorded_walks import walk, walks
+from tidegauge.policies import SCORES, Line, read_policy, run_mark
+
+GOOD = range(1, 20)  # as many runs as alpha 0.05 needs, the longest of 19 steps
+
+
+@pytest.fixture
+def recording(write) -> str:
+    return write(*walks(GOOD, bad=[30, 40]), *walk("r unknown", 99, None))
+
+
+def told(text: str) -> list[list[str]]:
+    """The cells of a table's lines."""
+    return [[cell for cell in line.split("  ") if cell] for line in text.splitlines()]
+
+
+def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
+    began = int(time.time())
+    ran = tidegauge("calibrate", recording, "--score", "steps", "-o", "policy.toml")
+    assert (ran.code, ran.err) == (0, "")
+    assert [[cell.strip() for cell in line] for line in told(ran.out)] == [
+        ["task group", "agent", "score", "good runs", "line", "good runs that cross, at most"],
+        ["g", "a", "steps", "19", "19", "5.0%"],
+        ["policy.toml: 1 lines, to observe"],
+    ]
+    text = (tmp_path / "policy.toml").read_text()
+    assert text.startswith("# Written by tidegauge calibrate --alpha 0.05; ")
+    document = tomllib.loads(text)
+    assert began <= document.pop("calibrated").timestamp() <= time.time()
+    assert document.pop("calibrated_on") == sorted(run_mark(f"r good {n}") for n in range(19))
+    assert document == {
+        "format": 1,
+        "line": [
+            {
+                "score": "steps",
+                "score_version": SCORES["steps"].version,
+                "agent": "a",
+                "task_group": "g",
+                "above": 19,
+                "rung": "observe",
+                "runs": 19,
+                "alpha": 0.05,
+            }
+        ],
+    }
+
+
+def test_the_combined_score_is_the_one_unless_told(tidegauge, recording) -> None:
+    ran = tidegauge("calibrate", recording, "-o", "policy.toml")
+    assert ran.code == 0
+    [line] = read_policy("policy.toml").lines
+    assert (line.score, line.above) == ("stagnation", 19 + 0.5)  # its steps; a streak of one
+
+
+def test_too_few_good_runs_give_no_line_and_say_so(tidegauge, write) -> None:
+    ran = tidegauge("calibrate", write(*walks(range(1, 19), [50])), "-o", "policy.toml")
+    assert (ran.code, ran.err) == (0, "")
+    assert "18" in ran.out.splitlines()[1]
+    assert ran.out.splitlines()[1].endswith("too few: needs 19")
+    assert ran.out.splitlines()[2] == "policy.toml: no line"
+    found = read_policy("policy.toml")
+    assert found.lines == ()
+
+
+def test_a_score_that_no_run_has_measured_is_told(tidegauge, recording) -> None:
+    ran = tidegauge("calibrate", recording, "--score", "oldest_lead_age", "-o", "policy.toml")
+    assert ran.out.splitlines()[1].endswith("not measured")
+    assert read_policy("policy.toml").lines == ()
+
+
+def test_alpha_says_how_many_may_cross(tidegauge, recording) -> None:
+    options = ("--score", "steps", "-o", "policy.toml")
+    tidegauge("calibrate", recording, "--alpha", "0.5", *options)
+    [line] = read_policy("policy.toml").lines
+    assert (line.above, line.alpha) == (10, 0.5)
+    for alpha in ("0", "1", "-0.1", "nan"):
+        ran = tidegauge("calibrate", recording, "--alpha", alpha, *options)
+        assert ran.code == 2
+        assert "is not more than 0 and less than 1" in ran.faults[-1]
+
+
+@pytest.mark.parametrize(
+    ("by", "lines"),
+    [
+        ("agent,task_group", [("a", "g", 19), ("b", "g", 38), ("a", "mail", 57)]),
+        ("agent", [("a", None, 57), ("b", None, 38)]),
+        ("task_group", [(None, "g", 38), (None, "mail", 57)]),
+        ("none", [(None, None, 54)]),  # the second highest of 57
+    ],
+)
+def test_what_has_a_line_of_its_own(tidegauge, write, by, lines) -> None:
+    recording = write(
+        *walks(GOOD),
+        *walks((2 * steps for steps in GOOD), name="b", agent="b"),
+        *walks((3 * steps for steps in GOOD), name="m", task_group="mail"),
+    )
+    options = ("--score", "steps", "--alpha", "0.05", "--by", by, "-o", "policy.toml")
+    ran = tidegauge("calibrate", recording, *options)
+    policy = read_policy("policy.toml")
+    assert [(line.agent, line.task_group, line.above) for line in policy.lines] == lines
+    assert sum(line.runs for line in policy.lines) == 57
+    assert ran.out.count("any") == sum(one.count(None) for one in lines)
+
+
+def test_by_takes_what_there_is(tidegauge, recording) -> None:
+    ran = tidegauge("calibrate", recording, "--by", "agent,model", "-o", "policy.toml")
+    assert ran.code == 2
+    assert "'model' is none of agent, task_group, none" in ran.faults[-1]
+
+
+def test_several_scores_have_lines_beside_each_other(tidegauge, recording) -> None:
+    scores = ("--score", "steps", "--score", "tokens", "--score", "steps")
+    ran = tidegauge("calibrate", recording, *scores, "-o", "policy.toml")
+    assert ran.out.splitlines()[-1] == "policy.toml: 2 lines, to observe"
+    lines = read_policy("policy.toml").lines
+    assert [(line.score, line.above) for line in lines] == [("steps", 19), ("tokens", 190)]
+
+
+def test_a_run_that_was_stopped_by_mistake_raises_the_line(tidegauge, write) -> None:
+    recording = write(*walks(GOOD), *walk("stopped", 25, False))
+    options = ("--score", "steps", "--alpha", "0.05", "-o", "policy.toml")
+    tidegauge("calibrate", recording, *options)
+    assert read_policy("policy.toml").lines[0].above == 19
+    tidegauge("calibrate", recording, *options, "--good", "stopped")
+    found = read_policy("policy.toml")
+    assert (found.lines[0].above, found.lines[0].runs) == (25, 20)
+    assert run_mark("stopped") in found.calibrated_on
+
+
+def test_good_takes_runs_that_there_are(tidegauge, recording, tmp_path: Path) -> None:
+    good = ("--good", "r bad 0", "--good", "r none")
+    ran = tidegauge("calibrate", recording, *good, "-o", "policy.toml")
+    assert ran.code == 2
+    assert "no such run: r none" in ran.faults[-1]
+    assert not (tmp_path / "policy.toml").exists()
+
+
+@pytest.mark.parametrize("rung", ["nudge", "stop"])
+def test_rung_and_holdout_are_in_the_file(tidegauge, recording, rung) -> None:
+    options = ("--rung", rung, "--holdout", "0.25", "-o", "policy.toml")
+    ran = tidegauge("calibrate", recording, *options)
+    found = read_policy("policy.toml")
+    assert ([line.rung for line in found.lines], found.holdout) == ([rung], 0.25)
+    assert ran.out.splitlines()[-1] == f"policy.toml: 1 lines, to {rung}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--score", "stps"), "unknown score 'stps': choose from stagnation, steps, "),
+        (("--rung", "block"), "'block' is not one of 'observe', 'nudge', 'stop'"),
+        (("--holdout", "2"), "2"),
+    ],
+)
+def test_what_cannot_work_is_told(tidegauge, recording, options, message, tmp_path: Path) -> None:
+    ran = tidegauge("calibrate", recording, *options, "-o", "policy.toml")
+    assert ran.code == 2
+    assert message in ran.faults[-1]
+    assert not (tmp_path / "policy.toml").exists()
+
+
+def test_a_recording_is_not_overwritten(tidegauge, recording) -> None:
+    before = Path(recording).read_bytes()
+    ran = tidegauge("calibrate", recording, "-o", f"./{recording}")
+    assert ran.code == 2
+    assert "runs.jsonl is being read" in ran.faults[-1]
+    assert Path(recording).read_bytes() == before
+
+
+def test_a_policy_is_written_anew(tidegauge, recording) -> None:
+    for score in ("tokens", "steps"):
+        assert tidegauge("calibrate", recording, "--score", score, "-o", "p.toml").code == 0
+    assert [line.score for line in read_policy("p.toml").lines] == ["steps"]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tidegauge, recording) -> None:
+    ran = tidegauge("calibrate", recording, "-o", "missing/policy.toml")
+    assert ran.code == 1
+    assert len(ran.faults) == 1
+    assert "missing/policy.toml" in ran.faults[0]
+
+
+def test_a_recording_that_cannot_be_read_is_told_and_the_others_count(tidegauge, recording) -> None:
+    ran = tidegauge("calibrate", "none.jsonl", recording, "-o", "policy.toml")
+    assert (ran.code, ran.faults) == (1, ["none.jsonl: No such file or directory"])
+    assert len(read_policy("policy.toml").lines) == 1
+    ran = tidegauge("calibrate", "none.jsonl", recording, "--strict", "-o", "strict.toml")
+    assert (ran.code, ran.faults) == (2, ["none.jsonl: No such file or directory"])
+    assert not Path("strict.toml").exists()
+
+
+def test_a_faulty_line_is_told_and_fatal_when_strict(tidegauge, write) -> None:
+    recording = write(*walks(GOOD), b"no json", *walk("late", 3, True))
+    ran = tidegauge("calibrate", recording, "--score", "steps", "-o", "policy.toml")
+    assert ran.code == 0
+    [fault] = ran.faults
+    assert fault.startswith("runs.jsonl:")
+    assert "no JSON" in fault
+    assert read_policy("policy.toml").lines[0].runs == 20
+    ran = tidegauge("calibrate", recording, "--strict", "-o", "strict.toml")
+    assert (ran.code, ran.faults) == (2, [fault])
+    assert not Path("strict.toml").exists()
+
+
+def test_standard_input(tidegauge) -> None:
+    lines = b"\n".join(map(orjson.dumps, walks(GOOD)))
+    ran = tidegauge("calibrate", "-", "--score", "steps", "-o", "policy.toml", stdin=lines)
+    assert ran.code == 0
+    [line] = read_policy("policy.toml").lines
+    assert line == Line(
+        "steps", 19, "observe", "a", "g", runs=19, alpha=0.05, calibrated=line.calibrated
+    )
+
+
+def test_steps_that_are_ignored_have_no_part_in_it(tidegauge, recording) -> None:
+    options = ("--score", "steps", "--ignore-action", "do0", "-o", "policy.toml")
+    tidegauge("calibrate", recording, *options)
+    assert read_policy("policy.toml").lines[0].above == 18
+
+
+def test_a_name_that_steers_the_terminal_does_not(tidegauge, write) -> None:
+    ran = tidegauge("calibrate", write(*walks(GOOD, agent="\x1b[31mred")), "-o", "policy.toml")
+    assert "\x1b" not in ran.out
+    assert read_policy("policy.toml").lines[0].agent == "\x1b[31mred"

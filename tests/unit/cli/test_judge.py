@@ -1,0 +1,305 @@
+"""``tidegauge judge``: recordings in, judgements out, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import langchain.chat_models
+import pytest
+from scipy import stats
+
+from support.judged_runs import Judged, verdict
+from tidegauge.diagnose.judges.competencies import COMPETENCIES
+
+Write = Callable[..., str]
+Tidegauge = Callable[..., Any]
+
+
+def recorded(*runs: str, steps: int = 2, **started: Any) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for run in runs:
+        events.append({"type": "start", "run": run, "task": "find the order", **started})
+        events += [
+            {"type": "step", "run": run, "action": "open", "args": {"page": n}, "outcome": f"p{n}"}
+            for n in range(steps)
+        ]
+        events.append({"type": "end", "run": run, "success": True})
+    return events
+
+
+@pytest.fixture
+def asks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judged]:
+    """Have the command's model answer so: no provider's package is here to be asked."""
+
+    def asks(*script: Any) -> Judged:
+        told = Judged(*script)
+        monkeypatch.setattr(langchain.chat_models, "init_chat_model", lambda name: told.model)
+        return told
+
+    return asks
+
+
+def lines(path: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
+
+
+def test_every_competency_of_every_run_has_a_line(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    told = asks(verdict(2))
+    runs = write(*recorded("a", "b"), {"type": "start", "run": "unfinished"})
+    ran = tidegauge("judge", runs, "--model", "p:m", "-o", "s.jsonl", "--price", "3,15")
+    assert ran.code == 0
+    found = lines("s.jsonl")
+    assert {(one["run"], one["competency"], one["model"]) for one in found} == {
+        (run, competency, "p:m") for run in ("a", "b", "unfinished") for competency in COMPETENCIES
+    }
+    assert len(found) == 15
+    scores = {one["run"]: one["score"] for one in found}
+    assert scores == {"a": 2, "b": 2, "unfinished": None}
+    # 8 good answers, and backtracking's: all told (100, 20) tokens
+    assert len(told) == 10
+    assert "10 scores, 4 no_steps, 1 no_task" in ran.err
+    assert "1,000 tokens in, 200 out; price 0.01" in ran.err
+    assert ran.out == ""
+
+
+def test_the_same_call_again_goes_on_where_it_ended(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    first = asks(verdict(2))
+    runs = write(*recorded("a"))
+    options = ("--model", "p:m", "-o", "s.jsonl")
+    assert tidegauge("judge", runs, *options, "--competency", "self_verification").code == 0
+    assert len(first) == 1
+    second = asks(verdict(2))
+    assert tidegauge("judge", write(*recorded("a", "b")), *options).code == 0
+    assert len(second) == 9
+    third = asks(verdict(2))
+    ran = tidegauge("judge", runs, *options)
+    assert (ran.code, len(third)) == (0, 0)
+    assert "nothing to judge" in ran.err
+
+
+def test_without_a_file_lines_are_printed(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    asks(verdict(4))
+    ran = tidegauge(
+        "judge",
+        "-",
+        "--model",
+        "p:m",
+        "--competency",
+        "self_verification",
+        stdin=Path(write(*recorded("a"))).read_bytes(),
+    )
+    [line] = ran.out.splitlines()
+    assert json.loads(line)["score"] == 4
+
+
+def test_a_dry_run_asks_nothing_and_writes_nothing(tidegauge: Tidegauge, write: Write) -> None:
+    # no model is replaced here: one that had to be made would fail
+    runs = write(*recorded("a", "b"), *recorded("long", steps=5_000))
+    ran = tidegauge(
+        "judge", runs, "--model", "p:m", "-o", "s.jsonl", "--dry-run", "--price", "3,15"
+    )
+    assert ran.code == 0
+    told = {line[:18].strip(): line[18:] for line in ran.out.splitlines()}
+    assert told["runs"] == "3 (1 with steps left out)"
+    assert told["prompts"] == "15"
+    assert told["judged before"] == "0"
+    tokens = int(told["tokens in, about"].split()[0].replace(",", ""))
+    assert 70_000 < tokens < 100_000  # four records of nearly 20,000 tokens, and the small ones
+    assert "(4 characters each)" in told["tokens in, about"]
+    assert told["tokens out, about"] == "2,250 (150 an answer)"
+    assert told["price, about"] == f"{(tokens * 3 + 2_250 * 15) / 1e6:,.2f}"
+    assert not Path("s.jsonl").exists()
+
+
+def test_a_dry_run_knows_what_was_judged(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    asks(verdict(2))
+    runs = write(*recorded("a"))
+    tidegauge("judge", runs, "--model", "p:m", "-o", "s.jsonl")
+    ran = tidegauge("judge", runs, "--model", "p:m", "-o", "s.jsonl", "--dry-run")
+    assert "prompts           0\n  judged before   5" in ran.out
+
+
+def test_agreement_with_people(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    scores, labels = [1, 2, 2, 3, 4], [2, 1, 3, 3, 4]
+    asks(*(verdict(score) for score in scores))
+    runs = write(*recorded(*"abcde"))
+    told = [
+        {"run": run, "competency": "self_verification", "score": label}
+        for run, label in zip("abcde", labels, strict=True)
+    ]
+    told += [{"run": run, "competency": "task_decomposition", "score": 3} for run in "abc"]
+    told.append({"run": "e", "competency": "self_verification", "score": None, "note": "unsure"})
+    people = write(*told[:-1], name="labels.jsonl")
+    options = ("-o", "s.jsonl", "--against", people)
+    ran = tidegauge(
+        "judge",
+        runs,
+        "--model",
+        "p:m",
+        "--concurrency",
+        "1",
+        "--competency",
+        "self_verification",
+        *options,
+    )
+    assert ran.code == 0
+    expected = [
+        f"{correlation(scores, labels).statistic:.2f}"
+        for correlation in (stats.pearsonr, stats.spearmanr, stats.kendalltau)
+    ]
+    rows = {line.split()[0]: line.split()[1:] for line in ran.out.splitlines()}
+    assert rows["self_verification"] == ["5", *expected]
+    assert rows["task_decomposition"] == ["0", "-", "-", "-"]
+    assert rows["mean"] == expected
+
+    later = tidegauge("judge", *options)  # without runs, nothing is asked
+    assert (later.code, later.out) == (0, ran.out)
+
+    write(*told, name="labels.jsonl")  # the last label of a run counts
+    rows = {
+        line.split()[0]: line.split()[1:] for line in tidegauge("judge", *options).out.splitlines()
+    }
+    assert rows["self_verification"][0] == "4"
+
+
+def test_scores_of_two_models_are_not_mixed(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    asks(verdict(2))
+    runs = write(*recorded("a"))
+    for model in ("p:small", "p:large"):
+        tidegauge("judge", runs, "--model", model, "-o", "s.jsonl")
+    people = write({"run": "a", "competency": "self_verification", "score": 2}, name="l.jsonl")
+    ran = tidegauge("judge", "-o", "s.jsonl", "--against", people)
+    assert ran.code == 2
+    assert "scores of several models, name one: p:large, p:small" in ran.err
+    ran = tidegauge("judge", "-o", "s.jsonl", "--against", people, "--model", "p:small")
+    assert ran.out.split()[-5:] == ["self_verification", "1", "-", "-", "-"]
+
+
+OWN_JUDGE = """
+from tidegauge.diagnose.judges.judge import Verdict
+
+class Brevity:
+    name = "brevity"
+    competency = "brevity"
+    rubric_version = "1"
+
+    def ask(self, transcript):
+        return Verdict(4 if transcript.steps_taken < 5 else 1, "as long as it was")
+
+    def read(self, answer, transcript):
+        raise NotImplementedError
+
+no_judge = object()
+"""
+
+
+def test_a_judge_of_ones_own(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged], tmp_path: Path
+) -> None:
+    told = asks(verdict(2))
+    (tmp_path / "my_judges.py").write_text(OWN_JUDGE)
+    runs = write(*recorded("a"))
+    options = ("--model", "p:m", "-o", "s.jsonl")
+    assert tidegauge("judge", runs, *options, "--judge", "my_judges:Brevity").code == 0
+    [line] = lines("s.jsonl")
+    assert (line["competency"], line["score"], told) == ("brevity", 4, [])
+    for place, why in (
+        ("my_judges:no_judge", "it lacks name, competency, rubric_version, ask, read"),
+        ("my_judges:nobody", "has no attribute 'nobody'"),
+        ("nowhere:at_all", "No module named 'nowhere'"),
+    ):
+        ran = tidegauge("judge", runs, *options, "--judge", place)
+        assert ran.code == 2
+        assert why in ran.err
+
+
+def test_what_is_missing_or_wrong_is_one_line(tidegauge: Tidegauge, write: Write) -> None:
+    runs = write(*recorded("a"))
+    for arguments, why in (
+        ((), "give a FILE to judge"),
+        ((runs,), "--model is needed"),
+        (("--against", runs), "--against needs -o"),
+        ((runs, "--model", "nobody:nothing"), "nobody"),
+        ((runs, "--model", "openai:gpt-5"), "langchain-openai"),
+        ((runs, "--model", "p:m", "--competency", "wit"), "no competency is called 'wit'"),
+        ((runs, "--model", "p:m", "--price", "3"), "as in 3,15"),
+        ((runs, "--model", "p:m", "--price", "-1,3"), "at least 0"),
+        ((runs, "--model", "p:m", "--dry-run", "--max-tokens", "3"), "max-tokens"),
+    ):
+        ran = tidegauge("judge", *arguments)
+        assert ran.code == 2, arguments
+        assert why in ran.err
+        assert "Traceback" not in ran.err
+
+
+def test_faults_of_a_recording_are_told_and_the_rest_is_judged(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    asks(verdict(2))
+    runs = write(b"nonsense", *recorded("a"), *recorded("a"))
+    options = ("--model", "p:m", "--competency", "self_verification", "-o", "s.jsonl")
+    ran = tidegauge("judge", runs, "missing.jsonl", *options)
+    assert ran.code == 1
+    assert "runs.jsonl:1:" in ran.err
+    assert "missing.jsonl: No such file" in ran.err
+    assert "1 runs have the id of one before them, and are left: a" in ran.err
+    assert len(lines("s.jsonl")) == 1
+    assert tidegauge("judge", runs, *options, "--strict").code == 2
+
+
+def test_a_disk_that_is_full_ends_it(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    asks(verdict(2))
+    runs = write(*recorded(*(f"r{n}" for n in range(50))))
+    ran = tidegauge("judge", runs, "--model", "p:m", "-o", "/dev/full")
+    assert ran.code == 1
+    assert "No space left" in ran.err
+
+
+@pytest.mark.parametrize("missing", ["pydantic", "langchain_core", "langchain", "scipy"])
+def test_what_is_not_installed_is_told_with_what_to_install(
+    missing: str, write: Write, tmp_path: Path
+) -> None:
+    runs = write(*recorded("a"))
+    people = write({"run": "a", "competency": "self_verification", "score": 2}, name="l.jsonl")
+    arguments = (
+        ["judge", "-o", "s.jsonl", "--against", people]
+        if missing == "scipy"
+        else ["judge", runs, "--model", "p:m"]
+    )
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        f"from tidegauge.cli.main import main\nmain({arguments!r})"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 2
+    [told] = ran.stderr.splitlines()
+    assert re.fullmatch(
+        r"tidegauge: [\w.]+ is not installed: pip install 'tidegauge\[judge\]'", told
+    )
