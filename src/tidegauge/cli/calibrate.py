@@ -17,12 +17,12 @@ from tidegauge.cli.plain_table import (
     print_table,
     printable,
 )
+from tidegauge.cli.recording_options import recording_options
 from tidegauge.cli.replay import refuse_overwriting
 from tidegauge.cli.traced import (
     SCORES_HELP,
     checked_alpha,
     checked_scores,
-    recording_options,
     traced,
 )
 from tidegauge.policies import (

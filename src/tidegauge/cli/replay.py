@@ -11,6 +11,7 @@ import orjson
 
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.recorded import RecordedRuns, replay_files
+from tidegauge.cli.recording_options import recording_options
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.instrumentation.replay import Replay
@@ -32,7 +33,6 @@ def rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Poli
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE…")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, not a table.")
 @click.option(
     "--steps-out",
@@ -53,14 +53,7 @@ def rules(ctx: click.Context, param: click.Parameter, value: str | None) -> Poli
     help="End a run where one of these rules stops it, as in loop_repeats=3,failed_rounds=3; or "
     "the file of a policy (.toml). Signals: loop_repeats, result_streak, failed_rounds, steps.",
 )
-@click.option(
-    "--ignore-action",
-    "ignore_actions",
-    metavar="NAME",
-    multiple=True,
-    help="Leave out the steps of this action, such as think. Can be given several times.",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
+@recording_options
 @click.pass_context
 def replay(
     ctx: click.Context,

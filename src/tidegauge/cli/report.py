@@ -8,6 +8,7 @@ import sys
 import click
 
 from tidegauge.cli.faults import FaultLog
+from tidegauge.cli.recording_options import recording_options
 from tidegauge.cli.replay import refuse_overwriting, rules
 from tidegauge.policies import Policy
 
@@ -15,7 +16,6 @@ __all__ = ["report"]
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE…")
 @click.option(
     "--out",
     "-o",
@@ -48,14 +48,7 @@ __all__ = ["report"]
     help="Show where these rules would step in, as in loop_repeats=3,failed_rounds=3; a run ends "
     "where one stops it.",
 )
-@click.option(
-    "--ignore-action",
-    "ignore_actions",
-    metavar="NAME",
-    multiple=True,
-    help="Leave out the steps of this action, such as think. Can be given several times.",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
+@recording_options
 @click.pass_context
 def report(
     ctx: click.Context,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -13,32 +12,7 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.instrumentation.replay import Replay
 from tidegauge.policies import SCORES, Policy, RunTrace, TraceSink, score_named
 
-__all__ = ["SCORES_HELP", "checked_alpha", "checked_scores", "recording_options", "traced"]
-
-C = TypeVar("C", bound=Callable[..., Any])
-
-
-def recording_options(command: C) -> C:
-    """The argument and the options of every command that reads recordings."""
-    for decorate in (
-        click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2."),
-        click.option(
-            "--ignore-action",
-            "ignore_actions",
-            metavar="NAME",
-            multiple=True,
-            help="Leave out the steps of this action, such as think. Can be given several times.",
-        ),
-        click.argument(
-            "files",
-            nargs=-1,
-            required=True,
-            type=click.Path(allow_dash=True),
-            metavar="FILE…",
-        ),
-    ):
-        command = decorate(command)
-    return command
+__all__ = ["SCORES_HELP", "checked_alpha", "checked_scores", "traced"]
 
 
 def checked_scores(

@@ -78,7 +78,7 @@ class BacktestRow(NamedTuple):
             the bad runs that were stopped and had one: less than 0, stopped before it.
         stopped_at: step at which the bad runs that were stopped were, from 1: the mean.
         lined: share of the draws that gave a line.
-        draws: steps saved and good runs stopped, draw by draw.
+        draws: share of the good runs stopped, and of the steps saved, draw by draw.
     """
 
     task_group: str

@@ -80,6 +80,7 @@ class Policy:
     ) -> None:
         self.rules = tuple(rules)
         self.lines = Lines(lines, holdout=holdout)
+        self._has_lines = bool(self.lines)  # asked at both moments of every step
         by_place: dict[tuple[str | None, str | None], dict[str, list[Rule]]] = {}
         for rule in self.rules:
             own = by_place.setdefault((rule.agent, rule.tool), {}).setdefault(rule.signal, [])
@@ -121,7 +122,7 @@ class Policy:
 
     def crossed(self, signals: Signals) -> Crossed:
         """The lines that the run is beyond now, each with what follows in that run."""
-        return self.lines.crossed(signals) if self.lines else ()
+        return self.lines.crossed(signals) if self._has_lines else ()
 
     def decide(
         self, signals: Signals, *, blockable: bool = False, crossed: Crossed | None = None
@@ -157,7 +158,9 @@ class Policy:
             crossed = self.crossed(signals)
         held = self._held_to(signals).nudging
         found: list[Rule | Line] = list(_holding(held, signals)) if held else []
-        return [*found, *(line for line, rung in crossed if rung == "nudge")]
+        if crossed:
+            found += [line for line, rung in crossed if rung == "nudge"]
+        return found
 
     def would_stop(self, signals: Signals, crossed: Crossed | None = None) -> list[str]:
         """The observed signals that have reached their lines."""
@@ -165,7 +168,9 @@ class Policy:
             crossed = self.crossed(signals)
         held = self._held_to(signals).observing
         found: list[str] = [rule.signal for rule in _holding(held, signals)] if held else []
-        return [*found, *(line.score for line, rung in crossed if rung == "observe")]
+        if crossed:
+            found += [line.score for line, rung in crossed if rung == "observe"]
+        return found
 
     def _held_to(self, signals: Signals) -> _Held:
         if self._is_general:
