@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidegauge.cli.serve_settings import options, read_settings
+from tidegauge.cli.serve_settings import SETTINGS
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _COLLECT_AFTER: Final = (50_000, 20, 50)
     type=click.Path(dir_okay=False),
     help="A TOML file with any of the settings below, by their names with _ for -.",
 )
-@options
+@SETTINGS.options
 def serve(*, config: str | None, **flags: str | None) -> None:
     """Receive the spans of agents in any language, and serve their metrics.
 
@@ -57,7 +57,7 @@ def serve(*, config: str | None, **flags: str | None) -> None:
     SIGTERM and Ctrl-C: no more is taken, what was taken is measured and passed on, exit code 0.
     Exit code 1: a port cannot be listened on, or a file not be read; 2: wrong usage.
     """
-    told = read_settings(flags, config)
+    told = SETTINGS.read(flags, config)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

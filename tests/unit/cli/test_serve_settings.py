@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.cli.serve_settings import SETTINGS, read_settings
+from tidegauge.cli.serve_settings import SETTINGS
 from tidegauge.errors import ConfigurationError
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "serve"
@@ -25,27 +25,27 @@ def config(tmp_path):
 
 
 def test_what_nobody_says_is_the_default() -> None:
-    assert read_settings({}, None) == {setting.name: setting.default for setting in SETTINGS}
+    assert SETTINGS.read({}, None) == {setting.name: setting.default for setting in SETTINGS}
 
 
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(config, monkeypatch) -> None:
     path = config('grpc_port = 1\nhttp_port = 1\nmetrics_port = 1\nhost = "::1"')
     monkeypatch.setenv("TIDEGAUGE_SERVE_GRPC_PORT", "2")
     monkeypatch.setenv("TIDEGAUGE_SERVE_HTTP_PORT", "2")
-    told = read_settings({"grpc_port": "3"}, path)
+    told = SETTINGS.read({"grpc_port": "3"}, path)
     ports = [told[f"{name}_port"] for name in ("grpc", "http", "metrics")]
     assert (ports, told["host"]) == ([3, 2, 1], "::1")
 
 
 def test_a_port_can_be_off(config) -> None:
-    assert read_settings({}, config('http_port = "off"'))["http_port"] is None
-    assert read_settings({"grpc_port": "off"}, None)["grpc_port"] is None
+    assert SETTINGS.read({}, config('http_port = "off"'))["http_port"] is None
+    assert SETTINGS.read({"grpc_port": "off"}, None)["grpc_port"] is None
 
 
 @pytest.mark.parametrize(("text", "on"), [("true", True), ('"off"', False), ('"on"', True)])
 def test_a_switch_is_on_or_off(config, text, on) -> None:
-    assert read_settings({}, config(f"page_contents = {text}"))["page_contents"] is on
-    assert read_settings({"page": "off"}, None)["page"] is False
+    assert SETTINGS.read({}, config(f"page_contents = {text}"))["page_contents"] is on
+    assert SETTINGS.read({"page": "off"}, None)["page"] is False
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_a_switch_is_on_or_off(config, text, on) -> None:
 )
 def test_what_cannot_work_is_told(config, text, message) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        read_settings({}, config(text))
+        SETTINGS.read({}, config(text))
 
 
 def test_the_example_is_read() -> None:
-    told = read_settings({}, str(EXAMPLES / "serve.toml"))
+    told = SETTINGS.read({}, str(EXAMPLES / "serve.toml"))
     assert told["policy"] == "loop_repeats=5,result_streak=8"
     text = (EXAMPLES / "serve.toml").read_text()
     commented = [line.removeprefix("# ") for line in text.splitlines() if " = " in line]

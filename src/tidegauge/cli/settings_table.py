@@ -1,0 +1,223 @@
+"""The settings of a command that serves: one table for flags, environment and TOML file.
+
+What a flag says goes before what the environment says (the table's prefix and the flag's name, as
+in ``TIDEGAUGE_SERVE_GRPC_PORT``), and that before the file; what nobody says is the default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import click
+
+from tidegauge.errors import ConfigurationError
+
+__all__ = ["Setting", "SettingsTable"]
+
+Kind: TypeAlias = Literal["text", "port", "count", "seconds", "file", "switch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Args:
+        name: in the file; with dashes it is the flag, in capitals the variable.
+        kind: what it takes.
+        default: when nobody says; ``None``, it is off.
+        help: what it does.
+    """
+
+    name: str
+    kind: Kind
+    default: str | int | float | bool | None
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """The flag."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def shown_default(self) -> str:
+        """The default, as it would be told.
+
+        >>> Setting("grpc_port", "port", 4317, "").shown_default
+        '4317'
+        """
+        default = self.default
+        if default is None or isinstance(default, bool):
+            return "on" if default else "off"
+        return f"{default:g}" if isinstance(default, float) else str(default)
+
+    def value(self, told: object, where: str) -> Any:
+        """What was told, checked.
+
+        Args:
+            told: a text, or a value of the file.
+            where: whence, for the message.
+
+        Raises:
+            ConfigurationError: it is of the wrong kind.
+
+        >>> Setting("grpc_port", "port", 4317, "").value("4400", "somewhere")
+        4400
+        """
+        try:
+            return _CHECKS[self.kind](told)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"{where}: {self.name} is to be {_MEANINGS[self.kind]}, not {told!r}"
+            ) from error
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str) or not told:
+        raise TypeError
+    return told
+
+
+def _port(told: object) -> int | None:
+    if told in ("off", "none", ""):
+        return None
+    number = _whole(told)
+    if not 0 <= number <= 65_535:
+        raise ValueError
+    return number
+
+
+def _count(told: object) -> int:
+    number = _whole(told)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _whole(told: object) -> int:
+    if isinstance(told, bool) or not isinstance(told, int | str):
+        raise TypeError
+    return int(told)
+
+
+def _seconds(told: object) -> float:
+    if isinstance(told, bool) or not isinstance(told, int | float | str):
+        raise TypeError
+    number = float(told)
+    if not 0 <= number < float("inf"):
+        raise ValueError
+    return number
+
+
+def _switch(told: object) -> bool:
+    if isinstance(told, bool):
+        return told
+    if told not in ("on", "off"):
+        raise ValueError
+    return told == "on"
+
+
+_CHECKS: Final[Mapping[Kind, Callable[[object], Any]]] = {
+    "text": _text,
+    "file": _text,
+    "port": _port,
+    "count": _count,
+    "seconds": _seconds,
+    "switch": _switch,
+}
+_MEANINGS: Final[Mapping[Kind, str]] = {
+    "text": "a text",
+    "file": "the path of a file",
+    "port": "a port from 0 to 65535, or off",
+    "count": "a whole number, 1 or more",
+    "seconds": "a number of seconds",
+    "switch": "on or off",
+}
+_METAVARS: Final[Mapping[Kind, str]] = {
+    "text": "TEXT",
+    "file": "FILE",
+    "port": "PORT",
+    "count": "N",
+    "seconds": "SECONDS",
+    "switch": "on|off",
+}
+
+
+class SettingsTable:
+    """All settings of one command.
+
+    Args:
+        prefix: what the names of the environment variables begin with.
+        settings: they.
+
+    >>> table = SettingsTable("TIDEGAUGE_SERVE_", [Setting("grpc_port", "port", 4317, "")])
+    >>> table.variable(table.settings[0])
+    'TIDEGAUGE_SERVE_GRPC_PORT'
+    >>> table.read({"grpc_port": "off"}, None)
+    {'grpc_port': None}
+    """
+
+    def __init__(self, prefix: str, settings: Iterable[Setting]) -> None:
+        self.prefix = prefix
+        self.settings = tuple(settings)
+
+    def __iter__(self) -> Iterator[Setting]:
+        return iter(self.settings)
+
+    def variable(self, setting: Setting) -> str:
+        """The environment variable of a setting."""
+        return self.prefix + setting.name.upper()
+
+    def options(self, command: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a command with a flag for every setting."""
+        for setting in reversed(self.settings):
+            command = click.option(
+                setting.flag,
+                setting.name,
+                metavar=_METAVARS[setting.kind],
+                help=f"{setting.help}  [{setting.shown_default}]",
+            )(command)
+        return command
+
+    def read(self, flags: Mapping[str, str | None], config: str | None) -> dict[str, Any]:
+        """Every setting: from the flags, the environment, the file, or by default.
+
+        Args:
+            flags: by setting; ``None``, not given.
+            config: path of the TOML file, if there is one.
+
+        Raises:
+            ConfigurationError: a value that cannot work, or a setting in the file that is none.
+            OSError: the file cannot be read.
+        """
+        file = {} if config is None else self._read_file(config)
+        found: dict[str, Any] = {}
+        for setting in self.settings:
+            name, variable = setting.name, self.variable(setting)
+            flag, told = flags.get(name), os.environ.get(variable)
+            if flag is not None:
+                found[name] = setting.value(flag, setting.flag)
+            elif told:
+                found[name] = setting.value(told, variable)
+            elif name in file:
+                found[name] = setting.value(file[name], str(config))
+            else:
+                found[name] = setting.default
+        return found
+
+    def _read_file(self, path: str) -> dict[str, Any]:
+        with open(path, "rb") as file:
+            try:
+                told = tomllib.load(file)
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ConfigurationError(f"{path}: {error}") from error
+        known = {setting.name for setting in self.settings}
+        for name in told:
+            if name not in known:
+                raise ConfigurationError(
+                    f"{path}: unknown setting {name!r}; known: {', '.join(sorted(known))}"
+                )
+        return told
