@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegauge.cli.demo_watch import WatchedRun
-from tidegauge.cli.document import group_entry, run_entry
+from tidegauge.cli.document import group_entry
+from tidegauge.exporters.jsonl import run_entry
 from tidegauge.streaming_metrics import Snapshot
 
 __all__ = ["Saving", "demo_document", "summary_lines"]

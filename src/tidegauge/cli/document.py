@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tidegauge.cli.recorded import RecordedRuns
-from tidegauge.streaming_metrics import GroupSnapshot, MemoryIndex, RunReport
+from tidegauge.exporters.jsonl import run_entry
+from tidegauge.streaming_metrics import GroupSnapshot, MemoryIndex
 
-__all__ = ["document", "group_entry", "run_entry"]
+__all__ = ["document", "group_entry"]
 
 
 def document(runs: RecordedRuns, *, skipped_lines: int) -> dict[str, Any]:
@@ -18,56 +19,6 @@ def document(runs: RecordedRuns, *, skipped_lines: int) -> dict[str, Any]:
         "groups": [group_entry(group) for group in groups],
         "memory_index": _memory_index(groups),
         "skipped_lines": skipped_lines,
-    }
-
-
-def run_entry(report: RunReport) -> dict[str, Any]:
-    """One run."""
-    stopped = None
-    if report.intervention == "stop":
-        stopped = {"step": report.intervention_step, "reason": report.intervention_reason}
-    return {
-        "run": report.run,
-        "agent": report.agent,
-        "task_group": report.task_group,
-        "memory": report.memory,
-        "steps": report.steps,
-        "success": report.success,
-        "finished": report.finished,
-        "loop_steps": report.loop_steps,
-        "loop_ratio": report.loop_ratio,
-        "cycles": report.cycles,
-        "cycle_steps": report.cycle_steps,
-        "loops": [
-            {
-                "first_step": first_step,
-                "period": period,
-                "repeats": repeats,
-                "steps": period * repeats,
-            }
-            for first_step, period, repeats in report.loops
-        ],
-        "stale_score": report.stale_score,
-        "stale_score_max": report.stale_score_max,
-        "frontier": report.frontier,
-        "pending": report.pending,
-        "required": {
-            "exploration": report.exploration_required,
-            "exploitation": report.exploitation_required,
-        },
-        "errors": {
-            "exploration": report.exploration_errors,
-            "exploitation": report.exploitation_errors,
-        },
-        "exploration_error": report.exploration_error,
-        "exploitation_error": report.exploitation_error,
-        "failed_rounds_max": report.failed_rounds_max,
-        "premature_halt": report.premature_halt,
-        "progress_auv": report.progress_auv,
-        "recall_lag": report.recall_lag,
-        "novelty": report.novelty,
-        "result_streak_max": report.result_streak_max,
-        "stopped": stopped,
     }
 
 

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
-from tidegauge.instrumentation.step_events import OpenStep, RecordedStep, parse_line
+from tidegauge.instrumentation.step_events import OpenStep, RecordedStep, StepEvent, parse_line
 
 __all__ = ["MAX_LINE_BYTES", "Fault", "Line", "Replay", "read_lines"]
 
@@ -138,11 +138,19 @@ class Replay:
         if content.isspace() or not content:
             return
         event = parse_line(content)
+        if isinstance(event, RunStarted) and self._standing.get(event.run) == "open":
+            reason = f"run {_shown(event.run)} starts again and had no end"
+            self._tell(Fault(source, line.number, reason, skipped=False))
+        self.feed(event)
+
+    def feed(self, event: StepEvent) -> None:
+        """Take one event that was read already.
+
+        Raises:
+            StepEventError: it cannot be taken: an end without a start, a step after its run's end.
+        """
         match event:
             case RunStarted():
-                if self._standing.get(event.run) == "open":
-                    reason = f"run {_shown(event.run)} starts again and had no end"
-                    self._tell(Fault(source, line.number, reason, skipped=False))
                 self._start(event)
             case RunEnded():
                 self._end(event)
@@ -152,6 +160,11 @@ class Replay:
                 self._open_step(event)
             case Outcome():
                 self._outcome(event)
+
+    def forget(self, run: str) -> None:
+        """Nothing more will come of a run: what was remembered of it may go."""
+        self._standing.pop(run, None)
+        self._open_steps.pop(run, None)
 
     def _start(self, event: RunStarted) -> None:
         self._standing[event.run] = "open"

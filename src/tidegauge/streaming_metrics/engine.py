@@ -28,6 +28,7 @@ from tidegauge.streaming_metrics.moving import run_started
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["Engine", "Held"]
 
@@ -231,13 +232,26 @@ class Engine:
         self._expire(now)
         run = self._made(started, now)
         run.load(state)
-        with self._ending, self._lock:
-            if started.run in self._runs:
-                return False
-            self._runs[started.run] = run
-            self._groups[run.group] = self._groups.get(run.group, _EMPTY).with_moved()
-        self._make_room()
-        return True
+        return self._take_in(run)
+
+    def carry(self, event: RunStarted) -> bool:
+        """Open a run to go through its past once more: until :meth:`carried` nothing of it counts.
+
+        For a run whose steps another engine has counted. It is here as if it had been adopted.
+        ``False`` when a run of that id is open here already: it stays as it is.
+        """
+        run = self._made(event, self._now())
+        run.carried = run.totals  # one and the same: what they differ by is nothing
+        return self._take_in(run)
+
+    def carried(self, run: str) -> None:
+        """The past of a run that is carried ends here: what follows counts."""
+        found = self._runs.get(run)
+        if found is not None:
+            with found.lock:
+                if found.carried is found.totals:
+                    found.carried = Totals()
+                    found.carried.add(found.totals)
 
     def get(self, run: str) -> RunState | None:
         """The state of an active run; read it with its lock held."""
@@ -272,6 +286,16 @@ class Engine:
 
     def _now(self) -> float | None:
         return None if self._clock is None else self._clock()
+
+    def _take_in(self, run: RunState) -> bool:
+        """Hold a run that was counted elsewhere, if none of its id is held."""
+        with self._ending, self._lock:
+            if run.started.run in self._runs:
+                return False
+            self._runs[run.started.run] = run
+            self._groups[run.group] = self._groups.get(run.group, _EMPTY).with_moved()
+        self._make_room()
+        return True
 
     def _find(self, run_id: str, now: float | None) -> RunState | None:
         with self._lock:

@@ -9,7 +9,7 @@ process of the agent.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
@@ -62,6 +62,8 @@ class Assembly:
     Args:
         defaults: what runs are known by where their spans don't say.
         limits: how much is held, and for how long.
+        across_traces: whether a call that two traces show makes one run of them.
+        on_forgotten: told the id of each trace that is not held any more.
 
     Attributes:
         counts: what was not told.
@@ -73,15 +75,22 @@ class Assembly:
     """
 
     def __init__(
-        self, defaults: RunDefaults | None = None, limits: AssemblyLimits = ASSEMBLY_LIMITS
+        self,
+        defaults: RunDefaults | None = None,
+        limits: AssemblyLimits = ASSEMBLY_LIMITS,
+        *,
+        across_traces: bool = True,
+        on_forgotten: Callable[[int], None] | None = None,
     ) -> None:
         self._limits = limits
+        self._on_forgotten = on_forgotten
         self._now = 0.0
         self._spans = ArrivedSpans(
             defaults,
             max_runs=limits.runs,
             idle_seconds=limits.idle_seconds,
             orphan_seconds=limits.orphan_seconds,
+            across_traces=across_traces,
             clock=lambda: self._now,
         )
         self._counts = AssemblyCounts()
@@ -115,6 +124,16 @@ class Assembly:
     def due(self) -> float | None:
         """When there is something to be told next; ``None``, nothing is kept."""
         return self._due[0][0] if self._due else None
+
+    def holds(self, trace_id: int) -> bool:
+        """Whether spans of a trace are kept or remembered."""
+        return trace_id in self._traces
+
+    def finish(self, trace_id: int) -> None:
+        """A trace is over: what still arrives of it is late."""
+        self._finished[trace_id] = None
+        if len(self._finished) > _MAX_FINISHED:
+            self._finished.popitem(last=False)
 
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Spans have arrived together.
@@ -256,9 +275,7 @@ class Assembly:
             self._decide(span.trace_id, trace)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
-            self._finished[span.trace_id] = None
-            if len(self._finished) > _MAX_FINISHED:
-                self._finished.popitem(last=False)
+            self.finish(span.trace_id)
 
     def _decide(self, trace_id: int, trace: _Trace) -> None:
         """Nothing more will be known: tell all that waits."""
@@ -287,6 +304,8 @@ class Assembly:
         self._undecided.pop_all(trace_id)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)
+        if self._on_forgotten is not None:
+            self._on_forgotten(trace_id)
 
 
 def _order(span: SpanData) -> tuple[bool, int, int]:

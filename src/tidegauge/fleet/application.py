@@ -1,0 +1,309 @@
+"""Quix Streams' application around partitions: messages, time, rebalances reach them here.
+
+A :class:`Partition` says what is to be kept. Quix Streams keeps it in RocksDB and in a changelog,
+commits that together with the place up to which the topic was read, and hands it to whichever
+worker has the partition next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+from quixstreams import Application
+from quixstreams.models import TopicConfig
+from quixstreams.sinks import BaseSink
+from quixstreams.state.rocksdb import RocksDBStorePartition
+
+from tidegauge._guard import internal_errors
+from tidegauge.fleet.message import Message, UnreadableError
+from tidegauge.fleet.partition import Partition, PartitionCounts
+
+__all__ = ["FleetApplication"]
+
+_TICK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
+_MAX_POLL_MILLISECONDS: Final = 900_000
+"""So long the past of a worker's partitions may take before the group gives it up."""
+
+_SESSION_MILLISECONDS: Final = 10_000
+"""After so long without a sign of life of a worker the others go on with its runs."""
+
+_QUIET: Final = {"log_level": 2}  # of librdkafka, which writes to standard error by itself
+_NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact"}
+
+
+class _Letter(NamedTuple):
+    """A message as it stands in the topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Into(BaseSink):
+    """Where Quix Streams puts messages, and what it asks to be ready before it commits."""
+
+    def __init__(self, application: FleetApplication) -> None:
+        super().__init__(on_client_connect_success=lambda: None)
+        self._application = application
+
+    def add(  # noqa: PLR0917 -- as the base class has it
+        self,
+        value: Any,
+        key: Any,
+        timestamp: int,
+        headers: Any,
+        topic: str,
+        partition: int,
+        offset: int,
+    ) -> None:
+        self._application.take(_Letter(partition, offset, key, value), timestamp / 1000)
+
+    def flush(self) -> None:
+        self._application.save()
+
+
+class FleetApplication(Application):
+    """Runs in the main thread, until SIGTERM or Ctrl-C.
+
+    Args:
+        brokers: addresses of some of the brokers.
+        topic: what is read; ``.summaries``, ``.decisions`` and ``.dead-letters`` are written.
+        group: the workers that share the topic.
+        state_dir: where state is kept.
+        make_partition: makes a partition that nothing is known of.
+        commit_seconds: how often what was done is made to last.
+        exactly_once: write what is told in the transaction that commits what it follows from.
+        config: properties of the clients.
+
+    Attributes:
+        partitions: those that are held.
+        dead_letters: how many messages could not be taken, by reason.
+        told: how many summaries and decisions were told.
+        restored_messages: how many kept messages were gone through again.
+        restored_runs: how many live runs came out of them.
+        restore_seconds: how long it took the last time, from the assignment on.
+        beat: when the loop went round last, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        topic: str,
+        group: str,
+        *,
+        state_dir: Path,
+        make_partition: Callable[[Callable[[Message, str], None]], Partition],
+        commit_seconds: float = 1.0,
+        exactly_once: bool = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            brokers,
+            consumer_group=group,
+            state_dir=state_dir,
+            auto_offset_reset="earliest",
+            commit_interval=commit_seconds,
+            consumer_poll_timeout=_POLL_SECONDS,
+            processing_guarantee="exactly-once" if exactly_once else "at-least-once",
+            consumer_extra_config={
+                **_QUIET,
+                "max.poll.interval.ms": _MAX_POLL_MILLISECONDS,
+                "session.timeout.ms": _SESSION_MILLISECONDS,
+                **(config or {}),
+            },
+            producer_extra_config={**_QUIET, "linger.ms": 5, **(config or {})},
+            loglevel=None,
+        )
+        self.partitions: dict[int, Partition] = {}
+        self._gone = PartitionCounts()  # of partitions that are not held any more
+        self.dead_letters: dict[str, int] = {}
+        self.told: dict[str, int] = {}
+        self.restored_messages = 0
+        self.restored_runs = 0
+        self.restore_seconds: float | None = None
+        self.beat = time.monotonic()
+        self._make_partition = make_partition
+        self._assigned = False
+        self._assigned_at: float | None = None
+        self._revoked = False
+        self._came = 0
+        self._idle = False
+        self._next_tick = 0.0
+        source = self.topic(topic, value_deserializer="bytes", key_deserializer="bytes")
+        self._source = source.name
+        self._dead_letters = self._written(source, "dead-letters", {})
+        self._topics = {
+            "summary": self._written(source, "summaries", _NEWEST_OF_A_RUN),
+            "decision": self._written(source, "decisions", _NEWEST_OF_A_RUN),
+        }
+        stream = self.dataframe(source)
+        stream.register_store()
+        stream.sink(_Into(self))
+        self._stream_id = stream.stream_id
+        self._dataframe_registry.register_periodic_task(self._tick)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its share of the partitions, which may be none, and knows their past."""
+        return self._assigned and self._assigned_at is None and not self._recovering
+
+    @property
+    def counts(self) -> PartitionCounts:
+        """What came, in all partitions that were held."""
+        return sum([one.counts for one in tuple(self.partitions.values())], self._gone)
+
+    @property
+    def lag(self) -> int:
+        """How many messages of the partitions that are held were not taken yet, as far as known."""
+        return sum([self._behind(number) for number in tuple(self.partitions)])
+
+    def tell(self, kind: str, key: str, record: bytes) -> None:
+        """Write a summary or a decision."""
+        self.told[kind] = self.told.get(kind, 0) + 1
+        self._producer.produce(self._topics[kind], value=record, key=_bytes(key))
+
+    def take(self, letter: _Letter, sent: float) -> None:
+        """Take a message that was sent at a time in seconds since the epoch."""
+        self._came += 1
+        partition = self._partition(letter.partition)
+        try:
+            # A clock that is ahead must not make time pass for the others.
+            now = min(sent, time.time())
+            partition.take(letter.offset, letter.key, letter.value, now)
+        except UnreadableError as error:
+            self._bury(letter, error.reason, error.detail)
+        except Exception as error:  # noqa: BLE001 -- one message must not stop the others
+            internal_errors.record("fleet.take", error)
+            self._bury(letter, "invalid", f"a fault of ours: {error!r}")
+
+    def save(self) -> None:
+        """Hand what is to be kept to the checkpoint."""
+        for number, partition in self.partitions.items():
+            self._save(number, partition)
+
+    def _written(self, source: Any, suffix: str, config: dict[str, str]) -> str:
+        told = source.broker_config
+        kept = {
+            name: value
+            for name, value in told.extra_config.items()
+            if name in ("retention.ms", "retention.bytes")
+        }
+        made = TopicConfig(told.num_partitions, told.replication_factor, {**kept, **config})
+        return str(self.topic(f"{source.name}.{suffix}", config=made).name)
+
+    def _bury(self, letter: _Letter, reason: str, detail: str) -> None:
+        self.dead_letters[reason] = self.dead_letters.get(reason, 0) + 1
+        headers = {
+            "reason": reason,
+            "detail": detail,
+            "topic": self._source,
+            "partition": str(letter.partition),
+            "offset": str(letter.offset),
+        }
+        self._producer.produce(
+            self._dead_letters,
+            value=letter.value,
+            key=letter.key,
+            headers=[(name, _bytes(told)) for name, told in headers.items()],
+        )
+
+    @property
+    def _recovering(self) -> bool:
+        return bool(self._state_manager.recovery_required)
+
+    def _process_message(self, dataframe_composed: Any) -> None:
+        before = self._came
+        super()._process_message(dataframe_composed)  # type: ignore[no-untyped-call]
+        self._idle = self._came == before
+
+    def _tick(self) -> None:
+        """Time passes in partitions whose log has been read to its end: elsewhere the log tells."""
+        now = self.beat = time.monotonic()
+        if now < self._next_tick or self._recovering:
+            return
+        self._next_tick = now + _TICK_SECONDS
+        store = self._state_manager.get_store(self._stream_id)
+        for number in tuple(store.partitions):
+            partition = self._partition(number)
+            if self._idle or not self._behind(number):
+                partition.tick(time.time())
+                self._save(number, partition)
+        if self._assigned_at is not None:
+            self.restore_seconds = time.monotonic() - self._assigned_at
+            self._assigned_at = None
+
+    def _behind(self, number: int) -> int:
+        place = TopicPartition(self._source, number)
+        _, end = self._consumer.get_watermark_offsets(place, cached=True)
+        partition = self.partitions.get(number)
+        return max(0, end - partition.position) if partition is not None else 0
+
+    def _partition(self, number: int) -> Partition:
+        partition = self.partitions.get(number)
+        if partition is None:
+            partition = self._make_partition(partial(self._refuse, number))
+            store = self._state_manager.get_store(self._stream_id).partitions[number]
+            assert isinstance(store, RocksDBStorePartition)  # noqa: S101 -- for the type checker
+            self.restored_messages += partition.restore(store.iter_items(lower_bound=b""))
+            self.restored_runs += len(partition)
+            self.partitions[number] = partition
+        return partition
+
+    def _refuse(self, number: int, message: Message, why: str) -> None:
+        """A message that was taken turns out to be of no use."""
+        letter = _Letter(number, message.offset, _bytes(message.run), message.value)
+        self._bury(letter, "invalid", why)
+
+    def _save(self, number: int, partition: Partition) -> None:
+        changes = partition.changes()
+        if not changes:
+            return
+        kept = self._processing_context.checkpoint.get_store_transaction(
+            stream_id=self._stream_id, partition=number
+        )
+        for key, value in changes.items():
+            if value is None:
+                kept.delete(key, prefix=b"")
+            else:
+                kept.set_bytes(key, value, prefix=b"")
+
+    def _on_assign(self, consumer: Any, places: list[TopicPartition]) -> None:
+        if places or self._revoked:
+            self._revoked = False
+            self._assigned = True
+            self._assigned_at = time.monotonic()
+            super()._on_assign(consumer, places)
+            self._drop_but([place for place in places if place.topic == self._source])
+
+    def _on_revoke(self, consumer: Any, places: list[TopicPartition]) -> None:
+        self._revoked = True
+        self.save()
+        super()._on_revoke(consumer, places)
+
+    def _on_lost(self, consumer: Any, places: list[TopicPartition]) -> None:
+        self._revoked = True
+        self._drop_but([])
+        super()._on_lost(consumer, places)
+
+    def _drop_but(self, assigned: Iterable[TopicPartition]) -> None:
+        """Go on with the partitions that have stayed, if nobody else has gone on with them."""
+        wanted = [place for place in assigned if place.partition in self.partitions]
+        committed = self._consumer.committed(wanted, timeout=30) if wanted else []
+        stay = {place.partition: place.offset for place in committed}
+        for number in tuple(self.partitions):
+            partition = self.partitions[number]
+            if stay.get(number) != partition.position:
+                partition.drop()
+                self._gone += partition.counts
+                del self.partitions[number]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

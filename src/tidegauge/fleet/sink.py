@@ -1,0 +1,154 @@
+"""The step sink of a worker: measured by the one engine, told to the fleet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
+
+from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.exporters.jsonl import run_entry
+from tidegauge.fleet.message import VERSION
+from tidegauge.pipeline import EngineSink
+from tidegauge.streaming_metrics import RunReport
+
+__all__ = ["FleetSink", "Tell"]
+
+Tell: TypeAlias = Callable[[Literal["summary", "decision"], str, dict[str, Any]], None]
+"""Told of each summary and each decision: which of them, the run's id, and the record."""
+
+
+class _OpenRun:
+    __slots__ = ("decision", "key", "trace_id")
+
+    def __init__(self, event: RunStarted) -> None:
+        self.trace_id = event.trace_id
+        self.key = event.trace_id or event.run
+        self.decision: tuple[str, str | None] | None = None  # the last that was not to go on
+
+
+class FleetSink:
+    """An :class:`EngineSink` that tells summaries and decisions, and can go through a past.
+
+    Nobody is stopped here, because the agents are elsewhere: whoever reports steps is told to go
+    on, and what was decided is told to the fleet.
+
+    The engine is to tell :meth:`run_finished` of every run that ended.
+
+    Args:
+        inner: measures and decides.
+        tell: told of summaries and decisions.
+
+    Attributes:
+        restoring: what comes was measured and told before, by this worker or another: nothing of
+            it counts, nothing is told.
+    """
+
+    def __init__(self, inner: EngineSink, tell: Tell) -> None:
+        self.restoring = False
+        self._inner = inner
+        self._tell = tell
+        self._open: dict[str, _OpenRun] = {}
+        self._runs: dict[str, set[str]] = {}  # ids of the open runs, by key
+        self._ended: list[str] = []
+
+    def __len__(self) -> int:
+        """How many runs are open."""
+        return len(self._open)
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began."""
+        if self.restoring:
+            self._let_go(event.run)
+            self._inner.engine.carry(event)
+        else:
+            self._inner.run_started(event)
+        run = self._open[event.run] = _OpenRun(event)
+        self._runs.setdefault(run.key, set()).add(event.run)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued."""
+        return self._decided(event.run, self._inner.step_issued(event))
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """An outcome was observed."""
+        return self._decided(event.run, self._inner.step_observed(event))
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended."""
+        if self.restoring:
+            self._let_go(event.run)
+            return None
+        return self._inner.run_ended(event)
+
+    def run_finished(self, report: RunReport) -> None:
+        """A run was ended in the engine, whoever did it."""
+        run = self._closed(report.run)
+        if run is None:
+            return
+        told = {"type": "summary", "version": VERSION, "trace_id": run.trace_id}
+        self._tell("summary", report.run, {**told, "outcome": report.outcome, **run_entry(report)})
+        if run.decision is not None:
+            self._tell_decision(report.run, run, "ended", report.steps)
+
+    def is_open(self, key: str) -> bool:
+        """Whether a run of this key is open."""
+        return key in self._runs
+
+    def ended(self) -> list[str]:
+        """The keys of which a run has ended since this was asked last."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def restored(self, keys: Iterable[str]) -> None:
+        """The past of these keys' runs was gone through: what follows counts."""
+        for key in keys:
+            for run in self._runs.get(key, ()):
+                self._inner.engine.carried(run)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """These keys' runs go to another worker."""
+        for key in keys:
+            for run in tuple(self._runs.get(key, ())):
+                self._let_go(run)
+        self._ended.clear()
+
+    def _let_go(self, run: str) -> None:
+        if self._closed(run) is not None:
+            self._inner.engine.release(run)
+
+    def _closed(self, run_id: str) -> _OpenRun | None:
+        run = self._open.pop(run_id, None)
+        if run is not None:
+            runs = self._runs[run.key]
+            runs.discard(run_id)
+            if not runs:
+                del self._runs[run.key]
+            self._ended.append(run.key)
+        return run
+
+    def _decided(self, run_id: str, decision: Decision) -> Decision:
+        decided = None if decision.action == "go_on" else (decision.action, decision.reason)
+        run = self._open.get(run_id)
+        if run is not None and decided != run.decision:
+            run.decision = decided
+            step = -1 if decision.signals is None else decision.signals.step
+            self._tell_decision(run_id, run, decision.action, step, decision)
+        return decision if decided is None else Decision(signals=decision.signals)
+
+    def _tell_decision(
+        self, run_id: str, run: _OpenRun, action: str, step: int, decision: Decision = GO_ON
+    ) -> None:
+        if not self.restoring:
+            told = {
+                "type": "decision",
+                "version": VERSION,
+                "run": run_id,
+                "trace_id": run.trace_id,
+                "step": step,
+                "action": action,
+                "reason": decision.reason,
+                "message": decision.message,
+                "time": time.time(),
+            }
+            self._tell("decision", run_id, told)
