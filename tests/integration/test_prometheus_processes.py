@@ -1,14 +1,17 @@
-"""A real Prometheus and several processes: sums are those of a replay; exemplars lead to traces."""
+"""A real Prometheus and several processes: the sums that ``docs/fleets.md`` asks for are those of
+a replay of all their recordings together; exemplars lead to traces."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -16,15 +19,21 @@ from click.testing import CliRunner
 from support.prometheus import Prometheus, scraping
 from tidegauge.cli.main import cli
 
-WORKERS = 2
+DOCS = Path(__file__).parents[2] / "docs" / "fleets.md"
+WORKERS = [("shopper", "shop"), ("shopper", "shop"), ("coder", "repository")]
+FINISHED = [5, 6, 8]  # runs of each worker
+OPEN = [1, 2, 3]  # and those that have not ended
+RUNS = sum(FINISHED) + sum(OPEN)
 
 # As a server that forks its workers does it: each of them is configured after the fork.
 PROGRAM = """
-import json, os, pathlib, sys
+import contextvars, json, os, pathlib, random, sys
 import tidegauge
 from opentelemetry.sdk.trace import TracerProvider
+from tidegauge.events import Task
 
-folder = pathlib.Path(sys.argv[1])
+folder, workers, finished = pathlib.Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
+TASKS = {(1, 1): [Task("chest", (("key",),))], (2, 2): [Task("key", ((),))]}
 
 def configured():
     pipeline = tidegauge.configure(
@@ -38,104 +47,267 @@ def configured():
     found.with_suffix(".new").replace(found)
     return pipeline
 
+def beside(place):
+    x, y = place
+    found = [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)]
+    return [place for place in found if 0 <= min(place) and max(place) < 3]
+
+def walk(run, chance, steps):
+    ways = [(0, 0)]
+    for t in range(steps):
+        # at last it goes to and fro
+        ways.append(chance.choice(beside(ways[-1])) if t < steps - 6 else ways[-2])
+        run.act("go", {"to": ways[-1]})
+        told = {"exits": beside(ways[-1]), "tasks": TASKS.get(ways[-1], ())}
+        run.observe(f"at {ways[-1]}", place=ways[-1], **told)
+
 def agents(number):
-    for attempt in range(3 + number):
-        with tidegauge.run(agent="shopper", task_group="shop", t_max=20) as run:
-            for t in range(10 + attempt):
-                run.act("look" if t < 4 else "click", state=t if t < 4 else t % (2 + number))
-                run.observe("page", error=t % 2 == 0)
-            run.finish(success=attempt % 2 == 0)
+    agent, task_group = workers[number]
+    chance = random.Random(number)
+    told = {"agent": agent, "task_group": task_group, "place": (0, 0), "exits": beside((0, 0))}
+    for attempt in range(finished[number]):
+        arm = ("on", "off")[attempt % 2]
+        with tidegauge.run(**told, memory=arm, t_max=20, goal="chest") as run:
+            walk(run, chance, 7 + attempt + number)
+            run.finish(success=chance.random() < 0.6)
+    for still in range(number + 1):
+        opened = contextvars.Context().run(tidegauge.run(**told).__enter__)  # and stays so
+        walk(opened, chance, 8 + 2 * still)
 
 configured()  # what the parent has before it forks does not disturb
 children = []
-for number in range(int(sys.argv[2])):
+for number in range(len(workers)):
     going, stop = os.pipe()
     child = os.fork()
     if not child:
         os.close(stop)
         pipeline = configured()
         agents(number)
-        os.read(going, 1)  # until the parent is gone
-        pipeline.shutdown()
+        os.read(going, 1)  # until it is to end, or the parent is gone
         os._exit(0)
+    os.close(going)
     children.append((child, stop))
-sys.stdin.read()
-for child, stop in children:
+def end_one():
+    child, stop = children.pop()
     os.close(stop)
-for child, _ in children:
     os.waitpid(child, 0)
+
+for line in sys.stdin:
+    end_one()
+while children:
+    end_one()
 """
 
 
+class Fleet(NamedTuple):
+    """Processes with all their runs told, who watches them, and the replay of all recordings."""
+
+    prometheus: Prometheus
+    processes: subprocess.Popen[str]
+    recordings: list[Path]
+    replayed: dict[str, Any]
+
+    def total(self, key: str, of: str | None = None, **labels: str) -> float:
+        """The sum of a number of all replayed runs, or of those with these labels."""
+        found = [run for run in self.replayed["runs"] if labels.items() <= run.items()]
+        return sum(run[key] if of is None else run[key][of] for run in found)
+
+    @property
+    def active(self) -> list[dict[str, Any]]:
+        """The runs without an end."""
+        return [run for run in self.replayed["runs"] if not run["finished"]]
+
+    @property
+    def finished(self) -> list[dict[str, Any]]:
+        """The others."""
+        return [run for run in self.replayed["runs"] if run["finished"]]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """All that was recorded."""
+        for path in self.recordings:
+            yield from map(json.loads, path.read_text().splitlines())
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Processes that end when the tests do, once all that they count was scraped."""
     folder = tmp_path_factory.mktemp("processes")
     (folder / "targets").mkdir()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def prometheus(folder: Path) -> Iterator[Prometheus]:
-    """Scrapes the workers, which end when the tests do."""
-    workers = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(folder), str(WORKERS)],
+    program = [sys.executable, "-W", "ignore", "-u", "-c", PROGRAM]
+    processes = subprocess.Popen(
+        [*program, str(folder), json.dumps(WORKERS), json.dumps(FINISHED)],
         stdin=subprocess.PIPE,
+        text=True,
         env=os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
     )
     try:
         with scraping(None, folder, flags=["--enable-feature=exemplar-storage"]) as prometheus:
-            yield prometheus
+            lines = RUNS + sum(FINISHED) + steps_of_all()
+            prometheus.wait_for(
+                "sum(tidegauge_recorded_lines_total)",
+                lambda found: found and found[0].value == lines,
+            )
+            recordings = [path for path in folder.glob("runs-*.jsonl") if path.stat().st_size]
+            yield Fleet(prometheus, processes, recordings, replay(recordings))
     finally:
-        assert workers.stdin is not None
-        workers.stdin.close()
+        assert processes.stdin is not None
+        processes.stdin.close()
         try:
-            assert workers.wait(30) == 0
+            assert processes.wait(30) == 0
         finally:
-            workers.kill()
+            processes.kill()
 
 
-def test_sums_over_processes_are_those_of_the_replay(folder: Path, prometheus: Prometheus) -> None:
-    runs = sum(3 + number for number in range(WORKERS))
-    prometheus.wait_for(
-        "sum(tidegauge_runs_finished_total)", lambda found: found and found[0].value == runs
+def steps_of_all() -> int:
+    """As many as the program takes."""
+    return sum(
+        sum(7 + attempt + number for attempt in range(FINISHED[number]))
+        + sum(8 + 2 * still for still in range(OPEN[number]))
+        for number in range(len(WORKERS))
     )
-    files = [str(path) for path in folder.glob("runs-*.jsonl") if path.stat().st_size]
-    assert len(files) == WORKERS
+
+
+def replay(recordings: list[Path]) -> dict[str, Any]:
+    """What ``tidegauge replay`` says of all recordings in one go."""
+    files = map(str, recordings)
     ran = CliRunner().invoke(cli, ["replay", "--json", "--strict", *files])
     assert (ran.exit_code, ran.stderr) == (0, "")
-    document = json.loads(ran.stdout)
-    [group] = document["groups"]
-    steps = sum(run["steps"] for run in document["runs"])
-    assert group["runs"] == runs
-    assert 0 < group["loop_ratio"] < 1
+    document: dict[str, Any] = json.loads(ran.stdout)
+    return document
+
+
+def documented() -> dict[str, str]:
+    """The queries of the page's first part, by what they are called there."""
+    first, _, _ = DOCS.read_text().partition("\n## One Kafka")
+    told = re.findall(r"^\*\*(.+?)\*\*[^`]*```promql\n(.*?)```", first, re.DOTALL | re.MULTILINE)
+    assert len(told) == first.count("```promql")
+    return {title: query.strip() for title, query in told}
+
+
+def of_groups(fleet: Fleet, value: Callable[..., float]) -> dict[tuple[str, ...], float]:
+    """A number of each pair of agent and task group, by these labels."""
+    return {(a, g): value(agent=a, task_group=g) for a, g in set(WORKERS)}
+
+
+def mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def loop_ratio(fleet: Fleet, **labels: str) -> float:
+    return fleet.total("loop_steps", **labels) / fleet.total("steps", **labels)
+
+
+def auv(fleet: Fleet) -> float:
+    """Of all groups and arms, which replay tells one by one."""
+    told = [group for group in fleet.replayed["groups"] if group["auv"] is not None]
+    return sum(group["auv"] * group["runs"] for group in told) / sum(g["runs"] for g in told)
+
+
+def error_rates(fleet: Fleet) -> dict[tuple[str, ...], float]:
+    kinds = ("exploration", "exploitation")
+    return {(kind,): fleet.total("errors", kind) / fleet.total("required", kind) for kind in kinds}
+
+
+EXPECTED: dict[str, Callable[[Fleet], float | dict[tuple[str, ...], float]]] = {
+    "Loop ratio": loop_ratio,
+    "Loop ratio by agent and task group": lambda fleet: of_groups(
+        fleet, lambda **labels: loop_ratio(fleet, **labels)
+    ),
+    "Success rate": lambda fleet: mean(run["success"] for run in fleet.finished),
+    "Solved within 10 turns": lambda fleet: mean(
+        run["success"] and run["steps"] <= 10 for run in fleet.finished
+    ),
+    "AUV": auv,
+    "Memory index": lambda fleet: {
+        (index["task_group"],): index["value"] for index in fleet.replayed["memory_index"]
+    },
+    "Exploration and exploitation error": error_rates,
+    "Mean seconds of a step": lambda fleet: mean(
+        line["seconds"] for line in fleet.lines() if line["type"] == "step"
+    ),
+    "Mean steps of a finished run": lambda fleet: mean(run["steps"] for run in fleet.finished),
+    "Share of active runs that are in a loop": lambda fleet: mean(
+        bool(run["loops"]) for run in fleet.active
+    ),
+    "Highest stale score of active runs": lambda fleet: max(
+        run["stale_score"] for run in fleet.active
+    ),
+    "Mean stale score of active runs": lambda fleet: mean(
+        run["stale_score"] for run in fleet.active
+    ),
+    "Loop ratio of processes that are gone, too": loop_ratio,
+}
+
+
+def test_every_query_of_the_page_is_asked() -> None:
+    assert EXPECTED.keys() == documented().keys()
+
+
+def asked(fleet: Fleet, title: str) -> float | dict[tuple[str, ...], float]:
+    """What Prometheus says: one number, or by the values of labels in the query's order."""
+    query = documented()[title]
+    found = fleet.prometheus.query(query)
+    if by := re.search(r"by \((.+?)\)", query):
+        labels = by[1].split(", ")
+        return {tuple(one.labels[label] for label in labels): one.value for one in found}
+    [one] = found
+    return one.value
+
+
+@pytest.mark.parametrize("title", EXPECTED)
+def test_what_the_page_asks_is_what_the_replay_of_all_says(title: str, fleet: Fleet) -> None:
+    expected = EXPECTED[title](fleet)
+    for value in expected.values() if isinstance(expected, dict) else [expected]:
+        assert value, "a number that is 0 anyhow tells nothing"
+    # seconds are counted in grains of a millionth
+    approximate = pytest.approx(expected, rel=1e-9, abs=1e-6 if "seconds" in title else 0)
+    assert asked(fleet, title) == approximate
+
+
+def test_what_is_counted_is_what_was_recorded(fleet: Fleet) -> None:
+    steps = fleet.total("steps")
+    assert (steps, len(fleet.replayed["runs"])) == (steps_of_all(), RUNS)
     for expression, expected in {
+        "sum(tidegauge_runs_started_total)": RUNS,
+        "sum(tidegauge_runs_active)": sum(OPEN),
         "sum(tidegauge_steps_total)": steps,
-        "sum(tidegauge_loop_steps_total)": sum(run["loop_steps"] for run in document["runs"]),
-        "sum(tidegauge_loop_steps_total) / sum(tidegauge_steps_total)": group["loop_ratio"],
-        "sum(tidegauge_auv_sum_total) / sum(tidegauge_auv_runs_total)": group["auv"],
-        'sum(tidegauge_runs_finished_total{outcome="success"})'
-        ' / sum(tidegauge_runs_finished_total{outcome!="unknown"})': group["success_rate"],
+        "sum(tidegauge_loop_steps_total)": fleet.total("loop_steps"),
         "sum(tidegauge_step_duration_seconds_count)": steps,
-        "sum(tidegauge_recorded_lines_total)": steps + 2 * runs,
         "sum(tidegauge_dropped_lines_total)": 0,
     }.items():
-        assert prometheus.value(expression) == pytest.approx(expected), expression
+        assert fleet.prometheus.value(expression) == expected, expression
 
 
-def test_exemplars_are_traces_of_runs(folder: Path, prometheus: Prometheus) -> None:
-    prometheus.wait_for("sum(tidegauge_loops_total)", bool)
-    traces = {
-        json.loads(line)["trace_id"]
-        for path in folder.glob("runs-*.jsonl")
-        for line in path.read_bytes().splitlines()
-        if json.loads(line)["type"] == "start"
-    }
-    assert len(traces) == sum(3 + number for number in range(WORKERS))
+@pytest.mark.parametrize("title", ["AUV", "Success rate"])
+def test_the_mean_of_what_each_process_says_is_another_number(title: str, fleet: Fleet) -> None:
+    """Why the page says to divide the counters."""
+    gauges = {"AUV": "tidegauge_auv", "Success rate": "tidegauge_success_rate"}
+    single = fleet.prometheus.value(f"avg({gauges[title]})")
+    assert single is not None
+    assert single != pytest.approx(asked(fleet, title), rel=1e-3)
+
+
+def test_exemplars_are_traces_of_runs(fleet: Fleet) -> None:
+    traces = {line["trace_id"] for line in fleet.lines() if line["type"] == "start"}
+    assert len(traces) == RUNS
     now = time.time()
     for metric in ("tidegauge_loops_total", "tidegauge_step_duration_seconds_bucket"):
-        found = prometheus.get(
+        found = fleet.prometheus.get(
             "/api/v1/query_exemplars", query=metric, start=str(now - 600), end=str(now + 60)
         )
         shown = {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
         assert shown
         assert shown <= traces
+
+
+def test_a_process_that_is_gone_counts_where_the_page_says_so(fleet: Fleet) -> None:
+    """The last one: it ends a process."""
+    assert fleet.processes.stdin is not None
+    title = "Loop ratio of processes that are gone, too"
+    before = asked(fleet, title)
+    fleet.processes.stdin.write("\n")
+    fleet.processes.stdin.flush()
+    fleet.prometheus.wait_for("count(up == 0)", lambda found: found and found[0].value == 1)
+    assert asked(fleet, title) == before
+    assert asked(fleet, "Loop ratio") != pytest.approx(before)

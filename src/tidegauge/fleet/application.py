@@ -20,6 +20,7 @@ from quixstreams.sinks import BaseSink
 from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge._guard import internal_errors
+from tidegauge.errors import ConfigurationError
 from tidegauge.fleet.message import Message, UnreadableError
 from tidegauge.fleet.partition import Partition, PartitionCounts
 
@@ -251,7 +252,13 @@ class FleetApplication(Application):
             partition = self._make_partition(partial(self._refuse, number))
             store = self._state_manager.get_store(self._stream_id).partitions[number]
             assert isinstance(store, RocksDBStorePartition)  # noqa: S101 -- for the type checker
-            self.restored_messages += partition.restore(store.iter_items(lower_bound=b""))
+            try:
+                self.restored_messages += partition.restore(store.iter_items(lower_bound=b""))
+            except ValueError as error:
+                raise ConfigurationError(
+                    f"state of partition {number} in {self.config.state_dir}: {error}; start the "
+                    "version that has written it, or another group"
+                ) from error
             self.restored_runs += len(partition)
             self.partitions[number] = partition
         return partition

@@ -7,11 +7,22 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-__all__ = ["KeptRecord", "dump_record", "load_record", "mark_key", "marked", "record_key"]
+__all__ = [
+    "CLOCK_KEY",
+    "KeptRecord",
+    "dump_record",
+    "load_record",
+    "mark_key",
+    "marked",
+    "record_key",
+]
 
 _VERSION: Final = 1
 _RECORD: Final = b"r"
 _MARK: Final = b"e"
+CLOCK_KEY: Final = b"c"
+"""Under which it is kept up to when what was kept is told."""
+
 _OFFSET: Final = struct.Struct(">q")
 
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from tidegauge.errors import StepEventError
 from tidegauge.fleet.kept_record import (
+    CLOCK_KEY,
     KeptRecord,
     dump_record,
     load_record,
@@ -97,6 +98,7 @@ class Partition:
         self.kept_bytes = 0
         self._sink = sink
         self._now = 0.0
+        self._saved = 0.0
         self._counts = PartitionCounts()
         self._before = PartitionCounts()  # what the past has told, when it was gone through
         self._forgotten: list[str] = []  # traces of which nothing is awaited any more
@@ -183,9 +185,13 @@ class Partition:
         """
         restored = 0
         marks: list[tuple[float, str]] = []
+        now = 0.0
         self._sink.restoring = True
         try:
             for key, data in kept:
+                if key == CLOCK_KEY:
+                    now = float(data)
+                    continue
                 run = marked(key)
                 if run is not None:  # they come before all records
                     marks.append((float(data), run))
@@ -194,6 +200,8 @@ class Partition:
                 self._again(load_record(data), len(data))
                 restored += 1
             self._mark_all(marks)
+            self._saved = now
+            self.tick(now)
             self._sink.restored(self._kept)
         finally:
             self._sink.restoring = False
@@ -203,6 +211,13 @@ class Partition:
     def changes(self) -> Changes:
         """What has changed since this was asked last, to be kept."""
         changes, self._changes = self._changes, {}
+        if self._kept and self._now != self._saved:
+            # What was told up to now is not told again, though no message says it was.
+            self._saved = self._now
+            changes[CLOCK_KEY] = repr(self._now).encode()
+        elif self._saved and not self._kept:
+            self._saved = 0.0
+            changes[CLOCK_KEY] = None
         return changes
 
     def drop(self) -> None:

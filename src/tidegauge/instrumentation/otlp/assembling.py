@@ -176,10 +176,11 @@ class Assembly:
         """Tell what was kept for long enough; end what nothing was heard of for too long."""
         self._now = now
         while self._due and self._due[0][0] <= now:
-            _, trace_id = self._due.popleft()
+            due, trace_id = self._due.popleft()
             trace = self._traces.get(trace_id)
-            if trace is not None and trace.batches and trace.batches[0][0] <= now:
-                self._settle(trace_id, trace, now)
+            if trace is not None and trace.batches and trace.batches[0][0] <= due:
+                # As of then, however late it is: what is told does not depend on when one looks.
+                self._settle(trace_id, trace, due)
         while self._traces:
             trace_id, trace = next(iter(self._traces.items()))
             if now - trace.last_seen <= self._limits.idle_seconds:

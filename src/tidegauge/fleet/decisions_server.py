@@ -1,0 +1,242 @@
+"""Decisions over HTTP, for agents that poll: what holds for a run, now or as soon as it changes."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import orjson
+
+from tidegauge import catalog
+from tidegauge._guard import internal_errors
+from tidegauge.exporters.prometheus.families import Family, Row
+from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.fleet.decision_board import DecisionBoard, etag
+from tidegauge.fleet.limits import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
+from tidegauge.instrumentation.otlp.connections import BoundedHandler, BoundedServer
+from tidegauge.instrumentation.otlp.listening import Listening, Tls
+
+__all__ = ["DecisionsServer"]
+
+_DECISIONS: Final = "/v1/decisions"
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class DecisionsServer:
+    """Answers from its making on.
+
+    Args:
+        board: knows the decisions.
+        listening: where, and how many connections; each that waits for news is one.
+        ready: whether the board has been told all that there was; until then nobody is answered.
+        token: what whoever asks is to show; left out, everybody is answered.
+        tls: speak TLS.
+
+    Attributes:
+        url: where it listens.
+
+    Raises:
+        ConfigurationError: the files of TLS cannot be used.
+        OSError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        board: DecisionBoard,
+        listening: Listening,
+        *,
+        ready: Callable[[], bool],
+        token: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._board = board
+        context = None if tls is None else tls.context()
+        try:
+            self._server = _Server(board, listening, ready, token, context)
+        except OSError as error:
+            address = f"{listening.host_in_url}:{listening.port}"
+            why = error.strerror or error
+            raise OSError(f"cannot listen on {address} for decisions: {why}") from error
+        self._server.start()
+        self.url = listening.url(self._server.server_port, tls)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Answer those who wait, and take no new connections."""
+        self._server.stopping = True  # connections end with the answer to those who wait
+        self._board.close()
+        self._server.stop(grace)
+
+
+class _Server(BoundedServer):
+    where = "fleet.decisions"
+
+    def __init__(
+        self,
+        board: DecisionBoard,
+        listening: Listening,
+        ready: Callable[[], bool],
+        token: str | None,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        self.board = board
+        self.ready = ready
+        self.token = None if token is None else f"bearer {token}".encode()
+        self._lock = threading.Lock()
+        self._requests = Counter(dict.fromkeys(catalog.DECISIONS_REQUESTS.values, 0))
+        super().__init__(listening, _Handler, context)
+
+    def turned_away(self) -> None:
+        self.count("busy")
+
+    def count(self, answer: str) -> None:
+        with self._lock:
+            self._requests[answer] += 1
+
+    def lets_in(self, authorization: str | None) -> bool:
+        """Whether who shows this is let in. Takes the same time for all."""
+        if self.token is None:
+            return True
+        scheme, _, shown = (authorization or "").partition(" ")
+        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
+        return hmac.compare_digest(told, self.token)
+
+    def metrics(self) -> bytes:
+        counts = self.board.counts
+        with self._lock:
+            requests = dict(self._requests)
+        by_metric: dict[catalog.MetricDefinition, Sequence[Row]] = {
+            catalog.DECISIONS_READ: [((), counts.read)],
+            catalog.DECISIONS_SKIPPED: _rows(counts.skipped),
+            catalog.DECISIONS_RUNS: [((), counts.known)],
+            catalog.DECISIONS_DROPPED_RUNS: [((), counts.dropped)],
+            catalog.DECISIONS_REQUESTS: _rows(requests),
+            catalog.INTERNAL_ERRORS: _rows({self.where: 0, **internal_errors.counts()}),
+        }
+        return write_text(Family(metric, rows) for metric, rows in by_metric.items())
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: HTTPStatus, answer: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.answer = answer
+        self.headers = headers
+
+
+class _Handler(BoundedHandler, BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # its body is not read
+        path, _, query = self.path.partition("?")
+        match path:
+            case "/healthz":
+                self._say(HTTPStatus.OK, "ok")
+            case "/readyz" if self.server.ready():
+                self._say(HTTPStatus.OK, "ok")
+            case "/readyz":
+                self._say(HTTPStatus.SERVICE_UNAVAILABLE, "no")
+            case "/metrics":
+                self._send(HTTPStatus.OK, self.server.metrics(), _METRICS_TYPE)
+            case _:
+                try:
+                    self._decisions(path, query)
+                except _RefusedError as refused:
+                    self.server.count(refused.answer)
+                    body = orjson.dumps({"error": str(refused)})
+                    self._send(refused.status, body, **refused.headers)
+
+    def do_HEAD(self) -> None:
+        """Answer without the body."""
+        self.do_GET()
+
+    def _decisions(self, path: str, query: str) -> None:
+        under = path.removeprefix(_DECISIONS)
+        if under == path or under[:1] not in ("", "/"):
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "refused", f"it is {_DECISIONS}/RUN")
+        if not self.server.lets_in(self.headers.get("Authorization")):
+            raise _RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "unauthorized",
+                "a valid bearer token is needed",
+                **{"WWW-Authenticate": "Bearer"},
+            )
+        if not self.server.ready():
+            raise _RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "not_ready",
+                "the decisions are still being read",
+                **{"Retry-After": "1"},
+            )
+        try:
+            asked = parse_qs(query, errors="strict", max_num_fields=MAX_IDS + 8)
+            ids = [unquote(under[1:], errors="strict")] if under else asked.get("id", [])
+            seconds = float(asked.get("wait", ["0"])[-1])
+        except ValueError as error:
+            raise _malformed("it cannot be read") from error
+        if not 1 <= len(ids) <= MAX_IDS or not all(
+            0 < len(i.encode()) <= MAX_ID_BYTES for i in ids
+        ):
+            raise _malformed(f"1 to {MAX_IDS} ids, each of 1 to {MAX_ID_BYTES} bytes")
+        if not 0 <= seconds < math.inf:
+            raise _malformed("wait is a number of seconds")
+        self._answer(ids, min(seconds, MAX_WAIT_SECONDS), alone=bool(under))
+
+    def _answer(self, ids: Sequence[str], seconds: float, *, alone: bool) -> None:
+        """Tell what holds; whoever knows something already may wait until it is no longer so."""
+        shown = self.headers.get("If-None-Match", "")
+        tags = {tag.strip().removeprefix("W/") for tag in shown.split(",")}
+
+        def known(tag: str) -> bool:
+            return tag in tags or "*" in tags
+
+        answer = self.server.board.wait_for_news(ids, known, seconds)
+        tag = etag(answer)
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if known(tag):
+            self.server.count("unchanged")
+            self._send(HTTPStatus.NOT_MODIFIED, None, **headers)
+            return
+        self.server.count("told")
+        told: Any = answer[ids[0]] if alone else {"decisions": answer}
+        self._send(HTTPStatus.OK, orjson.dumps(told), **headers)
+
+    def _say(self, status: HTTPStatus, text: str, **headers: str) -> None:
+        self._send(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
+
+    def _send(
+        self,
+        status: HTTPStatus,
+        body: bytes | None,
+        kind: str = "application/json",
+        **headers: str,
+    ) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.close_connection or self.server.stopping:
+            self.send_header("Connection", "close")
+        if body is not None:
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if body is not None and self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _malformed(message: str) -> _RefusedError:
+    return _RefusedError(HTTPStatus.BAD_REQUEST, "refused", message)
+
+
+def _rows(counts: Mapping[str, int]) -> list[Row]:
+    return [((value,), count) for value, count in counts.items()]

@@ -1,0 +1,193 @@
+"""Whoever goes through what was kept of a partition goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from support.fleet_log import (
+    A_WHILE,
+    Sent,
+    Told,
+    WorkerHere,
+    by_run,
+    event_message,
+    finish,
+    nothing_configured,
+    spans_message,
+    spans_of,
+    uninterrupted,
+)
+from support.wire_runs import WireRun
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.totals import Totals
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_configured() -> Iterator[None]:
+    with nothing_configured():
+        yield
+
+
+@st.composite
+def logs(draw: Any) -> list[Sent]:
+    """Some runs told by spans and some by step events, interleaved, some messages twice."""
+    streams: list[list[list[Any]]] = []
+    for number in draw(st.lists(st.integers(0, 60), min_size=1, max_size=3, unique=True)):
+        spans = spans_of(WireRun(number))
+        cuts = draw(st.lists(st.integers(0, len(spans)), max_size=6).map(sorted))
+        parts = [spans[a:b] for a, b in zip([0, *cuts], [*cuts, len(spans)], strict=True)]
+        streams.append([["spans", part] for part in parts if part])
+    for number in draw(st.lists(st.integers(0, 60), max_size=2, unique=True)):
+        events = WireRun(number, wave=7).events()
+        for t, event in enumerate(events[1:-1]):
+            event["t"] = t
+        events[-1]["steps"] = len(events) - 2
+        if draw(st.booleans()):  # a neighbour overtakes
+            at = draw(st.integers(0, len(events) - 2))
+            events[at], events[at + 1] = events[at + 1], events[at]
+        if draw(st.booleans()):
+            del events[-1]  # it is ended for having been idle
+        streams.append([["event", event] for event in events])
+    log: list[Sent] = []
+    now = 1_000.0
+    while streams:
+        at = draw(st.integers(0, len(streams) - 1))
+        kind, told = streams[at].pop(0)
+        if not streams[at]:
+            del streams[at]
+        now += draw(st.sampled_from([0.0, 0.01, 0.2]))
+        log.append(spans_message(told, now) if kind == "spans" else event_message(told, now))
+        if draw(st.integers(0, 9)) == 0:
+            log.append(log[draw(st.integers(0, len(log) - 1))]._replace(time=now))
+        if draw(st.integers(0, 19)) == 0:
+            log.append(Sent(b"r", b"{no JSON", now))
+    return log
+
+
+def counters(engines: list[Engine]) -> dict[str, dict[str, float]]:
+    """What Prometheus would add up, by agent: whole numbers only."""
+    found: dict[str, dict[str, float]] = {}
+    for engine in engines:
+        for view in engine.snapshot().groups:
+            told = found.setdefault(view.key.agent, dict.fromkeys(("started", "finished"), 0))
+            told["started"] += view.runs_started
+            told["finished"] += sum(view.finished.finished.values())
+            for name in Totals.__slots__:
+                value = getattr(view.totals, name)
+                if isinstance(value, int):
+                    told[name] = told.get(name, 0) + value
+                elif isinstance(value, dict) and name != "exemplars":
+                    told[name] = told.get(name, 0) + sum(value.values())
+    return found
+
+
+FAST = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+PLACES = st.frozensets(st.integers(0, 80), max_size=30)
+
+
+@FAST
+@given(logs(), PLACES, st.frozensets(st.integers(0, 80), max_size=4))
+def test_a_worker_dies_and_another_goes_on_from_what_was_committed(
+    log: list[Sent], commits: frozenset[int], deaths: frozenset[int]
+) -> None:
+    expected, _ = uninterrupted(log)
+    told = Told.nothing()
+    store: dict[bytes, bytes] = {}
+    committed = taken = 0
+    worker = WorkerHere(told, store, 0)
+    while worker.partition.position < len(log):
+        worker.take(log)
+        taken += 1
+        if taken in commits:
+            committed = worker.commit()
+        elif taken in deaths:
+            worker = WorkerHere(told, store, committed)
+    finish(worker, log)
+    assert by_run(told.summaries) == by_run(expected.summaries)
+    assert all(len(of_run) == 1 for of_run in by_run(told.summaries).values())
+    assert by_run(told.decisions) == by_run(expected.decisions)
+    worker.commit()
+    assert not [key for key in store if key.startswith(b"r")]
+
+
+@FAST
+@given(logs(), PLACES)
+def test_counters_of_all_workers_add_up_when_partitions_move(
+    log: list[Sent], moves: frozenset[int]
+) -> None:
+    expected, alone = uninterrupted(log, ticks=moves)
+    told = Told.nothing()
+    store: dict[bytes, bytes] = {}
+    workers = [WorkerHere(told, store, 0)]
+    while (at := workers[-1].partition.position) < len(log):
+        workers[-1].take(log)
+        if at in moves:
+            workers[-1].partition.tick(log[at].time + A_WHILE)
+            position = workers[-1].commit()
+            workers[-1].partition.drop()
+            assert not any(view.active for view in workers[-1].engine.snapshot().groups)
+            workers.append(WorkerHere(told, store, position))
+    finish(workers[-1], log)
+    assert by_run(told.summaries) == by_run(expected.summaries)
+    assert len(told.summaries) == len(expected.summaries)
+    assert by_run(told.decisions) == by_run(expected.decisions)
+    assert told.dead == expected.dead
+    assert counters([worker.engine for worker in workers]) == counters([alone.engine])
+
+
+def test_nothing_is_kept_of_what_is_over_but_that_it_is() -> None:
+    spans = spans_of(WireRun(7))
+    log = [spans_message([span], 100.0 + n) for n, span in enumerate(spans)]
+    told = Told.nothing()
+    worker = WorkerHere(told, {}, 0)
+    for _ in log[:-1]:
+        worker.take(log)
+    worker.commit()
+    records = [data for key, data in worker.store.items() if key.startswith(b"r")]
+    assert len(records) == len(log) - 1
+    assert worker.partition.kept_bytes == sum(map(len, records))
+    worker.take(log)
+    finish(worker, log)
+    worker.commit()
+    assert [key[:1] for key in worker.store] == [b"e"]
+    assert (worker.partition.kept_bytes, len(worker.partition)) == (0, 0)
+    [summary] = told.summaries
+    assert summary["run"] == WireRun(7).trace_id.hex()
+
+
+def test_what_comes_after_the_end_is_late_also_for_the_next_worker() -> None:
+    spans = spans_of(WireRun(7))
+    log = [
+        spans_message(spans, 100.0),
+        spans_message(spans[:2], 101.0),
+        event_message({"type": "start", "run": WireRun(7).trace_id.hex()}, 102.0),
+    ]
+    told = Told.nothing()
+    worker = WorkerHere(told, {}, 0)
+    worker.take(log)
+    worker.partition.tick(101.0)
+    assert len(told.summaries) == 1
+    worker = WorkerHere(told, worker.store, worker.commit())
+    worker.take(log)
+    worker.take(log)
+    assert worker.partition.counts.late == 3
+    assert len(told.summaries) == 1
+    worker.partition.tick(101.0 + 4_000)
+    worker.commit()
+    assert worker.store == {}
+
+
+def test_state_of_another_version_is_refused() -> None:
+    worker = WorkerHere(Told.nothing(), {}, 0)
+    worker.take([spans_message(spans_of(WireRun(1))[:1], 1.0)])
+    worker.commit()
+    [(key, value)] = [item for item in worker.store.items() if item[0].startswith(b"r")]
+    other = json.dumps({**json.loads(value), "version": 2}).encode()
+    with pytest.raises(ValueError, match="version 2"):
+        WorkerHere(Told.nothing(), {key: other}, 0)

@@ -1,0 +1,173 @@
+"""The log of a fleet in a test's own process, and workers that read it, crash and hand over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from support.wire_runs import WireRun, request
+from tidegauge import testing
+from tidegauge.exporters.jsonl import Contents
+from tidegauge.fleet.message import Message, UnreadableError
+from tidegauge.fleet.partition import Partition
+from tidegauge.fleet.sink import FleetSink
+from tidegauge.instrumentation.current import set_recorder
+from tidegauge.instrumentation.kafka.messages import encode_spans
+from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
+from tidegauge.instrumentation.otlp.limits import READ_LIMITS, AssemblyLimits
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy, parse_rules
+from tidegauge.streaming_metrics import Engine, RunReport
+
+POLICY = Policy(parse_rules("loop_repeats=2,failed_rounds=3"))
+A_WHILE = 0.3
+"""Seconds: less than it takes to settle."""
+LIMITS = AssemblyLimits(idle_seconds=50.0)
+DIGESTS = Contents(bytes.hex, plain=False)
+
+
+class Sent(NamedTuple):
+    """A message in the log."""
+
+    key: bytes
+    value: bytes
+    time: float
+
+
+def spans_of(run: WireRun) -> list[SpanData]:
+    """The spans of a run, as a gateway reads them."""
+    return decode_protobuf(request(run.spans).SerializeToString(), READ_LIMITS).spans
+
+
+def spans_message(spans: Sequence[SpanData], time: float) -> Sent:
+    """What a gateway sends of spans of one trace."""
+    trace_id = spans[0].trace_id
+    return Sent(f"{trace_id:032x}".encode(), encode_spans(trace_id, spans, DIGESTS), time)
+
+
+def event_message(event: dict[str, Any], time: float) -> Sent:
+    """A step event."""
+    return Sent(str(event["run"]).encode(), json.dumps(event).encode(), time)
+
+
+class Told(NamedTuple):
+    """What a worker has told, in its order."""
+
+    summaries: list[dict[str, Any]]
+    decisions: list[dict[str, Any]]
+    dead: list[str]
+
+    @classmethod
+    def nothing(cls) -> Told:
+        return cls([], [], [])
+
+
+class WorkerHere:
+    """One partition with an engine of its own, on a store that outlives it.
+
+    Args:
+        told: what it tells is added to.
+        store: what was kept by whoever had the partition before.
+        position: up to where that had been committed.
+    """
+
+    def __init__(self, told: Told, store: dict[bytes, bytes], position: int) -> None:
+        self.told = told
+        self.store = store
+        self.engine = Engine(clock=None, max_runs=10**9, on_finished=self._finished)
+        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._tell)
+        self._recorder = Recorder(self.sink, testing_spans())
+        self.partition = Partition(self.sink, self._refuse, limits=LIMITS)
+        self.use()
+        self.partition.restore(sorted(store.items()))
+        self.partition.position = position
+
+    def use(self) -> None:
+        """Spans go to the recorder in use: let it be this worker's."""
+        set_recorder(self._recorder)
+
+    def take(self, log: Sequence[Sent]) -> None:
+        """Take the next message of the log."""
+        self.use()
+        offset = self.partition.position
+        sent = log[offset]
+        try:
+            self.partition.take(offset, sent.key, sent.value, sent.time)
+        except UnreadableError as error:
+            self.told.dead.append(error.reason)
+
+    def commit(self) -> int:
+        """Make what was done last; the position that is committed."""
+        for key, value in self.partition.changes().items():
+            if value is None:
+                self.store.pop(key, None)
+            else:
+                self.store[key] = value
+        return self.partition.position
+
+    def _finished(self, report: RunReport) -> None:
+        self.sink.run_finished(report)
+
+    def _tell(self, kind: str, key: str, record: dict[str, Any]) -> None:
+        assert record["run"] == key
+        told = self.told.summaries if kind == "summary" else self.told.decisions
+        told.append({name: value for name, value in record.items() if name != "time"})
+
+    def _refuse(self, message: Message, why: str) -> None:
+        self.told.dead.append("invalid")
+
+
+def testing_spans() -> Any:
+    """Spans that go nowhere."""
+    from opentelemetry._logs import NoOpLogger
+    from opentelemetry.trace import NoOpTracer
+
+    from tidegauge.tracer import SpanFactory
+
+    return SpanFactory(NoOpTracer(), NoOpLogger("none"))
+
+
+@contextlib.contextmanager
+def nothing_configured() -> Iterator[None]:
+    """Whatever recorder a worker used is not used afterwards."""
+    with testing.capture():
+        yield
+
+
+def uninterrupted(log: Sequence[Sent], ticks: Container[int] = ()) -> tuple[Told, WorkerHere]:
+    """What one worker tells that reads the whole log, and then waits.
+
+    Args:
+        log: it.
+        ticks: after which messages some time passes.
+    """
+    told = Told.nothing()
+    worker = WorkerHere(told, {}, 0)
+    for at, sent in enumerate(log):
+        worker.take(log)
+        if at in ticks:
+            worker.partition.tick(sent.time + A_WHILE)
+    finish(worker, log)
+    return told, worker
+
+
+def finish(worker: WorkerHere, log: Sequence[Sent]) -> None:
+    """Time passes until nothing is open any more."""
+    worker.use()
+    end = max((sent.time for sent in log), default=0.0)
+    for seconds in (1.0, LIMITS.orphan_seconds + 1.0, LIMITS.idle_seconds * 3):
+        worker.partition.tick(end + seconds)
+
+
+def by_run(records: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Records by their runs, each of a run's once, in their order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        of_run = found.setdefault(record["run"], [])
+        if record not in of_run:
+            of_run.append(record)
+    return found
