@@ -13,12 +13,14 @@ from typing import Final, Literal, TypeAlias, get_args
 from tidegauge.events import RunOutcome
 
 __all__ = [
+    "DECISIONS",
     "GROUP_LABELS",
     "JUDGING",
     "METRICS",
     "POLICY",
     "RECEIVER",
     "RECORDING",
+    "WORKER",
     "Kind",
     "MetricDefinition",
     "metrics_table",
@@ -310,6 +312,33 @@ TRACES_OPEN: Final = MetricDefinition(
     labels=(),
 )
 
+# Gateway of a fleet (``tidegauge serve --kafka``).
+
+GATEWAY_MESSAGES: Final = MetricDefinition(
+    "tidegauge_gateway_messages_total",
+    "counter",
+    "messages",
+    "Messages of spans that the gateway delivered to the brokers.",
+    labels=(),
+)
+GATEWAY_FAILED_MESSAGES: Final = MetricDefinition(
+    "tidegauge_gateway_failed_messages_total",
+    "counter",
+    "messages",
+    "Messages that the gateway gave up, with the spans in them: no_topic (any more), refused by "
+    "the brokers, shutdown before they were delivered, timed_out where a limit was set, "
+    "too_large, unauthorized.",
+    labels=("reason",),
+    values=("no_topic", "refused", "shutdown", "timed_out", "too_large", "unauthorized"),
+)
+GATEWAY_QUEUED_MESSAGES: Final = MetricDefinition(
+    "tidegauge_gateway_queued_messages",
+    "gauge",
+    "messages",
+    "Messages that wait to be delivered.",
+    labels=(),
+)
+
 RECORDED_LINES: Final = MetricDefinition(
     "tidegauge_recorded_lines_total",
     "counter",
@@ -576,8 +605,154 @@ RECEIVER: Final = (
     SPANS_QUEUED,
     REQUESTS_TO_FORWARD,
     TRACES_OPEN,
+    GATEWAY_MESSAGES,
+    GATEWAY_FAILED_MESSAGES,
+    GATEWAY_QUEUED_MESSAGES,
 )
 """What only ``tidegauge serve`` shows."""
+
+DECISIONS_READ: Final = MetricDefinition(
+    "tidegauge_decisions_read_total",
+    "counter",
+    "records",
+    "Records of decisions that were read and taken, those that came twice included.",
+    labels=(),
+)
+DECISIONS_SKIPPED: Final = MetricDefinition(
+    "tidegauge_decisions_skipped_total",
+    "counter",
+    "records",
+    "Records of the topic of decisions that were skipped: malformed ones, those of another "
+    "version, under a key that is not their run, or with a value that is invalid.",
+    labels=("reason",),
+    values=("malformed", "version", "key", "invalid"),
+)
+DECISIONS_RUNS: Final = MetricDefinition(
+    "tidegauge_decisions_runs",
+    "gauge",
+    "runs",
+    "Runs of which a decision is known, or that they ended a while ago.",
+    labels=(),
+)
+DECISIONS_DROPPED_RUNS: Final = MetricDefinition(
+    "tidegauge_decisions_dropped_runs_total",
+    "counter",
+    "runs",
+    "Runs that were forgotten because there were too many: a stop may have been among them.",
+    labels=(),
+)
+DECISIONS_REQUESTS: Final = MetricDefinition(
+    "tidegauge_decisions_requests_total",
+    "counter",
+    "requests",
+    "Requests for decisions, by how they were answered: unchanged, nothing new while they waited; "
+    "not_ready, the topic is still being read; busy, too many connections.",
+    labels=("answer",),
+    values=("told", "unchanged", "not_ready", "unauthorized", "refused", "busy"),
+)
+DECISIONS: Final = (
+    DECISIONS_READ,
+    DECISIONS_SKIPPED,
+    DECISIONS_RUNS,
+    DECISIONS_DROPPED_RUNS,
+    DECISIONS_REQUESTS,
+)
+"""What only ``tidegauge decisions`` shows."""
+
+WORKER_PARTITIONS: Final = MetricDefinition(
+    "tidegauge_worker_partitions",
+    "gauge",
+    "partitions",
+    "Partitions of the topic that the worker holds.",
+    labels=(),
+)
+WORKER_RUNS: Final = MetricDefinition(
+    "tidegauge_worker_runs",
+    "gauge",
+    "runs",
+    "Live runs that the worker holds.",
+    labels=(),
+)
+WORKER_LAG: Final = MetricDefinition(
+    "tidegauge_worker_lag_messages",
+    "gauge",
+    "messages",
+    "Messages of its partitions that the worker has not taken yet.",
+    labels=(),
+)
+WORKER_MESSAGES: Final = MetricDefinition(
+    "tidegauge_worker_messages_total",
+    "counter",
+    "messages",
+    "Messages that the worker took.",
+    labels=(),
+)
+WORKER_DUPLICATES: Final = MetricDefinition(
+    "tidegauge_worker_duplicates_total",
+    "counter",
+    "records",
+    "Spans and step events that came again, and counted once.",
+    labels=(),
+)
+WORKER_LATE: Final = MetricDefinition(
+    "tidegauge_worker_late_total",
+    "counter",
+    "records",
+    "Spans and step events that came after the end of their run, and count nowhere.",
+    labels=(),
+)
+WORKER_DEAD_LETTERS: Final = MetricDefinition(
+    "tidegauge_worker_dead_letters_total",
+    "counter",
+    "messages",
+    "Messages that went to the topic of dead letters: malformed ones, those of another version, "
+    "under a key that is not their run, or with content that is invalid.",
+    labels=("reason",),
+    values=("malformed", "version", "key", "invalid"),
+)
+WORKER_TOLD: Final = MetricDefinition(
+    "tidegauge_worker_told_total",
+    "counter",
+    "records",
+    "Summaries and decisions that the worker wrote.",
+    labels=("kind",),
+    values=("summary", "decision"),
+)
+WORKER_KEPT_BYTES: Final = MetricDefinition(
+    "tidegauge_worker_kept_bytes",
+    "gauge",
+    "bytes",
+    "What is kept of live runs, so that another worker can go on with them.",
+    labels=(),
+)
+WORKER_RESTORED_RUNS: Final = MetricDefinition(
+    "tidegauge_worker_restored_runs_total",
+    "counter",
+    "runs",
+    "Live runs, and traces that are none yet, that came to the worker with a partition.",
+    labels=(),
+)
+WORKER_RESTORE_SECONDS: Final = MetricDefinition(
+    "tidegauge_worker_restore_seconds",
+    "gauge",
+    "seconds",
+    "How long it took the last time until the worker knew the past of its partitions.",
+    labels=(),
+)
+WORKER: Final = (
+    WORKER_PARTITIONS,
+    WORKER_RUNS,
+    WORKER_LAG,
+    WORKER_MESSAGES,
+    WORKER_DUPLICATES,
+    WORKER_LATE,
+    WORKER_DEAD_LETTERS,
+    WORKER_TOLD,
+    WORKER_KEPT_BYTES,
+    WORKER_RESTORED_RUNS,
+    WORKER_RESTORE_SECONDS,
+)
+"""What only ``tidegauge worker`` shows."""
 
 METRICS: Final = (
     RUNS_STARTED,
@@ -632,6 +807,8 @@ METRICS: Final = (
     *JUDGING,
     *RECORDING,
     *RECEIVER,
+    *DECISIONS,
+    *WORKER,
 )
 """All of them, in the order in which they are shown."""
 

@@ -10,7 +10,7 @@ import pytest
 
 import tidegauge
 from support.prometheus import Prometheus, free_port, scraping
-from tidegauge.catalog import JUDGING, METRICS, POLICY, RECEIVER
+from tidegauge.catalog import DECISIONS, JUDGING, METRICS, POLICY, RECEIVER, WORKER
 from tidegauge.streaming_metrics import IssuedStep, Loops
 from tidegauge.testing import capture
 
@@ -80,7 +80,8 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
             'count_over_time(tidegauge_runs_active{agent="a"}[1m])',
             lambda found: found and found[0].value >= 3,
         )
-        for metric in [one for one in METRICS if one not in RECEIVER + POLICY + JUDGING]:
+        elsewhere = RECEIVER + POLICY + JUDGING + DECISIONS + WORKER
+        for metric in [one for one in METRICS if one not in elsewhere]:
             name = metric.name + ("_bucket" if metric.kind == "histogram" else "")
             for sample in prometheus.query(name):
                 assert set(metric.labels) & {"agent", "task_group", "run"} <= set(sample.labels)

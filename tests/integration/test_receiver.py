@@ -212,14 +212,14 @@ def test_senders_are_told_to_try_again_when_there_is_no_room(
 ) -> None:
     with receiving(queued_spans=10) as receiver:
         going_on, entered = threading.Event(), threading.Event()
-        take = receiver._assembly.take
+        take = receiver._intake._assembly.take
 
         def slowly(*told: Any, **named: Any) -> None:
             entered.set()
             going_on.wait(20)
             take(*told, **named)
 
-        monkeypatch.setattr(receiver._assembly, "take", slowly)
+        monkeypatch.setattr(receiver._intake._assembly, "take", slowly)
         assert post(receiver, spans(5))[0] == 200
         assert entered.wait(10)
         assert post(receiver, spans(5, first=10))[0] == 200  # waits

@@ -43,7 +43,9 @@ def look(place: str) -> str:
     return f"nothing in {place}"
 
 class Scripted(BaseChatModel):
-    _llm_type = "scripted"
+    @property
+    def _llm_type(self):
+        return "scripted"
     def bind_tools(self, tools, **kwargs):
         return self
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):

@@ -112,7 +112,8 @@ class WorkerHere:
     def _finished(self, report: RunReport) -> None:
         self.sink.run_finished(report)
 
-    def _tell(self, kind: str, key: str, record: dict[str, Any]) -> None:
+    def _tell(self, kind: str, key: str, encoded: bytes) -> None:
+        record = json.loads(encoded)
         assert record["run"] == key
         told = self.told.summaries if kind == "summary" else self.told.decisions
         told.append({name: value for name, value in record.items() if name != "time"})

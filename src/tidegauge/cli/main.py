@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "backtest": "What stopping at calibrated lines would have done to recorded runs.",
     "calibrate": "Learn from good runs where to stop bad ones, with a promise.",
     "dashboards": "Write Grafana's dashboards, or send them to a Grafana.",
+    "decisions": "Tell agents what was decided in a fleet: which runs are to stop.",
     "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
     "judge": "Have a model score how recorded runs were worked on, and why.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
@@ -26,6 +27,7 @@ _COMMANDS: Final = {
     "rules": "Write Prometheus's recording rules and alerts.",
     "select": "Choose recorded runs by what was measured of them.",
     "serve": "Receive the spans of agents in any language, and serve their metrics.",
+    "worker": "Measure the runs of a fleet, from a Kafka topic.",
     "worlds": "Run scripted agents in small worlds where the truth is known.",
 }
 """Each command, in the module of its name, and what it is for."""
@@ -76,6 +78,9 @@ def cli() -> None:
       tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
                                                  have a model score how they were worked on
       tidegauge serve                            receive the spans of agents (OTLP)
+      tidegauge decisions --kafka B --topic T    tell agents which runs of a fleet are to stop
+      tidegauge worker --kafka HOST:9092 --topic agents
+                                                 measure centrally what gateways took
       tidegauge dashboards --out grafana         dashboards, and Grafana's provisioning
       tidegauge rules --out rules                recording rules and alerts
       tidegauge worlds                           which metric tells which fault

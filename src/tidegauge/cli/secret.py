@@ -1,10 +1,12 @@
-"""Secrets that stand in files of their own."""
+"""Secrets: in files of their own, or in the environment."""
 
 from __future__ import annotations
 
+import os
+
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["read_secret"]
+__all__ = ["read_secret", "read_token"]
 
 
 def read_secret(path: str, what: str) -> str:
@@ -23,3 +25,18 @@ def read_secret(path: str, what: str) -> str:
     if not told:
         raise ConfigurationError(f"{path}: there is no {what} in it")
     return told
+
+
+def read_token(path: str | None, variable: str) -> str | None:
+    """The bearer token in a file, else that in a variable; ``None``, there is none.
+
+    Args:
+        path: of the file, if there is one.
+        variable: name of the environment variable.
+
+    Raises:
+        ConfigurationError: there is nothing in the file.
+        OSError: it cannot be read.
+    """
+    token = os.environ.get(variable) if path is None else read_secret(path, "token")
+    return token or None

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegauge.cli.collecting import seldom_collected
+from tidegauge.cli.secret import read_secret, read_token
 from tidegauge.cli.serve_settings import SETTINGS
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidegauge.exporters.prometheus import MetricsServer
+    from tidegauge.instrumentation.kafka.gateway import Gateway
     from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
     from tidegauge.pipeline import Pipeline
 
@@ -24,7 +25,6 @@ __all__ = ["serve"]
 
 _TOKEN = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
-_COLLECT_AFTER: Final = (50_000, 20, 50)
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -49,18 +49,21 @@ def serve(*, config: str | None, **flags: str | None) -> None:
       tidegauge serve --host 0.0.0.0 --token-file token --tls-certificate c.pem --tls-key k.pem
       tidegauge serve --forward-to http://collector:4318   see all, keep your backend
       tidegauge serve --config serve.toml
+      tidegauge serve --kafka broker:9092 --topic agents   a gateway of a fleet
 
     A setting is taken from its flag, else from the variable TIDEGAUGE_SERVE_ and its name
     (TIDEGAUGE_SERVE_GRPC_PORT), else from the file. The bearer token may also be in
     TIDEGAUGE_SERVE_TOKEN, that of the endpoint behind in TIDEGAUGE_SERVE_FORWARD_TOKEN.
 
     SIGTERM and Ctrl-C: no more is taken, what was taken is measured and passed on, exit code 0.
-    Exit code 1: a port cannot be listened on, or a file not be read; 2: wrong usage.
+    Exit code 1: a port cannot be listened on, a file not be read, or brokers not be reached;
+    2: wrong usage.
     """
     told = SETTINGS.read(flags, config)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    _check_gateway(told)
     settings = _receiver_settings(told)
     pipeline = _pipeline(told)
     try:
@@ -74,7 +77,14 @@ def _serve(
 ) -> None:
     from tidegauge.instrumentation.otlp.receiver import Receiver
 
-    receiver = Receiver(settings)
+    gateway = None if told["kafka"] is None else _gateway(told)
+    try:
+        receiver = Receiver(settings, gateway)
+    except BaseException:
+        if gateway is not None:
+            gateway.close(0.0)
+        raise
+    done = "measured" if gateway is None else "delivered"
     metrics = None
     try:
         metrics = _metrics_server(told, pipeline, receiver, lambda: not stop.is_set())
@@ -83,34 +93,16 @@ def _serve(
         if metrics.page_url is not None:
             click.echo(f"live page: {metrics.page_url}")
         click.echo(f"metrics: {metrics.url}")
-        with _seldom_collected():
+        with seldom_collected():
             stop.wait()
-        click.echo("stopping: what was taken is measured")
+        click.echo(f"stopping: what was taken is {done}")
     finally:
         # Metrics last: the numbers of what was drained may still be scraped.
         drained = receiver.stop(told["shutdown_seconds"])
         if metrics is not None:
             metrics.stop()
     if not drained:
-        click.echo("stopped; not all that was taken could be measured and passed on", err=True)
-
-
-@contextlib.contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for cycles seldom, and never among what has been made so far.
-
-    What is made for a span is freed without that when it has been told; meanwhile the collector
-    would look at all of it again and again.
-    """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        click.echo(f"stopped; not all that was taken could be {done} and passed on", err=True)
 
 
 def _pipeline(told: dict[str, Any]) -> Pipeline:
@@ -120,7 +112,7 @@ def _pipeline(told: dict[str, Any]) -> Pipeline:
     settings: dict[str, Any] = {
         "observe_only": True,  # the agents are elsewhere
         "serve_metrics": False,
-        "page": told["page"],
+        "page": told["page"] and told["kafka"] is None,  # there is nothing to be seen
         "page_contents": told["page_contents"],
         "max_runs": told["max_runs"],
         "idle_seconds": told["idle_seconds"] * 2 or 1.0,  # the assembly knows first, and tells why
@@ -151,7 +143,7 @@ def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
 
     forwarding = None
     if told["forward_to"] is not None:
-        token = _token(told["forward_token_file"], _FORWARD_TOKEN)
+        token = read_token(told["forward_token_file"], _FORWARD_TOKEN)
         forwarding = Forwarding(
             told["forward_to"],
             {} if token is None else {"Authorization": f"Bearer {token}"},
@@ -164,7 +156,7 @@ def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
         grpc=listening(told["grpc_port"]),
         http=listening(told["http_port"]),
         tls=_tls(told),
-        token=_token(told["token_file"], _TOKEN),
+        token=read_token(told["token_file"], _TOKEN),
         defaults=RunDefaults(task_group=told["task_group"]),
         read=ReadLimits(
             told["max_request_spans"], told["max_attributes"], told["max_attribute_length"]
@@ -181,6 +173,51 @@ def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
     )
 
 
+def _check_gateway(told: dict[str, Any]) -> None:
+    """Whether the settings of a gateway go together: before anything is started."""
+    if told["kafka"] is None:
+        for name in ("topic", "kafka_config", "kafka_digest_key_file"):
+            if told[name] is not None:
+                raise ConfigurationError(f"{name} is of no use without kafka")
+        return
+    if told["topic"] is None:
+        raise ConfigurationError("kafka and topic go together")
+    for name in ("policy", "record_to", "task_group", "t_max"):
+        if told[name] is not None:
+            raise ConfigurationError(
+                f"{name} does not go with kafka: nothing is measured here, set it where the worker "
+                "runs"
+            )
+
+
+def _gateway(told: dict[str, Any]) -> Gateway:
+    from tidegauge.cli.kafka_config import read_kafka_config
+    from tidegauge.exporters.jsonl import Contents
+    from tidegauge.instrumentation.kafka.gateway import Gateway, GatewaySettings
+
+    config, digest = told["kafka_config"], _digest(told["kafka_digest_key_file"])
+    return Gateway(
+        GatewaySettings(
+            brokers=told["kafka"],
+            topic=told["topic"],
+            shown=Contents(digest, plain=told["kafka_contents"]),
+            digests=Contents(digest, plain=False),
+            config={} if config is None else read_kafka_config(config),
+            queue_bytes=told["kafka_queue_bytes"],
+        )
+    )
+
+
+def _digest(key_file: str | None) -> Callable[[bytes], str]:
+    """What is sent in place of a digest."""
+    if key_file is None:
+        return bytes.hex
+    key = read_secret(key_file, "key").encode()
+    if len(key) > blake2b.MAX_KEY_SIZE:
+        raise ConfigurationError(f"{key_file}: the key is to have 64 bytes at most")
+    return lambda digest: blake2b(digest, digest_size=16, key=key).hexdigest()
+
+
 def _tls(told: dict[str, Any]) -> Any:
     from tidegauge.instrumentation.otlp.listening import Tls
 
@@ -192,16 +229,6 @@ def _tls(told: dict[str, Any]) -> Any:
     if certificate is None or key is None:
         raise ConfigurationError("tls_certificate and tls_key go together")
     return Tls(certificate, key, client_ca)
-
-
-def _token(path: str | None, variable: str) -> str | None:
-    token = os.environ.get(variable)
-    if path is not None:
-        with open(path, encoding="utf-8") as file:
-            token = file.read().strip()
-        if not token:
-            raise ConfigurationError(f"{path}: there is no token in it")
-    return token or None
 
 
 def _metrics_server(

@@ -48,6 +48,36 @@ SETTINGS: Final = SettingsTable(
         Setting("forward_timeout", "seconds", 10.0, "Time for one attempt."),
         Setting("forward_give_up_after", "seconds", 60.0, "After so long a request is dropped."),
         Setting(
+            "kafka",
+            "text",
+            None,
+            "Be a gateway of a fleet: send the spans to these brokers, HOST:PORT with commas "
+            "between, to be measured by tidegauge worker; nothing is measured here.",
+        ),
+        Setting("topic", "text", None, "The topic that takes them; it must be there."),
+        Setting(
+            "kafka_contents",
+            "switch",
+            False,
+            "Send arguments, results and tasks as they are; off, digests of them.",
+        ),
+        Setting(
+            "kafka_digest_key_file",
+            "file",
+            None,
+            "Key those digests with what is in this file, the same for all gateways; without a key "
+            "short contents can be guessed.",
+        ),
+        Setting(
+            "kafka_config", "file", None, "TOML of librdkafka's properties: SASL, TLS, limits."
+        ),
+        Setting(
+            "kafka_queue_bytes",
+            "count",
+            64 * 1024 * 1024,
+            "Bytes that wait for the brokers at most; then senders are told to wait.",
+        ),
+        Setting(
             "settle_seconds", "seconds", 0.5, "How long later spans may overtake earlier ones."
         ),
         Setting("idle_seconds", "seconds", 600.0, "A run without a span for so long is ended."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidegauge.cli.collecting import seldom_collected
 from tidegauge.cli.secret import read_secret
 from tidegauge.cli.worker_settings import SETTINGS
 from tidegauge.errors import ConfigurationError
@@ -70,7 +71,7 @@ def worker(*, config: str | None, **flags: str | None) -> None:
         if server.page_url is not None:
             click.echo(f"live page: {server.page_url}")
         click.echo(f"metrics: {server.url}")
-        with _told_in_a_line():
+        with _told_in_a_line(), seldom_collected():
             one.run()
         click.echo("stopped: what was done is committed")
     finally:

@@ -291,4 +291,20 @@ def _health() -> list[Panel]:
             Query(total(NOW.series(catalog.TRACES_OPEN)), "traces"),
             Query(total(NOW.series(catalog.REQUESTS_TO_FORWARD)), "requests to pass on"),
         ),
+        bars(
+            "Gateway: messages delivered and given up",
+            "Messages of spans that gateways of a fleet delivered to the brokers, and those that "
+            "they gave up, by reason: spans that were taken and are lost. Empty without a gateway.",
+            Query(total(EVENTS.increase(catalog.GATEWAY_MESSAGES)), "delivered"),
+            Query(
+                total(EVENTS.increase(catalog.GATEWAY_FAILED_MESSAGES), ["reason"]),
+                "given up: {{reason}}",
+            ),
+        ),
+        lines(
+            "Gateway: messages that wait",
+            "Messages not yet delivered. Growing: the brokers cannot be reached, or not keep up. "
+            "Empty without a gateway.",
+            Query(total(NOW.series(catalog.GATEWAY_QUEUED_MESSAGES)), "messages"),
+        ),
     ]

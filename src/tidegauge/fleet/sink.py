@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.exporters.jsonl import run_entry
+from tidegauge.exporters.jsonl.encoding import encoded
+from tidegauge.fleet.decision_record import DecisionRecord
 from tidegauge.fleet.message import VERSION
 from tidegauge.pipeline import EngineSink
 from tidegauge.streaming_metrics import RunReport
 
 __all__ = ["FleetSink", "Tell"]
 
-Tell: TypeAlias = Callable[[Literal["summary", "decision"], str, dict[str, Any]], None]
+Tell: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None]
 """Told of each summary and each decision: which of them, the run's id, and the record."""
 
 
@@ -87,9 +89,11 @@ class FleetSink:
         if run is None:
             return
         told = {"type": "summary", "version": VERSION, "trace_id": run.trace_id}
-        self._tell("summary", report.run, {**told, "outcome": report.outcome, **run_entry(report)})
+        summary = {**told, "outcome": report.outcome, **run_entry(report)}
+        self._tell("summary", report.run, encoded(summary, nulls=True))
         if run.decision is not None:
-            self._tell_decision(report.run, run, "ended", report.steps)
+            ended = DecisionRecord(report.run, "ended", report.steps, trace_id=run.trace_id)
+            self._tell_decision(ended)
 
     def is_open(self, key: str) -> bool:
         """Whether a run of this key is open."""
@@ -128,27 +132,18 @@ class FleetSink:
         return run
 
     def _decided(self, run_id: str, decision: Decision) -> Decision:
+        if decision.signals is None:
+            return decision
         decided = None if decision.action == "go_on" else (decision.action, decision.reason)
         run = self._open.get(run_id)
         if run is not None and decided != run.decision:
             run.decision = decided
-            step = -1 if decision.signals is None else decision.signals.step
-            self._tell_decision(run_id, run, decision.action, step, decision)
+            step, reason, message = decision.signals.step, decision.reason, decision.message
+            self._tell_decision(
+                DecisionRecord(run_id, decision.action, step, reason, message, run.trace_id)
+            )
         return decision if decided is None else Decision(signals=decision.signals)
 
-    def _tell_decision(
-        self, run_id: str, run: _OpenRun, action: str, step: int, decision: Decision = GO_ON
-    ) -> None:
+    def _tell_decision(self, record: DecisionRecord) -> None:
         if not self.restoring:
-            told = {
-                "type": "decision",
-                "version": VERSION,
-                "run": run_id,
-                "trace_id": run.trace_id,
-                "step": step,
-                "action": action,
-                "reason": decision.reason,
-                "message": decision.message,
-                "time": time.time(),
-            }
-            self._tell("decision", run_id, told)
+            self._tell("decision", record.run, record._replace(time=time.time()).encoded())

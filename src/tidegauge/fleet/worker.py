@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from opentelemetry._logs import NoOpLogger
 from opentelemetry.trace import NoOpTracer
 
@@ -175,8 +174,8 @@ class Worker:
         settings = self._settings
         return Partition(self._sink, refuse, defaults=settings.defaults, limits=settings.limits)
 
-    def _tell(self, kind: str, key: str, record: dict[str, Any]) -> None:
-        self._application.tell(kind, key, orjson.dumps(record))
+    def _tell(self, kind: str, key: str, record: bytes) -> None:
+        self._application.tell(kind, key, record)
 
     def _run_finished(self, report: RunReport) -> None:
         self._sink.run_finished(report)

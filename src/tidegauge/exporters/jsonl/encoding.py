@@ -15,13 +15,17 @@ _MAX_NUMBER: Final = 2.0**53
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
-def encoded(line: Mapping[str, Any]) -> bytes:
+def encoded(line: Mapping[str, Any], *, nulls: bool = False) -> bytes:
     """The line's bytes, without what is ``None``: null means "not given" to whoever reads it.
+
+    Args:
+        line: a JSON object.
+        nulls: write what is ``None``, too, for those to whom it means something.
 
     >>> encoded({"type": "end", "run": "r1", "success": None})
     b'{"type":"end","run":"r1"}'
     """
-    told = {key: value for key, value in line.items() if value is not None}
+    told = {key: value for key, value in line.items() if nulls or value is not None}
     try:
         return orjson.dumps(told, option=_OPTIONS)
     except TypeError:  # texts that UTF-8 has no form for, subclasses, huge numbers

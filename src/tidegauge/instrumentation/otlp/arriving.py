@@ -14,11 +14,17 @@ others are inside it, and a model or tool call inside it is placed by these rule
   span has arrived.
 
 A span whose parent is in another process is the root of its run, if it can be one.
+
+Runs are called after their spans, so that they are called the same wherever these arrive, and the
+agent knows how: the outermost run that opens first in a trace has the trace's id, any other that id
+and its root's, ``<32 digits>-<16 digits>``.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping
+from itertools import count
 from typing import Any, Final
 
 from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
@@ -30,6 +36,8 @@ from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, end
 __all__ = ["ArrivedSpans"]
 
 _MAX_DEPTH: Final = 1_000
+_MAX_NAMED: Final = 100_000
+"""How many traces are remembered that a run was called by."""
 
 
 class ArrivedSpans(Grouping):
@@ -41,6 +49,7 @@ class ArrivedSpans(Grouping):
         idle_seconds: a run without a span for so long is ended.
         orphan_seconds: a run without a span for so long is ended, when the last that is known to
             enclose it has ended: what is around that seems to be sent to somebody else.
+        across_traces: see :class:`Grouping`.
         clock: seconds.
 
     Attributes:
@@ -54,13 +63,21 @@ class ArrivedSpans(Grouping):
         max_runs: int,
         idle_seconds: float,
         orphan_seconds: float,
+        across_traces: bool = True,
         clock: Callable[[], float],
     ) -> None:
-        super().__init__(defaults, max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
+        super().__init__(
+            defaults,
+            max_runs=max_runs,
+            idle_seconds=idle_seconds,
+            across_traces=across_traces,
+            clock=clock,
+        )
         self._orphan_seconds = orphan_seconds
         self.late_calls = 0
         # By run: how it ends with the outermost span that has ended, if the root never arrives.
         self._enclosed: dict[str, Mapping[str, Any]] = {}
+        self._named: OrderedDict[int, None] = OrderedDict()  # traces that a run was called by
 
     @property
     def open_runs(self) -> int:
@@ -108,7 +125,7 @@ class ArrivedSpans(Grouping):
                     node.parent = parent
             else:
                 outermost = self._traces.get(node.trace_id)
-                root = None if outermost is None or outermost.root is node else outermost.root
+                root = None if outermost is None or outermost.root in chain else outermost.root
                 if parent_id in gone:
                     node.parent = root
                 else:
@@ -163,6 +180,19 @@ class ArrivedSpans(Grouping):
             run.end(outcome="unknown", reason=reason)
         for run, told in orphans:
             run.end(**told)
+
+    def _run_id(self, root: Node, around: WatchedRun | None) -> str:
+        run_id = f"{root.trace_id:032x}"
+        if around is None and root.trace_id not in self._named:
+            self._named[root.trace_id] = None
+            if len(self._named) > _MAX_NAMED:
+                self._named.popitem(last=False)
+            return run_id
+        run_id = f"{run_id}-{root.span_id:016x}"
+        if run_id not in self._runs:
+            return run_id
+        # Its root was the root of another run, which goes on with what is around it.
+        return next(name for n in count(2) if (name := f"{run_id}-{n}") not in self._runs)
 
     def _become_known(self, span: SpanData) -> Node:
         """The place of a span that has arrived."""

@@ -1,27 +1,17 @@
-"""OTLP over HTTP: ``POST /v1/traces``, protobuf or JSON, compressed or not.
-
-The standard library's threading server: a connection is a thread, there is a highest number of
-them, and each has to be done with its request by a time, however slowly it sends.
-"""
+"""OTLP over HTTP: ``POST /v1/traces``, protobuf or JSON, compressed or not."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
-import sys
-import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BufferedReader
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 import orjson
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.otlp.deadline import TimedSocket
+from tidegauge.instrumentation.otlp.connections import BoundedHandler, BoundedServer
 from tidegauge.instrumentation.otlp.decoded import Decoded, MalformedRequestError
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
 from tidegauge.instrumentation.otlp.reception import (
@@ -47,11 +37,6 @@ _CONTENT_TYPES: Final[dict[Encoding, str]] = {
 }
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 _MAX_CHUNK_LINE: Final = 1_024
-_MAX_LOOK: Final = 65_536
-_BUSY: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-)
 
 
 class HttpServer:
@@ -77,103 +62,25 @@ class HttpServer:
             address = f"{listening.host_in_url}:{listening.port}"
             why = error.strerror or error
             raise OSError(f"cannot listen on {address} for OTLP over HTTP: {why}") from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="tidegauge-http", daemon=True
-        )
-        self._thread.start()
+        self._server.start()
         self.url = listening.url(self._server.server_port, tls)
 
     def stop(self, grace: float = 5.0) -> None:
         """Take no new connections, and let requests that are under way end for so many seconds."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-        self._server.end_connections(grace)
+        self._server.stop(grace)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _Server(BoundedServer):
+    where = "otlp.http"
 
     def __init__(
         self, reception: Reception, listening: Listening, context: ssl.SSLContext | None
     ) -> None:
-        if ":" in listening.host:
-            self.address_family = socket.AF_INET6
         self.reception = reception
-        self.listening = listening
-        self.context = context
-        self.stopping = False
-        self._changed = threading.Condition()
-        self._connections: dict[socket.socket, bool] = {}  # whether a request is under way
-        super().__init__((listening.host, listening.port), _Handler)
+        super().__init__(listening, _Handler, context)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._changed:
-            full = len(self._connections) >= self.listening.max_connections
-            if not full:
-                self._connections[request] = False
-        if full:
-            self.reception.refuse("busy")
-            if self.context is None:
-                with contextlib.suppress(OSError):
-                    request.setblocking(False)
-                    request.send(_BUSY)
-                    request.shutdown(socket.SHUT_WR)
-                    request.recv(_MAX_LOOK)  # what is left unread takes the answer with it
-            super().shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's thread: whoever never shakes hands keeps nobody else waiting."""
-        request.settimeout(self.listening.request_seconds)
-        if self.context is None:
-            super().finish_request(request, client_address)
-            return
-        with self.context.wrap_socket(request, server_side=True) as connection:
-            self.mark(connection, busy=False)
-            try:
-                super().finish_request(connection, client_address)
-            finally:
-                self._gone(connection)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._gone(request)
-        super().shutdown_request(request)
-
-    def mark(self, connection: socket.socket, *, busy: bool) -> None:
-        """Whether a request is under way on this connection."""
-        with self._changed:
-            self._connections[connection] = busy
-
-    def _gone(self, connection: socket.socket) -> None:
-        with self._changed:
-            self._connections.pop(connection, None)
-            self._changed.notify_all()
-
-    def end_connections(self, grace: float) -> None:
-        """Let requests end, then end the connections that are left."""
-        self.stopping = True  # connections end with their request
-        with self._changed:
-            for connection, busy in self._connections.items():
-                if not busy:
-                    _end(connection)
-            self._changed.wait_for(lambda: not self._connections, grace)
-            for connection in self._connections:
-                _end(connection)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is its sender's business; the rest is a fault of ours."""
-        error = sys.exception()
-        if error is not None and not isinstance(error, OSError):
-            internal_errors.record("otlp.http", error)
-
-
-def _end(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+    def turned_away(self) -> None:
+        self.reception.refuse("busy")
 
 
 class _RefusedError(Exception):
@@ -184,31 +91,8 @@ class _RefusedError(Exception):
         self.headers = headers
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version = "tidegauge"
-    sys_version = ""
+class _Handler(BoundedHandler, BaseHTTPRequestHandler):
     server: _Server
-    disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self._timed = TimedSocket(self.connection)
-        self._reader = BufferedReader(self._timed)
-        self.rfile = self._reader
-
-    def handle_one_request(self) -> None:
-        listening = self.server.listening
-        self._timed.allow(listening.idle_seconds)
-        self.close_connection = True
-        with contextlib.suppress(OSError):  # it was silent for too long, or went away
-            if not self._reader.peek(1):
-                return
-            self.server.mark(self.connection, busy=True)
-            self._timed.allow(listening.request_seconds)
-            super().handle_one_request()
-            self.close_connection |= self.server.stopping
-            self.server.mark(self.connection, busy=False)
 
     def do_POST(self) -> None:
         """Take a request."""
@@ -231,9 +115,6 @@ class _Handler(BaseHTTPRequestHandler):
         allow = {"Allow": "POST"} if known else {}
         self.close_connection = True  # there may be a body
         self._refuse("protobuf", _RefusedError(status, _INVALID_ARGUMENT, "POST it", **allow))
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged: the metrics tell."""
 
     def _encoding(self) -> Encoding:
         """How the request is written, when it may be read at all."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidegauge import catalog
 from tidegauge._guard import guarded
+from tidegauge.catalog import MetricDefinition
 from tidegauge.instrumentation.otlp.assembling import Assembly
 from tidegauge.instrumentation.spans.span import SpanData
 
@@ -121,6 +123,16 @@ class Intake:
             self._freed.notify_all()
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """Its health and its assembly's, as the catalogue's metrics."""
+        counts = self._assembly.counts
+        return {
+            catalog.SPANS_DUPLICATE: {(): counts.duplicates},
+            catalog.SPANS_LATE: {(): counts.late},
+            catalog.SPANS_QUEUED: {(): self._waiting},
+            catalog.TRACES_OPEN: {(): len(self._assembly)},
+        }
 
     def _has_room(self, batch: _Batch) -> bool:
         if self._line[0] is not batch:

@@ -1,10 +1,10 @@
-"""The receiver: listeners, reception, queue and assembly, joined, started and stopped."""
+"""The receiver: listeners, reception, and what takes the spans, joined, started and stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
@@ -19,14 +19,28 @@ from tidegauge.instrumentation.otlp.limits import (
     ReadLimits,
 )
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
-from tidegauge.instrumentation.otlp.reception import Reception
+from tidegauge.instrumentation.otlp.reception import Reception, TakesSpans
 from tidegauge.instrumentation.otlp.sending import Forwarding
 from tidegauge.instrumentation.spans.watched import RunDefaults
 
 if TYPE_CHECKING:
     from tidegauge.instrumentation.otlp.grpc_server import GrpcServer
 
-__all__ = ["Receiver", "ReceiverSettings"]
+__all__ = ["Receiver", "ReceiverSettings", "SpanIntake"]
+
+
+class SpanIntake(TakesSpans, Protocol):
+    """What takes the spans that were received, and does something with them in the background."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether spans are taken."""
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Take no more, and finish what was taken; whether that was done in time."""
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """Its health."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +71,12 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """Receives from its making on, until :meth:`stop`. Runs go to the recorder configured.
+    """Receives from its making on, until :meth:`stop`.
 
     Args:
         settings: what it is made from.
+        intake: takes the spans, and is closed with it; left out, they are made runs of here, which
+            go to the recorder configured.
 
     Attributes:
         urls: where it listens, by protocol: ``grpc``, ``http``.
@@ -71,15 +87,16 @@ class Receiver:
         OSError: an address cannot be listened on.
     """
 
-    def __init__(self, settings: ReceiverSettings) -> None:
+    def __init__(self, settings: ReceiverSettings, intake: SpanIntake | None = None) -> None:
         if settings.grpc is not None:  # what it needs is missed before anything is started
             from tidegauge.instrumentation.otlp.grpc_server import GrpcServer
         if settings.tls is not None:
             settings.tls.context()  # gRPC does not tell what is wrong with them
         told = settings.forwarding
         self._forwarder = None if told is None else Forwarder(told)
-        self._assembly = Assembly(settings.defaults, settings.assembly)
-        self._intake = Intake(self._assembly, max_spans=settings.queued_spans)
+        self._intake = intake or Intake(
+            Assembly(settings.defaults, settings.assembly), max_spans=settings.queued_spans
+        )
         self._reception = Reception(
             self._intake, limits=settings.read, token=settings.token, forwards=self._forwarder
         )
@@ -104,7 +121,7 @@ class Receiver:
         return self._intake.alive
 
     def stop(self, grace: float = 5.0) -> bool:
-        """Stop listening, tell what waits, pass on what is to be passed on.
+        """Stop listening, finish what was taken, pass on what is to be passed on.
 
         Args:
             grace: seconds for each of these.
@@ -121,14 +138,11 @@ class Receiver:
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Its health, as the catalogue's metrics: by metric and the values of its labels."""
-        reception, assembly = self._reception.counts, self._assembly.counts
+        reception = self._reception.counts
         told: dict[MetricDefinition, Mapping[tuple[str, ...], float]] = {
             catalog.SPANS_RECEIVED: {(): reception.received},
             catalog.SPANS_REFUSED: _by_reason(catalog.SPANS_REFUSED, reception.refused),
-            catalog.SPANS_DUPLICATE: {(): assembly.duplicates},
-            catalog.SPANS_LATE: {(): assembly.late},
-            catalog.SPANS_QUEUED: {(): self._intake.waiting},
-            catalog.TRACES_OPEN: {(): len(self._assembly)},
+            **self._intake.metrics(),
         }
         if self._forwarder is not None:
             counts = self._forwarder.counts

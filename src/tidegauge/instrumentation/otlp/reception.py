@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -15,8 +15,8 @@ from tidegauge.instrumentation.otlp.decoded import (
 )
 from tidegauge.instrumentation.otlp.from_json import decode_json
 from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
-from tidegauge.instrumentation.otlp.intake import Intake
 from tidegauge.instrumentation.otlp.limits import READ_LIMITS, ReadLimits
+from tidegauge.instrumentation.spans.span import SpanData
 
 __all__ = [
     "RETRY_SECONDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Forwards",
     "Reception",
     "ReceptionCounts",
+    "TakesSpans",
     "TooLargeError",
     "decompress",
 ]
@@ -55,6 +56,13 @@ class Forwards(Protocol):
         """Pass a request on, later; never waits."""
 
 
+class TakesSpans(Protocol):
+    """Where the spans go."""
+
+    def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
+        """Take these spans, all or none; ``False``, there was no room for them in time."""
+
+
 @dataclass(slots=True)
 class ReceptionCounts:
     """Counts of spans.
@@ -81,7 +89,7 @@ class Reception:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: TakesSpans,
         *,
         limits: ReadLimits = READ_LIMITS,
         token: str | None = None,

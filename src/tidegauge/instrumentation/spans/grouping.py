@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.spans.dedupe import RecentModels, SeenModel
 from tidegauge.instrumentation.spans.nodes import (
     Node,
@@ -50,6 +51,8 @@ class Grouping:
         defaults: what runs are known by where their spans don't say.
         max_runs: open runs held; one more ends the one idle for longest.
         idle_seconds: a run without a span for so long is ended when the next one opens.
+        across_traces: whether a call that two traces show makes one run of them; without, no trace
+            depends on what another tells.
         clock: seconds.
     """
 
@@ -59,8 +62,10 @@ class Grouping:
         *,
         max_runs: int = 10_000,
         idle_seconds: float = 3_600.0,
+        across_traces: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._across_traces = across_traces
         self._defaults = defaults or RunDefaults()
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
@@ -210,7 +215,7 @@ class Grouping:
             if root is None:
                 return None, False
             inner = inner[: inner.index(root)]
-            watched = self._known(seen) or self._open(root, inner, told, resource)
+            watched = self._known(node, seen) or self._open(root, inner, told, resource)
             root.run = watched
             watched.traces.add(root.trace_id)
             self._traces.setdefault(root.trace_id, watched)
@@ -221,7 +226,7 @@ class Grouping:
             tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
         while child := child_root(inner, tool, told.about, watched.agent):
             inner = inner[: inner.index(child)]
-            child.run = self._known(seen)
+            child.run = self._known(node, seen)
             if child.run is None:
                 child.run = self._open(child, inner, told, resource, watched)
                 child.run.handed_over = tool is None
@@ -230,9 +235,12 @@ class Grouping:
         self._seen(watched, span.scope, seen)
         return (None if watched.recorded.ended else watched), tool is not None
 
-    def _known(self, seen: SeenModel | None) -> WatchedRun | None:
+    def _known(self, node: Node, seen: SeenModel | None) -> WatchedRun | None:
         """The run that another instrumentation shows in a trace of its own."""
-        return None if seen is None else self._models.run_of(seen)
+        run = None if seen is None else self._models.run_of(seen)
+        if run is None or self._across_traces or node.trace_id in run.traces:
+            return run
+        return None
 
     def _open(
         self,
@@ -243,6 +251,7 @@ class Grouping:
         around: WatchedRun | None = None,
     ) -> WatchedRun:
         watched = open_run(
+            self._run_id(root, around),
             root,
             told.about,
             told.model if isinstance(told, ModelSpan) else None,
@@ -253,6 +262,10 @@ class Grouping:
         )
         self._runs[watched.recorded.id] = watched
         return watched
+
+    def _run_id(self, root: Node, around: WatchedRun | None) -> str:
+        """What a run is to be called by."""
+        return new_run_id()
 
     def _seen(self, watched: WatchedRun, scope: str, seen: SeenModel | None) -> None:
         watched.scopes.add(scope)

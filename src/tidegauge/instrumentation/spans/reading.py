@@ -30,6 +30,8 @@ def read_span(span: SpanData) -> Reading | None:
     >>> read_span(SpanData(1, 2, None, "execute_tool look", "any", told, 0, 1)).name
     'look'
     """
+    if span.read is not None:
+        return span.read.reading
     attributes = span.attributes
     if span.scope == OUR_SCOPE:
         return None

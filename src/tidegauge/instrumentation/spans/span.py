@@ -19,6 +19,7 @@ __all__ = [
     "AgentSpan",
     "Attributes",
     "ModelSpan",
+    "ReadSpan",
     "Reading",
     "SpanData",
     "ToolSpan",
@@ -53,6 +54,7 @@ class SpanData(NamedTuple):
         resource: attributes of the process that made it, where they came with it.
         remote: whether its parent is known to be in another process.
         size: bytes that it came in over the wire.
+        read: what it tells, where it was read in another process; ``None``, it was not read yet.
     """
 
     trace_id: int
@@ -69,6 +71,7 @@ class SpanData(NamedTuple):
     resource: Attributes = _NOTHING
     remote: bool = False
     size: int = 0
+    read: ReadSpan | None = None
 
 
 class About(NamedTuple):
@@ -158,3 +161,17 @@ class ToolSpan(NamedTuple):
 
 Reading: TypeAlias = AgentSpan | ModelSpan | ToolSpan
 NOT_TOLD: Final = About()
+
+
+class ReadSpan(NamedTuple):
+    """What was read of a span where its attributes and events were at hand.
+
+    Args:
+        reading: what it is; ``None``, nothing of an agent's run.
+        error: name of the exception that it ended with.
+        failure: what it says of its failure.
+    """
+
+    reading: Reading | None = None
+    error: str | None = None
+    failure: str | None = None

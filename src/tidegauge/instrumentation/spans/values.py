@@ -127,6 +127,8 @@ def labels(*told: Mapping[str, Any]) -> dict[str, str]:
 
 def error_type(span: SpanData) -> str | None:
     """Name of the exception that a span ended with, without its module."""
+    if span.read is not None:
+        return span.read.error
     told = span.attributes.get("error.type")
     for name, attributes in span.events:
         if name == "exception":
@@ -136,6 +138,8 @@ def error_type(span: SpanData) -> str | None:
 
 def failure_text(span: SpanData) -> str | None:
     """What a failed span says of its failure: ``ValueError: no such key``."""
+    if span.read is not None:
+        return span.read.failure
     kind, message = error_type(span), span.description
     for name, attributes in span.events:
         if name == "exception":

@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanContext
 
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.genai import tool_result
 from tidegauge.instrumentation.spans.nodes import Node
 from tidegauge.instrumentation.spans.rounds import SpanRounds
@@ -109,6 +109,7 @@ class WatchedRun:
 
 
 def open_run(
+    run_id: str,
     root: Node,
     about: About,
     model: str | None,
@@ -121,6 +122,7 @@ def open_run(
     """Open a run, without spans of ours: they are somebody else's.
 
     Args:
+        run_id: what it is called by.
         root: the span that it ends with.
         about: what the first call in it tells of it.
         model: name of the model that was called first.
@@ -142,7 +144,7 @@ def open_run(
         del said["agent"]  # inherited with the rest of the metadata
     t_max = said.get("t_max", "")
     event = RunStarted(
-        run=new_run_id(),
+        run=run_id,
         agent=said.get("agent") or name or _service(resource),
         task=said.get("task") or told.task,
         task_group=said.get("task_group") or (outer.task_group if outer else ""),

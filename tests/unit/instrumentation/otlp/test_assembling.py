@@ -318,6 +318,22 @@ def test_a_chain_around_a_run_takes_its_place_as_the_root(live) -> None:
     assert len(live.listener.ended) == 1
 
 
+def test_chains_around_a_run_that_come_together_before_what_is_around_them(live) -> None:
+    story = Story()
+    graph, workflow, node = story.open(), story.open(), story.open()
+    live.take(story.model(node, "look"))
+    live.take(
+        story.model(node, "look"),
+        story.chain(node, workflow, "node"),
+        story.chain(workflow, graph, "workflow"),
+    )
+    assert live.listener.ended == []
+    live.take(story.model(graph, "look"))
+    live.take(story.chain(graph, None, "graph"))
+    assert live.runs() == [("", 3)]
+    assert len(live.listener.ended) == 1
+
+
 def test_a_chain_around_a_run_that_never_arrives(live) -> None:
     story = Story()
     elsewhere, node = story.open(), story.open()

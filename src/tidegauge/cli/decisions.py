@@ -1,0 +1,172 @@
+"""``tidegauge decisions``: what was decided in a fleet, for agents, for scripts and for people."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import orjson
+
+from tidegauge.cli.decisions_settings import SETTINGS
+from tidegauge.cli.secret import read_token
+from tidegauge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidegauge.fleet.decision_board import DecisionBoard
+    from tidegauge.fleet.decision_record import DecisionRecord
+    from tidegauge.fleet.decisions_reader import DecisionsReader
+    from tidegauge.fleet.decisions_server import DecisionsServer
+
+__all__ = ["decisions"]
+
+_TOKEN: Final = "TIDEGAUGE_DECISIONS_TOKEN"  # noqa: S105 -- the name of a variable
+_LOOK_SECONDS: Final = 0.2
+_PATIENCE_SECONDS: Final = 10.0
+"""Without a record for so long, whoever asked for one run is told that nothing can be read."""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--follow", is_flag=True, help="Serve nothing: print decisions as they come.")
+@click.option("--run", "run_id", metavar="ID", help="Print what holds for this run, and exit.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="TIDEGAUGE_DECISIONS_CONFIG",
+    type=click.Path(dir_okay=False),
+    help="A TOML file with any of the settings below, by their names with _ for -.",
+)
+@SETTINGS.options
+def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: str | None) -> None:
+    """Tell agents what the workers of a fleet decided: above all, which runs are to stop.
+
+    Reads the decisions that tidegauge worker writes (to the topic's .decisions), and answers GET
+    /v1/decisions/RUN: what holds for that run, or for all runs of that trace. Agents ask with
+    tidegauge.fleet.DecisionClient; the rest of the world with any HTTP client. Any number of these
+    processes may run side by side: each reads everything.
+
+    \b
+    Examples:
+      tidegauge decisions --kafka broker:9092 --topic agents
+      curl http://127.0.0.1:9465/v1/decisions/4bf92f3577b34da6a3ce929d0e0e4736
+      tidegauge decisions --kafka broker:9092 --topic agents --follow
+                                            a JSON line for what holds of each open run,
+                                            then one for every change
+      tidegauge decisions --kafka broker:9092 --topic agents --run r1
+                                            what holds for one run now
+
+    A setting is taken from its flag, else from the variable TIDEGAUGE_DECISIONS_ and its name
+    (TIDEGAUGE_DECISIONS_PORT), else from the file. The bearer token may also be in
+    TIDEGAUGE_DECISIONS_TOKEN.
+
+    SIGTERM and Ctrl-C: whoever waits is answered, exit code 0. Exit code 1: the port cannot be
+    listened on, a file not be read, or (--run) no broker be reached; 2: wrong usage.
+    """
+    if follow and run_id is not None:
+        raise click.UsageError("--follow and --run don't go together")
+    told = SETTINGS.read(flags, config)
+    if told["kafka"] is None or told["topic"] is None:
+        raise ConfigurationError("say where the decisions are: --kafka HOST:PORT --topic TOPIC")
+    stop = threading.Event()
+    if run_id is None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    board = _board(told)
+    if follow:
+        _follow(board, told, stop)
+    elif run_id is not None:
+        _print_one(board, told, run_id)
+    else:
+        _serve(board, told, stop)
+
+
+def _serve(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -> None:
+    reader = _reader(board, told)
+    try:
+        server = _server(board, told, reader)
+        try:
+            click.echo(f"decisions: {server.url}/v1/decisions/RUN")
+            click.echo(f"metrics: {server.url}/metrics")
+            while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
+                pass
+            if reader.caught_up:
+                click.echo(f"ready: {reader.records} records read, {board.counts.known} runs known")
+            stop.wait()
+        finally:
+            server.stop()
+    finally:
+        reader.stop()
+
+
+def _follow(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -> None:
+    changes: queue.SimpleQueue[DecisionRecord] = queue.SimpleQueue()
+    reader = _reader(board, told)
+    try:
+        while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
+            pass
+        for record in board.follow(changes.put):
+            click.echo(record.encoded())
+        while not stop.is_set():
+            try:
+                click.echo(changes.get(timeout=_LOOK_SECONDS).encoded())
+            except queue.Empty:
+                continue
+    finally:
+        reader.stop()
+
+
+def _print_one(board: DecisionBoard, told: dict[str, Any], run_id: str) -> None:
+    reader = _reader(board, told)
+    try:
+        before = -1
+        while not reader.caught_up:
+            if reader.records == before:
+                raise OSError(f"{told['topic']}.decisions cannot be read at {told['kafka']}")
+            before = reader.records
+            reader.wait_until_caught_up(_PATIENCE_SECONDS)
+        click.echo(orjson.dumps(board.answer([run_id])[run_id]))
+    finally:
+        reader.stop()
+
+
+def _board(told: dict[str, Any]) -> DecisionBoard:
+    from tidegauge.fleet.decision_board import DecisionBoard
+    from tidegauge.fleet.decision_table import DecisionTable
+
+    return DecisionBoard(
+        DecisionTable(max_runs=told["max_runs"], ended_seconds=told["ended_seconds"])
+    )
+
+
+def _reader(board: DecisionBoard, told: dict[str, Any]) -> DecisionsReader:
+    from tidegauge.cli.kafka_config import read_kafka_config
+    from tidegauge.fleet.decisions_reader import DecisionsReader
+
+    path = told["kafka_config"]
+    config = None if path is None else read_kafka_config(path)
+    return DecisionsReader(board, told["kafka"], f"{told['topic']}.decisions", config)
+
+
+def _server(board: DecisionBoard, told: dict[str, Any], reader: DecisionsReader) -> DecisionsServer:
+    from tidegauge.fleet.decisions_server import DecisionsServer
+    from tidegauge.instrumentation.otlp.listening import Listening, Tls
+
+    if told["port"] is None:
+        raise ConfigurationError("port cannot be off: there agents ask")
+    certificate, key, client_ca = (
+        told[name] for name in ("tls_certificate", "tls_key", "tls_client_ca")
+    )
+    tls = None
+    if (certificate, key, client_ca) != (None, None, None):
+        if certificate is None or key is None:
+            raise ConfigurationError("tls_certificate and tls_key go together")
+        tls = Tls(certificate, key, client_ca)
+    return DecisionsServer(
+        board,
+        Listening(told["host"], told["port"], max_connections=told["max_connections"]),
+        ready=lambda: reader.caught_up,
+        token=read_token(told["token_file"], _TOKEN),
+        tls=tls,
+    )

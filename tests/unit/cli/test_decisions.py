@@ -1,0 +1,104 @@
+"""``tidegauge decisions``: settings, and what is wrong told in one line."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tidegauge.cli.decisions_settings import SETTINGS
+from tidegauge.cli.secret import read_token
+from tidegauge.errors import ConfigurationError
+
+DOCS = Path(__file__).parents[3] / "docs" / "decisions.md"
+PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")
+
+
+def test_the_help_teaches(tidegauge) -> None:
+    ran = tidegauge("decisions", "--help")
+    assert ran.code == 0
+    for said in ("tidegauge decisions --kafka broker:9092 --topic agents", "--follow", "--run ID"):
+        assert said in ran.out
+    for setting in SETTINGS:
+        assert setting.flag in ran.out
+
+
+def test_the_settings_in_the_docs_are_those_of_the_code() -> None:
+    text = DOCS.read_text()
+    for setting in SETTINGS:
+        assert f"| `{setting.name}` | {setting.shown_default} | {setting.help} |" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "say where the decisions are: --kafka HOST:PORT --topic TOPIC"),
+        (("--kafka", "127.0.0.1:1"), "say where the decisions are"),
+        ((*PLACE, "--port", "off"), "port cannot be off"),
+        ((*PLACE, "--port", "many"), "--port: port is to be a port"),
+        ((*PLACE, "--tls-key", "k.pem"), "tls_certificate and tls_key go together"),
+        ((*PLACE, "--follow", "--run", "r1"), "--follow and --run don't go together"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_line(tidegauge, signals, arguments, said) -> None:
+    ran = tidegauge("decisions", *arguments)
+    assert ran.code == 2
+    assert said in ran.faults[-1]
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"no.such.property" = 1', 'Kafka: No such configuration property: "no.such.property"'),
+        ('"security.protocol" = "sasl_plaintext"\n"sasl.password" = "hush"', "Kafka: "),
+    ],
+)
+def test_properties_that_cannot_work(tidegauge, signals, tmp_path, text, said) -> None:
+    path = tmp_path / "kafka.toml"
+    path.write_text(text)
+    ran = tidegauge("decisions", *PLACE, "--kafka-config", str(path))
+    assert ran.code == 2
+    assert said in ran.faults[-1]
+    assert "hush" not in ran.err
+
+
+def test_a_port_that_is_taken(tidegauge, signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = tidegauge("decisions", *PLACE, "--port", str(port))
+    assert ran.code == 1
+    assert f"cannot listen on 127.0.0.1:{port} for decisions" in ran.faults[-1]
+
+
+def test_files_that_cannot_be_read(tidegauge, signals, tmp_path) -> None:
+    missing = str(tmp_path / "missing")
+    for flag in ("--config", "--kafka-config", "--token-file", "--tls-certificate"):
+        more = ("--tls-key", missing) if flag == "--tls-certificate" else ()
+        ran = tidegauge("decisions", *PLACE, flag, missing, *more)
+        assert ran.code in (1, 2), flag
+        assert "tidegauge: " in ran.faults[-1]
+
+
+def test_a_token_is_in_a_file_or_in_the_environment(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "token"
+    path.write_text("from-file\n")
+    assert read_token(None, "A_TOKEN") is None
+    monkeypatch.setenv("A_TOKEN", "from-environment")
+    assert read_token(None, "A_TOKEN") == "from-environment"
+    assert read_token(str(path), "A_TOKEN") == "from-file"
+    path.write_text(" \n")
+    with pytest.raises(ConfigurationError, match="there is no token in it"):
+        read_token(str(path), "A_TOKEN")
+
+
+@pytest.fixture
+def signals():
+    """The command takes signals over: given back."""
+    import signal
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
