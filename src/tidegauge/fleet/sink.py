@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
 from tidegauge.exporters.jsonl import run_entry
 from tidegauge.exporters.jsonl.encoding import encoded
 from tidegauge.fleet.decision_record import DecisionRecord
@@ -81,6 +82,8 @@ class FleetSink:
         if self.restoring:
             self._let_go(event.run)
             return None
+        if event.outcome is None:  # that a stop was decided does not say that it was heeded
+            event = replace(event, outcome=_outcome(event.success))
         return self._inner.run_ended(event)
 
     def run_finished(self, report: RunReport) -> None:
@@ -147,3 +150,7 @@ class FleetSink:
     def _tell_decision(self, record: DecisionRecord) -> None:
         if not self.restoring:
             self._tell("decision", record.run, record._replace(time=time.time()).encoded())
+
+
+def _outcome(success: bool | None) -> RunOutcome:
+    return "unknown" if success is None else "success" if success else "failure"
