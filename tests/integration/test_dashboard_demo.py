@@ -36,7 +36,11 @@ TRUE_OF_THE_DEMO = {
     "where nothing is recorded",
     "while no run loops",  # any more
     "while nothing runs",  # any more
+    "where no receiver measures",
+    "without a decisions server",
+    "without a gateway",
     "without a receiver",
+    "without a worker",
     "without calibrated lines",
     "where no runs are judged",
     "without progress and without t_max",  # it tells no progress

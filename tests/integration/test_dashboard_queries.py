@@ -24,7 +24,11 @@ TRUE_HERE = {
     "without calibrated lines",
     "where no runs are judged",
     "where nothing is recorded",
+    "where no receiver measures",
+    "without a decisions server",
+    "without a gateway",
     "without a receiver",
+    "without a worker",
 }
 """The reasons for which panels say that they may be empty, as far as they hold for these runs."""
 

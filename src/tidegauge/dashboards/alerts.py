@@ -1,60 +1,23 @@
-"""Alerts: when somebody has to look, who it is about, and where the steps to take are told."""
+"""All alerts: on agents, on tidegauge in their processes, on what is measured centrally."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tidegauge import catalog
+from tidegauge.dashboards.alert import LATELY, PROCESS, RUNBOOKS, WHERE, Alert
+from tidegauge.dashboards.central_alerts import CENTRAL_ALERTS
 from tidegauge.dashboards.queries import GROUP, Scope, new_events, total
 from tidegauge.dashboards.ratios import CROSSED_RATIO, LOOP_RATIO, SUCCESS_RATE
 from tidegauge.dashboards.rules import USUAL_LOOP_RATIO, USUAL_SUCCESS_RATE, recorded
 
-__all__ = ["ALERTS", "RUNBOOKS", "Alert", "alerting_groups"]
-
-RUNBOOKS: Final = "docs/runbooks"
-"""Where the pages with the steps to take lie, unless they are served from elsewhere."""
+__all__ = ["ALERTS", "alerting_groups"]
 
 _ONSET_INTERVAL: Final = "500ms"
 """A loop is told soon after it was scraped, however seldom other rules are evaluated."""
 
-_LATELY: Final = Scope("10m")
-_PROCESS: Final = ("job", "instance")
+_DAY: Final = Scope("1d")
 _NAMED: Final = "{{ $labels.agent }} ({{ $labels.task_group }})"
-_WHERE: Final = "{{ $labels.instance }}"
-
-
-class Alert(NamedTuple):
-    """A value and the line above which somebody has to look.
-
-    Attributes:
-        name: what it is called everywhere.
-        value: PromQL; the labels of its series name what the alert is about.
-        above: the line.
-        severity: ``critical``, somebody now; ``warning``, today; ``info``, when there is time.
-        held: for how long before it fires (Prometheus's ``for``).
-        summary: one sentence, with ``$labels`` and ``$value`` as templates.
-        runbook: the page with the steps to take, without its ending.
-    """
-
-    name: str
-    value: str
-    above: float
-    severity: str
-    held: str
-    summary: str
-    runbook: str
-
-    @property
-    def expression(self) -> str:
-        """The condition, for Prometheus."""
-        return f"({self.value})\n> {self.above:g}"
-
-    def annotations(self, runbooks: str = RUNBOOKS) -> dict[str, str]:
-        """What comes with it: the sentence, and the link to the steps to take."""
-        return {
-            "summary": self.summary,
-            "runbook_url": f"{runbooks.rstrip('/')}/{self.runbook}.md",
-        }
 
 
 def _success_falling() -> str:
@@ -87,9 +50,8 @@ def _promise_broken() -> str:
 
     Two standard deviations of as many good runs as ended within a day, and at least twenty.
     """
-    day = Scope("1d")
     crossed, runs = (
-        total(day.increase(term.metric, *term.matchers), _LINE)
+        total(_DAY.increase(term.metric, *term.matchers), _LINE)
         for term in (CROSSED_RATIO.part, CROSSED_RATIO.whole)
     )
     alpha = f"max by ({', '.join(_LINE)}) ({catalog.POLICY_ALPHA.name})"
@@ -139,7 +101,7 @@ ALERTS: Final = (
     ),
     Alert(
         "TidegaugeFailedRounds",
-        new_events(_LATELY, catalog.LOOPS, 'kind="failed_rounds"'),
+        new_events(LATELY, catalog.LOOPS, 'kind="failed_rounds"'),
         above=0,
         severity="warning",
         held="0s",
@@ -169,48 +131,35 @@ ALERTS: Final = (
     ),
     Alert(
         "TidegaugeInternalErrors",
-        new_events(_LATELY, catalog.INTERNAL_ERRORS, by=(*_PROCESS, "where")),
+        new_events(LATELY, catalog.INTERNAL_ERRORS, by=(*PROCESS, "where")),
         above=0,
         severity="warning",
         held="0s",
-        summary=f"tidegauge in {_WHERE} has a fault of its own in {{{{ $labels.where }}}}; agents "
+        summary=f"tidegauge in {WHERE} has a fault of its own in {{{{ $labels.where }}}}; agents "
         "go on, their numbers may be wrong.",
         runbook="internal-errors",
     ),
     Alert(
         "TidegaugeEventsDropped",
-        new_events(_LATELY, catalog.DROPPED_EVENTS, by=_PROCESS),
+        new_events(LATELY, catalog.DROPPED_EVENTS, by=PROCESS),
         above=0,
         severity="info",
         held="5m",
-        summary=f"tidegauge in {_WHERE} drops events that belong to no active run: "
+        summary=f"tidegauge in {WHERE} drops events that belong to no active run: "
         "{{ $value | humanize }} within ten minutes.",
         runbook="events-dropped",
     ),
     Alert(
         "TidegaugeRecordingDropping",
-        new_events(_LATELY, catalog.DROPPED_LINES, by=(*_PROCESS, "reason")),
+        new_events(LATELY, catalog.DROPPED_LINES, by=(*PROCESS, "reason")),
         above=0,
         severity="warning",
         held="1m",
-        summary=f"The recording in {_WHERE} loses lines ({{{{ $labels.reason }}}}): "
+        summary=f"The recording in {WHERE} loses lines ({{{{ $labels.reason }}}}): "
         "{{ $value | humanize }} within ten minutes.",
         runbook="recording-dropping",
     ),
-    Alert(
-        "TidegaugeReceiverDropping",
-        "("
-        + new_events(_LATELY, catalog.SPANS_REFUSED, by=(*_PROCESS, "reason"))
-        + ")\nor ("
-        + new_events(_LATELY, catalog.SPANS_NOT_FORWARDED, by=(*_PROCESS, "reason"))
-        + ")",
-        above=0,
-        severity="warning",
-        held="1m",
-        summary=f"The receiver in {_WHERE} loses spans ({{{{ $labels.reason }}}}): "
-        "{{ $value | humanize }} within ten minutes.",
-        runbook="receiver-dropping",
-    ),
+    *CENTRAL_ALERTS,
 )
 """All of them, the most urgent to an operator of agents first."""
 

@@ -47,8 +47,13 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "written": NEUTRAL,
     "taken": NEUTRAL,
     "passed on": GOOD,
+    "delivered": GOOD,
     "twice": _OTHER,
     "late": WATCH,
+    "summaries": NEUTRAL,
+    "decisions": _OTHER,
+    "read": NEUTRAL,
+    "forgotten": BAD,
 }
 """By what the legend says."""
 
@@ -68,6 +73,14 @@ _BY_VALUE: Final[Mapping[str, Mapping[str, str]]] = {
         "failed_rounds": _OTHER,
     },
     "{{action}}": {"would_stop": NEUTRAL, "nudge": "yellow", "block": WATCH, "stop": _OTHER},
+    "{{answer}}": {
+        "told": GOOD,
+        "unchanged": NEUTRAL,
+        "not_ready": WATCH,
+        "unauthorized": _OTHER,
+        "refused": "yellow",
+        "busy": BAD,
+    },
 }
 """By the value of a label that is the whole legend."""
 

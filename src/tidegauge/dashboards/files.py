@@ -10,7 +10,8 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tidegauge.dashboards.alerts import RUNBOOKS, alerting_groups
+from tidegauge.dashboards.alert import RUNBOOKS
+from tidegauge.dashboards.alerts import alerting_groups
 from tidegauge.dashboards.diagnosis import diagnosis
 from tidegauge.dashboards.fleet import fleet
 from tidegauge.dashboards.grafana_alerts import alert_provisioning

@@ -8,6 +8,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, board
+from tidegauge.dashboards.central import central
 from tidegauge.dashboards.colours import BAD, WATCH
 from tidegauge.dashboards.over_time import bars, lines, with_band
 from tidegauge.dashboards.panels import COUNT, REPEATS, SECONDS, SHARE, Panel, Query
@@ -40,6 +41,7 @@ def fleet() -> Dashboard:
             ("Outcomes", _outcomes()),
             ("What loops cost, and what was done about them", _costs()),
             ("tidegauge itself", _health()),
+            ("Measured centrally: receivers, gateways, workers, decisions", central()),
         ],
     )
 
@@ -83,8 +85,8 @@ def _now() -> list[Panel]:
         ),
         big_number(
             "Our own faults",
-            "Faults of tidegauge itself, which agents do not notice. Any is a defect: the last "
-            "row says where.",
+            "Faults of tidegauge itself, which agents do not notice. Any is a defect: the row "
+            "tidegauge itself says where.",
             Query(new_events(RUNS, catalog.INTERNAL_ERRORS, by=())),
             steps=[(1, WATCH)],
         ),
@@ -248,63 +250,19 @@ def _health() -> list[Panel]:
             "Faults swallowed so that agents go on, by place. Any is a defect: see the logs of "
             "the process, and report it. Empty until the first one.",
             Query(total(EVENTS.increase(catalog.INTERNAL_ERRORS), ["where"]), "{{where}}"),
-        ),
+        ).span(8),
         bars(
             "Dropped events, evicted runs",
             "Dropped: events that belong to no active run. Evicted: runs that were idle for too "
             "long, or one too many; raise max_runs or idle_seconds if they were alive.",
             Query(total(EVENTS.increase(catalog.DROPPED_EVENTS)), "dropped events"),
             Query(total(EVENTS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
-        ),
+        ).span(8),
         bars(
             "Recording: lines written and lost",
             "Lines of step events that were written, and those that were lost, by reason: the "
             "disk is full or too slow. Empty where nothing is recorded.",
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
-        ),
-        bars(
-            "Receiver: spans",
-            "Spans taken, passed on, arrived twice (and counted once), or after the end of their "
-            "run (and not counted). Many late ones: raise how long it waits for them. Empty "
-            "without a receiver.",
-            Query(total(EVENTS.increase(catalog.SPANS_RECEIVED)), "taken"),
-            Query(total(EVENTS.increase(catalog.SPANS_FORWARDED)), "passed on"),
-            Query(total(EVENTS.increase(catalog.SPANS_DUPLICATE)), "twice"),
-            Query(total(EVENTS.increase(catalog.SPANS_LATE)), "late"),
-        ),
-        bars(
-            "Receiver: spans not taken, not passed on",
-            "Spans that tidegauge serve refused, or could not pass on, by reason. Empty without "
-            "a receiver.",
-            Query(total(EVENTS.increase(catalog.SPANS_REFUSED), ["reason"]), "refused: {{reason}}"),
-            Query(
-                total(EVENTS.increase(catalog.SPANS_NOT_FORWARDED), ["reason"]),
-                "not passed on: {{reason}}",
-            ),
-        ),
-        lines(
-            "Receiver: what waits",
-            "Spans taken and not yet assembled, traces that are open, requests not yet passed on. "
-            "Growing: it cannot keep up. Empty without a receiver.",
-            Query(total(NOW.series(catalog.SPANS_QUEUED)), "spans"),
-            Query(total(NOW.series(catalog.TRACES_OPEN)), "traces"),
-            Query(total(NOW.series(catalog.REQUESTS_TO_FORWARD)), "requests to pass on"),
-        ),
-        bars(
-            "Gateway: messages delivered and given up",
-            "Messages of spans that gateways of a fleet delivered to the brokers, and those that "
-            "they gave up, by reason: spans that were taken and are lost. Empty without a gateway.",
-            Query(total(EVENTS.increase(catalog.GATEWAY_MESSAGES)), "delivered"),
-            Query(
-                total(EVENTS.increase(catalog.GATEWAY_FAILED_MESSAGES), ["reason"]),
-                "given up: {{reason}}",
-            ),
-        ),
-        lines(
-            "Gateway: messages that wait",
-            "Messages not yet delivered. Growing: the brokers cannot be reached, or not keep up. "
-            "Empty without a gateway.",
-            Query(total(NOW.series(catalog.GATEWAY_QUEUED_MESSAGES)), "messages"),
-        ),
+        ).span(8),
     ]

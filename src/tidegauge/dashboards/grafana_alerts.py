@@ -12,7 +12,8 @@ from grafana_foundation_sdk.builders import alerting, expr, prometheus
 from grafana_foundation_sdk.models.alerting import RelativeTimeRange
 from grafana_foundation_sdk.models.common import DataSourceRef
 
-from tidegauge.dashboards.alerts import ALERTS, RUNBOOKS, Alert
+from tidegauge.dashboards.alert import RUNBOOKS, Alert
+from tidegauge.dashboards.alerts import ALERTS
 
 __all__ = ["alert_provisioning"]
 

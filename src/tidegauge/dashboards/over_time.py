@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from tidegauge.dashboards.colours import NEUTRAL, Steps, named_colours
 from tidegauge.dashboards.panels import COUNT, SHARE, Query, setting, told
 
-__all__ = ["bars", "lines", "stretches", "turns_over_time", "with_band"]
+__all__ = ["areas", "bars", "lines", "stretches", "turns_over_time", "with_band"]
 
 
 def lines(
@@ -77,8 +77,14 @@ def bars(title: str, description: str, *queries: Query, unit: str = COUNT) -> ti
         .line_width(1)
         .axis_soft_max(1)
         .interval("1m")
-        .stacking(common.StackingConfig().mode(shapes.StackingMode.NORMAL))
+        .stacking(_stacked())
     )
+
+
+def areas(title: str, description: str, *queries: Query, unit: str = COUNT) -> timeseries.Panel:
+    """What several hold at a time, stacked: how much it is together, and how it is shared out."""
+    panel = lines(title, description, *queries, unit=unit)
+    return panel.fill_opacity(40).line_width(1).stacking(_stacked())
 
 
 def stretches(title: str, description: str, query: Query) -> statetimeline.Panel:
@@ -116,6 +122,10 @@ def turns_over_time(title: str, description: str, expression: str) -> heatmap.Pa
         .y_axis(heatmap.YAxisConfig().unit(COUNT).axis_label("turn"))
         .show_value(shapes.VisibilityMode.NEVER)
     )
+
+
+def _stacked() -> common.StackingConfig:
+    return common.StackingConfig().mode(shapes.StackingMode.NORMAL)
 
 
 def _by_name() -> dashboard.FieldColor:

@@ -18,6 +18,7 @@ from grafana_foundation_sdk.models import units
 from tidegauge.dashboards.colours import BAD, GOOD, NEUTRAL, WATCH, Steps
 
 __all__ = [
+    "BYTES",
     "COUNT",
     "DATA_SOURCE",
     "REPEATS",
@@ -35,6 +36,7 @@ Panel: TypeAlias = Builder[models.Panel]
 
 SHARE: Final = units.PercentUnit
 SECONDS: Final = units.Seconds
+BYTES: Final = units.BytesSI
 COUNT: Final = units.Short
 SCORE: Final = "none"
 

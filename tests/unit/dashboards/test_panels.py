@@ -10,7 +10,7 @@ import pytest
 from tidegauge import catalog
 from tidegauge.dashboards import dashboard_files
 from tidegauge.dashboards.colours import BAD, GOOD, NEUTRAL, UNTOLD, WATCH, named_colours
-from tidegauge.dashboards.over_time import bars, lines, with_band
+from tidegauge.dashboards.over_time import areas, bars, lines, with_band
 from tidegauge.dashboards.panels import Query
 from tidegauge.dashboards.right_now import Column, big_number, grid
 
@@ -64,6 +64,7 @@ def test_a_number_of_now_is_asked_for_now() -> None:
     [
         ("{{outcome}}", catalog.RUNS_FINISHED.values),
         ("{{kind}}", catalog.LOOPS.values + catalog.BEHAVIOR_ERRORS.values),
+        ("{{answer}}", catalog.DECISIONS_REQUESTS.values),
         ("{{action}}", ("would_stop", "nudge", "block", "stop")),
     ],
 )
@@ -86,6 +87,12 @@ def test_a_band_lies_between_its_bounds() -> None:
     told = overrides(with_band(lines("…", "…", *queries), low="at least", high="at most"))
     assert told["at most"]["custom.fillBelowTo"] == "at least"
     assert told["at least"]["custom.lineWidth"] == told["at most"]["custom.lineWidth"] == 0
+
+
+def test_what_several_hold_is_stacked() -> None:
+    held, alone = (draw("…", "…", Query("up")).build() for draw in (areas, lines))
+    assert held.field_config.defaults.custom.stacking.mode == "normal"
+    assert alone.field_config.defaults.custom.stacking is None
 
 
 def test_a_column_that_can_be_bad_is_coloured() -> None:
