@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,6 +187,6 @@ def test_state_of_another_version_is_refused() -> None:
     worker.take([spans_message(spans_of(WireRun(1))[:1], 1.0)])
     worker.commit()
     [(key, value)] = [item for item in worker.store.items() if item[0].startswith(b"r")]
-    other = json.dumps({**json.loads(value), "version": 2}).encode()
+    other = value.replace(b'{"version":1,', b'{"version":2,', 1)
     with pytest.raises(ValueError, match="version 2"):
         WorkerHere(Told.nothing(), {key: other}, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ import click
 from tidegauge.cli.collecting import seldom_collected
 from tidegauge.cli.secret import read_secret
 from tidegauge.cli.worker_settings import SETTINGS
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
     from tidegauge.exporters.prometheus import MetricsServer
@@ -59,7 +60,11 @@ def worker(*, config: str | None, **flags: str | None) -> None:
     for name in ("kafka", "topic"):
         if told[name] is None:
             raise ConfigurationError(f"{name} is to be said: there is nothing to read without it")
+    if told["metrics_port"] is None:
+        raise ConfigurationError("metrics_port cannot be off: without metrics there is no use")
     _log_warnings()
+    if find_spec("quixstreams") is None:
+        raise MissingExtraError("quixstreams", extra="worker")
     from tidegauge.fleet.worker import Worker
 
     settings = _settings(told)
@@ -149,8 +154,10 @@ def _told_in_a_line() -> Iterator[None]:
         raise OSError(f"state cannot be kept: {_line(error)}") from error  # RocksDB's have no class
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _line(error: BaseException) -> str:
+    # Quix Streams says of what fails in a rebalance only that it did.
+    told = " ".join(str(error).split()) or type(error).__name__
+    return told if error.__cause__ is None else f"{told}: {_line(error.__cause__)}"
 
 
 def _log_warnings() -> None:
@@ -176,8 +183,6 @@ def _metrics_server(told: dict[str, Any], one: Worker) -> MetricsServer:
     from tidegauge.exporters.prometheus import MetricsServer
 
     host, port = told["host"], told["metrics_port"]
-    if port is None:
-        raise ConfigurationError("metrics_port cannot be off: without metrics there is no use")
     try:
         return MetricsServer(
             one.engine,

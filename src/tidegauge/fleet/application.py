@@ -7,13 +7,15 @@ worker has the partition next.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from quixstreams import Application
 from quixstreams.models import TopicConfig
 from quixstreams.sinks import BaseSink
@@ -21,12 +23,25 @@ from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
+from tidegauge.fleet.kept_record import CLOCK_KEY
 from tidegauge.fleet.message import Message, UnreadableError
 from tidegauge.fleet.partition import Partition, PartitionCounts
 
 __all__ = ["FleetApplication"]
 
 _TICK_SECONDS: Final = 0.05
+_QUIET_SECONDS: Final = 5.0
+"""After so long without any message a log has been read to its end, whatever its offsets say: some
+of them may be no messages, as the marks of transactions."""
+
+_FETCH_SECONDS: Final = 2.0
+"""After an assignment, until then, what is known of the ends of logs may be from long before it."""
+
+_MAX_MESSAGE: Final = 1_000_000
+_MOST: Final = 1_000_000_000  # that librdkafka takes
+_AROUND: Final = 16_384
+"""Bytes that a message is kept with, at most."""
+
 _POLL_SECONDS: Final = 0.05
 _MAX_POLL_MILLISECONDS: Final = 900_000
 """So long the past of a worker's partitions may take before the group gives it up."""
@@ -35,7 +50,10 @@ _SESSION_MILLISECONDS: Final = 10_000
 """After so long without a sign of life of a worker the others go on with its runs."""
 
 _QUIET: Final = {"log_level": 2}  # of librdkafka, which writes to standard error by itself
-_NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact"}
+_NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact,delete"}
+
+
+_LONGEST_DETAIL: Final = 200
 
 
 class _Letter(NamedTuple):
@@ -105,6 +123,7 @@ class FleetApplication(Application):
         exactly_once: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        self._largest = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
         super().__init__(
             brokers,
             consumer_group=group,
@@ -119,11 +138,17 @@ class FleetApplication(Application):
                 "session.timeout.ms": _SESSION_MILLISECONDS,
                 **(config or {}),
             },
-            producer_extra_config={**_QUIET, "linger.ms": 5, **(config or {})},
+            producer_extra_config={
+                **_QUIET,
+                "linger.ms": 5,
+                **(config or {}),
+                "message.max.bytes": min(self._largest + _AROUND, _MOST),
+            },
             loglevel=None,
         )
         self.partitions: dict[int, Partition] = {}
         self._gone = PartitionCounts()  # of partitions that are not held any more
+        self._counting = threading.Lock()  # a partition is held, or gone, for those who count
         self.dead_letters: dict[str, int] = {}
         self.told: dict[str, int] = {}
         self.restored_messages = 0
@@ -133,9 +158,12 @@ class FleetApplication(Application):
         self._make_partition = make_partition
         self._assigned = False
         self._assigned_at: float | None = None
+        self._unsure: set[int] = set()  # what was held before, and somebody may have changed
+        self._starts: dict[int, int] = {}  # where the partitions were gone on with
         self._revoked = False
         self._came = 0
-        self._idle = False
+        self._came_at = self._known_at = self.beat
+        self._fault: Exception | None = None  # of the producer, while something was told
         self._next_tick = 0.0
         source = self.topic(topic, value_deserializer="bytes", key_deserializer="bytes")
         self._source = source.name
@@ -153,27 +181,44 @@ class FleetApplication(Application):
     @property
     def ready(self) -> bool:
         """Whether it has its share of the partitions, which may be none, and knows their past."""
-        return self._assigned and self._assigned_at is None and not self._recovering
+        return self._assigned and not self.restoring
+
+    @property
+    def restoring(self) -> bool:
+        """Whether it gathers the past of its partitions."""
+        return self._assigned_at is not None or self._recovering
 
     @property
     def counts(self) -> PartitionCounts:
         """What came, in all partitions that were held."""
-        return sum([one.counts for one in tuple(self.partitions.values())], self._gone)
+        with self._counting:
+            return sum([one.counts for one in self.partitions.values()], self._gone)
 
     @property
     def lag(self) -> int:
         """How many messages of the partitions that are held were not taken yet, as far as known."""
-        return sum([self._behind(number) for number in tuple(self.partitions)])
+        return sum([self._behind(number) or 0 for number in tuple(self.partitions)])
 
     def tell(self, kind: str, key: str, record: bytes) -> None:
         """Write a summary or a decision."""
         self.told[kind] = self.told.get(kind, 0) + 1
-        self._producer.produce(self._topics[kind], value=record, key=_bytes(key))
+        try:
+            self._producer.produce(self._topics[kind], value=record, key=key.encode())
+        except Exception as error:
+            # Whoever tells swallows it, but what was not told is not to be committed.
+            if not _too_large(error):
+                self._fault = error
+            raise
 
     def take(self, letter: _Letter, sent: float) -> None:
         """Take a message that was sent at a time in seconds since the epoch."""
         self._came += 1
+        self._came_at = time.monotonic()
         partition = self._partition(letter.partition)
+        if len(letter.value or b"") > self._largest:
+            partition.position = letter.offset + 1
+            self._bury(letter, "invalid", f"larger than {self._largest} bytes")
+            return
         try:
             # A clock that is ahead must not make time pass for the others.
             now = min(sent, time.time())
@@ -186,6 +231,8 @@ class FleetApplication(Application):
 
     def save(self) -> None:
         """Hand what is to be kept to the checkpoint."""
+        if self._fault is not None:
+            raise self._fault
         for number, partition in self.partitions.items():
             self._save(number, partition)
 
@@ -203,26 +250,23 @@ class FleetApplication(Application):
         self.dead_letters[reason] = self.dead_letters.get(reason, 0) + 1
         headers = {
             "reason": reason,
-            "detail": detail,
+            "detail": " ".join(detail[:_LONGEST_DETAIL].split()),
             "topic": self._source,
             "partition": str(letter.partition),
             "offset": str(letter.offset),
         }
-        self._producer.produce(
-            self._dead_letters,
-            value=letter.value,
-            key=letter.key,
-            headers=[(name, _bytes(told)) for name, told in headers.items()],
-        )
+        told = [(name, _bytes(said)) for name, said in headers.items()]
+        key, value = letter.key, letter.value
+        try:
+            self._producer.produce(self._dead_letters, value=value, key=key, headers=told)
+        except KafkaException as error:
+            if not _too_large(error):
+                raise
+            self._producer.produce(self._dead_letters, headers=told)  # it stays where it came from
 
     @property
     def _recovering(self) -> bool:
         return bool(self._state_manager.recovery_required)
-
-    def _process_message(self, dataframe_composed: Any) -> None:
-        before = self._came
-        super()._process_message(dataframe_composed)  # type: ignore[no-untyped-call]
-        self._idle = self._came == before
 
     def _tick(self) -> None:
         """Time passes in partitions whose log has been read to its end: elsewhere the log tells."""
@@ -230,28 +274,41 @@ class FleetApplication(Application):
         if now < self._next_tick or self._recovering:
             return
         self._next_tick = now + _TICK_SECONDS
+        quiet = now - self._came_at > _QUIET_SECONDS
         store = self._state_manager.get_store(self._stream_id)
         for number in tuple(store.partitions):
             partition = self._partition(number)
-            if self._idle or not self._behind(number):
+            behind = None if now < self._known_at else self._behind(number)
+            if behind == 0 or (quiet and behind is not None):
                 partition.tick(time.time())
                 self._save(number, partition)
         if self._assigned_at is not None:
             self.restore_seconds = time.monotonic() - self._assigned_at
             self._assigned_at = None
+            self._came_at = time.monotonic()
+            self._known_at = self._came_at + _FETCH_SECONDS
 
-    def _behind(self, number: int) -> int:
+    def _behind(self, number: int) -> int | None:
+        """How many messages of a partition were not taken yet; ``None``, nobody has said."""
         place = TopicPartition(self._source, number)
         _, end = self._consumer.get_watermark_offsets(place, cached=True)
         partition = self.partitions.get(number)
-        return max(0, end - partition.position) if partition is not None else 0
+        return None if partition is None or end < 0 else max(0, end - partition.position)
 
     def _partition(self, number: int) -> Partition:
         partition = self.partitions.get(number)
+        if partition is not None and number not in self._unsure:
+            return partition
+        store = self._state_manager.get_store(self._stream_id).partitions[number]
+        assert isinstance(store, RocksDBStorePartition)  # noqa: S101 -- for the type checker
+        self._unsure.discard(number)
+        if partition is not None:
+            clock = store.get(CLOCK_KEY)
+            if not partition.stands_where(clock if isinstance(clock, bytes) else None):
+                self._drop(number, partition)
+                partition = None
         if partition is None:
             partition = self._make_partition(partial(self._refuse, number))
-            store = self._state_manager.get_store(self._stream_id).partitions[number]
-            assert isinstance(store, RocksDBStorePartition)  # noqa: S101 -- for the type checker
             try:
                 self.restored_messages += partition.restore(store.iter_items(lower_bound=b""))
             except ValueError as error:
@@ -259,6 +316,7 @@ class FleetApplication(Application):
                     f"state of partition {number} in {self.config.state_dir}: {error}; start the "
                     "version that has written it, or another group"
                 ) from error
+            partition.position = max(partition.position, self._starts.get(number, 0))
             self.restored_runs += len(partition)
             self.partitions[number] = partition
         return partition
@@ -282,34 +340,49 @@ class FleetApplication(Application):
                 kept.set_bytes(key, value, prefix=b"")
 
     def _on_assign(self, consumer: Any, places: list[TopicPartition]) -> None:
+        self._assigned = True
         if places or self._revoked:
             self._revoked = False
-            self._assigned = True
             self._assigned_at = time.monotonic()
+            self._known_at = math.inf
             super()._on_assign(consumer, places)
             self._drop_but([place for place in places if place.topic == self._source])
 
     def _on_revoke(self, consumer: Any, places: list[TopicPartition]) -> None:
         self._revoked = True
-        self.save()
+        if not self._failed:
+            self.save()
         super()._on_revoke(consumer, places)
 
     def _on_lost(self, consumer: Any, places: list[TopicPartition]) -> None:
         self._revoked = True
         self._drop_but([])
         super()._on_lost(consumer, places)
+        # Others go on from what was committed: what was done since is theirs, and not to be kept.
+        self._processing_context.checkpoint.close(revoking=True)
+        self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
 
     def _drop_but(self, assigned: Iterable[TopicPartition]) -> None:
         """Go on with the partitions that have stayed, if nobody else has gone on with them."""
-        wanted = [place for place in assigned if place.partition in self.partitions]
-        committed = self._consumer.committed(wanted, timeout=30) if wanted else []
-        stay = {place.partition: place.offset for place in committed}
-        for number in tuple(self.partitions):
-            partition = self.partitions[number]
-            if stay.get(number) != partition.position:
-                partition.drop()
-                self._gone += partition.counts
-                del self.partitions[number]
+        places = list(assigned)
+        committed = self._consumer.committed(places, timeout=30) if places else []
+        self._starts = {place.partition: place.offset for place in committed}
+        for number, partition in tuple(self.partitions.items()):
+            if self._starts.get(number) != partition.position:
+                self._drop(number, partition)
+        self._unsure = set(self.partitions)
+
+    def _drop(self, number: int, partition: Partition) -> None:
+        partition.drop()
+        with self._counting:
+            self._gone += partition.counts
+            del self.partitions[number]
+
+
+def _too_large(error: Exception) -> bool:
+    return (
+        isinstance(error, KafkaException) and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    )
 
 
 def _bytes(text: str) -> bytes:

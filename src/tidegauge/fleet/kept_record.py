@@ -1,9 +1,12 @@
-"""What a worker keeps of a message until its run has ended: plain JSON, by its place in the log."""
+"""What a worker keeps of a message until its run has ended, by its place in the log.
+
+Two lines of plain JSON: what is known of the message, and the message as it came.
+"""
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -27,35 +30,29 @@ _OFFSET: Final = struct.Struct(">q")
 
 
 class KeptRecord(NamedTuple):
-    """A message that was taken, as it is read again.
+    """A message that was taken.
 
     Args:
         offset: its place in its partition.
         now: when it was taken to have come, in seconds since the epoch.
         key: its key.
-        data: its JSON object.
+        value: it.
     """
 
     offset: int
     now: float
     key: str
-    data: dict[str, Any]
+    value: bytes
 
 
 def dump_record(offset: int, now: float, key: str, value: bytes) -> bytes:
     """A message as it is kept.
 
     >>> dump_record(7, 1.5, "r", b'{"type":"end"}')
-    b'{"version":1,"offset":7,"now":1.5,"key":"r","value":{"type":"end"}}'
+    b'{"version":1,"offset":7,"now":1.5,"key":"r"}\\n{"type":"end"}'
     """
-    record = {
-        "version": _VERSION,
-        "offset": offset,
-        "now": now,
-        "key": key,
-        "value": orjson.Fragment(value),
-    }
-    return orjson.dumps(record)
+    known = {"version": _VERSION, "offset": offset, "now": now, "key": key}
+    return orjson.dumps(known) + b"\n" + value
 
 
 def load_record(data: bytes) -> KeptRecord:
@@ -64,14 +61,15 @@ def load_record(data: bytes) -> KeptRecord:
     Raises:
         ValueError: it is of another version, or not of that form.
 
-    >>> load_record(dump_record(7, 1.5, "r", b'{"type":"end"}')).data
-    {'type': 'end'}
+    >>> load_record(dump_record(7, 1.5, "r", b'{"type":"end"}')).value
+    b'{"type":"end"}'
     """
-    told = orjson.loads(data)
+    known, _, value = data.partition(b"\n")
     try:
+        told = orjson.loads(known)
         if told["version"] != _VERSION:
             raise ValueError(f"kept state of version {told['version']!r} is not of {_VERSION}")
-        return KeptRecord(int(told["offset"]), float(told["now"]), str(told["key"]), told["value"])
+        return KeptRecord(int(told["offset"]), float(told["now"]), str(told["key"]), value)
     except (KeyError, TypeError) as error:
         raise ValueError("kept state of another form") from error
 

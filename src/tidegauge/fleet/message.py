@@ -11,18 +11,18 @@ import orjson
 
 from tidegauge.errors import StepEventError, TidegaugeError
 from tidegauge.events import Outcome, RunEnded
+from tidegauge.fleet.limits import MAX_ID_BYTES
 from tidegauge.instrumentation.kafka.messages import MessageError, decode_spans
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.instrumentation.step_events import OpenStep, RecordedStep, StepEvent, parse_event
 
-__all__ = ["VERSION", "Message", "Reason", "UnreadableError", "message_of", "read_message"]
+__all__ = ["VERSION", "Message", "Reason", "UnreadableError", "read_message"]
 
 VERSION: Final = 1
 """Of all messages that this version writes and reads."""
 
 Reason: TypeAlias = Literal["malformed", "version", "key", "invalid"]
 
-_TRACE_ID_LENGTH: Final = 32
 _LONGEST_DETAIL: Final = 200
 
 
@@ -35,9 +35,9 @@ class UnreadableError(TidegaugeError, ValueError):
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail[:_LONGEST_DETAIL]
+        self.detail = " ".join(detail[:_LONGEST_DETAIL].split())
+        super().__init__(f"{reason}: {self.detail}")
 
 
 class Message(NamedTuple):
@@ -82,40 +82,24 @@ def read_message(key: bytes | None, value: bytes | None, offset: int = -1) -> Me
         raise UnreadableError("malformed", f"no JSON: {error}") from None
     if not isinstance(data, dict):
         raise UnreadableError("malformed", "no JSON object")
-    message = message_of(key, data)
-    return message if message.event is None else message._replace(offset=offset, value=value)
-
-
-def message_of(key: bytes | None, data: dict[str, Any]) -> Message:
-    """What a message's JSON object tells.
-
-    Raises:
-        UnreadableError: it is not of the documented form.
-    """
     version = data.get("version", VERSION)
     if version != VERSION or isinstance(version, bool):
-        raise UnreadableError("version", f"version {version!r} is not {VERSION}")
+        told = version if isinstance(version, int) else "of another kind"
+        raise UnreadableError("version", f"version {told} is not known, {VERSION} is")
     run = data.get("run")
-    if not isinstance(run, str) or not run:
-        raise UnreadableError("invalid", "run is to be a text")
-    if key is None or key != run.encode("utf-8", "surrogatepass"):
+    if not isinstance(run, str) or not 0 < len(run.encode()) <= MAX_ID_BYTES:
+        raise UnreadableError("invalid", f"run is to be a text of 1 to {MAX_ID_BYTES} bytes")
+    if key != run.encode():
         raise UnreadableError("key", "the key is not the run's id")
     try:
         if data.get("type") == "spans":
-            return Message(run, spans=_spans(run, data))
+            return Message(run, spans=decode_spans(data, len(value or b"")))
         event = parse_event(data)
     except MessageError as error:
         raise UnreadableError(error.reason, str(error)) from error
     except StepEventError as error:
         raise UnreadableError("invalid", str(error)) from error
-    return Message(run, event=event, turn=_turn(event, data))
-
-
-def _spans(run: str, data: dict[str, Any]) -> list[SpanData]:
-    spans = decode_spans(data)
-    if len(run) != _TRACE_ID_LENGTH or any(f"{span.trace_id:032x}" != run for span in spans):
-        raise UnreadableError("key", "the key is not the id of the spans' trace")
-    return spans
+    return Message(run, event=event, turn=_turn(event, data), offset=offset, value=value)
 
 
 def _turn(event: StepEvent, data: dict[str, Any]) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from tidegauge._guard import internal_errors
 from tidegauge.errors import StepEventError
 from tidegauge.fleet.kept_record import (
     CLOCK_KEY,
@@ -21,7 +22,7 @@ from tidegauge.fleet.kept_record import (
     marked,
     record_key,
 )
-from tidegauge.fleet.message import Message, UnreadableError, message_of, read_message
+from tidegauge.fleet.message import Message, UnreadableError, read_message
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.step_runs import StepRuns
 from tidegauge.instrumentation.otlp.assembling import Assembly
@@ -35,6 +36,7 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 """What is to be kept from now on, by key; ``None``: not any more."""
 
 _MAX_MARKS: Final = 50_000
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
 _LATE_SECONDS: Final = 3_600.0
 """For so long it is known of a run that it has ended."""
 
@@ -97,11 +99,12 @@ class Partition:
         self.position = 0
         self.kept_bytes = 0
         self._sink = sink
+        self._refuse = refuse
         self._now = 0.0
         self._saved = 0.0
         self._counts = PartitionCounts()
         self._before = PartitionCounts()  # what the past has told, when it was gone through
-        self._forgotten: list[str] = []  # traces of which nothing is awaited any more
+        self._forgotten: list[str] = []  # keys of which nothing is awaited any more
         self._assembly = Assembly(
             defaults,
             limits,
@@ -110,10 +113,11 @@ class Partition:
         )
         self._steps = StepRuns(
             sink,
-            refuse,
+            self._refused,
             settle_seconds=limits.settle_seconds,
             idle_seconds=limits.idle_seconds,
             max_runs=limits.runs,
+            on_forgotten=self._forgotten.append,
         )
         self._mark_seconds = max(_LATE_SECONDS, limits.idle_seconds)
         self._kept: dict[str, _Kept] = {}
@@ -150,19 +154,21 @@ class Partition:
             now: when it came, in seconds since the epoch; a clock that goes back stands still.
 
         Raises:
-            UnreadableError: it cannot be taken, and nothing has changed.
+            UnreadableError: it cannot be taken, and nothing of it is.
         """
         self.position = offset + 1
         message = read_message(key, value, offset)
         self.tick(now)
-        if message.run in self._marks:
-            self._counts.late += 1 if message.spans is None else len(message.spans)
-        elif self._apply(message) and value is not None:
-            record = dump_record(offset, self._now, message.run, value)
-            self._changes[record_key(offset)] = record
-            self._keep(message.run, offset, len(record))
-        self._counts.messages += 1
-        self._clean()
+        try:
+            if message.run in self._marks:
+                self._counts.late += 1 if message.spans is None else len(message.spans)
+            elif self._apply(message) and value is not None:
+                record = dump_record(offset, self._now, message.run, value)
+                self._changes[record_key(offset)] = record
+                self._keep(message.run, offset, len(record))
+            self._counts.messages += 1
+        finally:
+            self._clean()
 
     def tick(self, now: float) -> None:
         """Time has passed: tell what has settled, end what nothing was heard of for too long."""
@@ -175,10 +181,16 @@ class Partition:
                 break
             del self._marks[run]
             self._changes[mark_key(run)] = None
+            trace_id = _trace_id(run)
+            if trace_id is not None:
+                self._assembly.unfinish(trace_id)
         self._clean()
 
     def restore(self, kept: Iterable[tuple[bytes, bytes]]) -> int:
         """Go through what was kept, in the order of its keys; how many messages.
+
+        With other limits than it was kept under, another run may have to make room, and a message
+        that was taken then may be of no use now: it goes with its run.
 
         Raises:
             ValueError: it is of another version.
@@ -220,16 +232,32 @@ class Partition:
             changes[CLOCK_KEY] = None
         return changes
 
+    def stands_where(self, clock: bytes | None) -> bool:
+        """Whether what it handed over last was kept, and nobody has changed it since.
+
+        Args:
+            clock: what is kept under ``CLOCK_KEY``.
+        """
+        return self._saved == (0.0 if clock is None else float(clock))
+
     def drop(self) -> None:
         """The partition goes to another worker."""
         self._sink.drop(self._kept)
 
     def _again(self, record: KeptRecord, size: int) -> None:
-        message = message_of(record.key.encode("utf-8", "surrogatepass"), record.data)
+        message = read_message(record.key.encode(), record.value, record.offset)
         self.position = record.offset + 1
         self.tick(record.now)
-        self._apply(message)
+        if message.run in self._marks:  # it had to make room just now
+            self._changes[record_key(record.offset)] = None
+            return
         self._keep(message.run, record.offset, size)
+        try:
+            self._apply(message)
+        except UnreadableError:
+            self._forgotten.append(message.run)
+        except Exception as error:  # noqa: BLE001 -- one message must not stop the others
+            internal_errors.record("fleet.restore", error)
         self._clean()
 
     def _apply(self, message: Message) -> bool:
@@ -246,6 +274,10 @@ class Partition:
         self._assembly.take(spans, now=self._now)
         return self._assembly.counts.duplicates - before < len(spans)
 
+    def _refused(self, message: Message, why: str) -> None:
+        if not self._sink.restoring:  # else it was when it came
+            self._refuse(message, why)
+
     def _keep(self, run: str, offset: int, size: int) -> None:
         kept = self._kept.get(run)
         if kept is None:
@@ -256,12 +288,12 @@ class Partition:
 
     def _clean(self) -> None:
         """Keep nothing of what is over but that it is."""
-        ended, forgotten = self._sink.ended(), self._forgotten
+        ended, forgotten = self._sink.ended(), tuple(self._forgotten)
         if not ended and not forgotten:
             return
         self._ran.update(ended)
-        self._forgotten = []
-        for run in {*ended, *forgotten}:
+        self._forgotten.clear()
+        for run in dict.fromkeys((*ended, *forgotten)):
             if self._is_live(run):
                 continue
             kept = self._kept.pop(run, None)
@@ -292,7 +324,5 @@ class Partition:
 
 
 def _trace_id(run: str) -> int | None:
-    try:
-        return int(run, 16) if len(run) == 32 else None
-    except ValueError:
-        return None
+    """The trace that a key is the id of, if it is one."""
+    return int(run, 16) if len(run) == 32 and _HEXADECIMAL.issuperset(run) else None

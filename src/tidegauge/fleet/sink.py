@@ -22,12 +22,13 @@ Tell: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None]
 
 
 class _OpenRun:
-    __slots__ = ("decision", "key", "trace_id")
+    __slots__ = ("decision", "key", "told", "trace_id")
 
     def __init__(self, event: RunStarted) -> None:
         self.trace_id = event.trace_id
         self.key = event.trace_id or event.run
-        self.decision: tuple[str, str | None] | None = None  # the last that was not to go on
+        self.decision: tuple[str, str | None] | None = None  # that holds; None, to go on
+        self.told = False  # whether any was told
 
 
 class FleetSink:
@@ -94,7 +95,7 @@ class FleetSink:
         told = {"type": "summary", "version": VERSION, "trace_id": run.trace_id}
         summary = {**told, "outcome": report.outcome, **run_entry(report)}
         self._tell("summary", report.run, encoded(summary, nulls=True))
-        if run.decision is not None:
+        if run.told:
             ended = DecisionRecord(report.run, "ended", report.steps, trace_id=run.trace_id)
             self._tell_decision(ended)
 
@@ -140,7 +141,7 @@ class FleetSink:
         decided = None if decision.action == "go_on" else (decision.action, decision.reason)
         run = self._open.get(run_id)
         if run is not None and decided != run.decision:
-            run.decision = decided
+            run.decision, run.told = decided, True
             step, reason, message = decision.signals.step, decision.reason, decision.message
             self._tell_decision(
                 DecisionRecord(run_id, decision.action, step, reason, message, run.trace_id)

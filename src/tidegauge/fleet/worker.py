@@ -60,7 +60,7 @@ class WorkerSettings:
     topic: str
     group: str = "tidegauge"
     state_dir: Path = Path("tidegauge-state")
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     policy: Policy = field(default_factory=Policy)
     defaults: RunDefaults | None = None
     limits: AssemblyLimits = ASSEMBLY_LIMITS
@@ -70,7 +70,7 @@ class WorkerSettings:
     commit_seconds: float = 1.0
     exactly_once: bool = False
     page: bool = True
-    digest_key: bytes | None = None
+    digest_key: bytes | None = field(default=None, repr=False)
 
 
 class Worker:
@@ -131,8 +131,9 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether messages are taken, or waited for."""
-        return time.monotonic() - self._application.beat < _STUCK_SECONDS
+        """Whether messages are taken, or waited for, or the past of partitions is gathered."""
+        application = self._application
+        return application.restoring or time.monotonic() - application.beat < _STUCK_SECONDS
 
     @property
     def ready(self) -> bool:

@@ -288,8 +288,10 @@ def _reach(data: Mapping[str, Any]) -> Reach:
             return "adjacent"
         case "anywhere":
             return "anywhere"
-        case other:
+        case str(other):
             raise StepEventError(f"reach is to be adjacent or anywhere, not {_shown(other)}")
+        case other:
+            raise _wrong("reach", "a string", other)
 
 
 def _time(data: Mapping[str, Any]) -> float | None:
@@ -389,7 +391,7 @@ def _name(key: str, where: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _shown(value: object) -> str:
+def _shown(value: str) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 

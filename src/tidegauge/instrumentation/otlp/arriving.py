@@ -92,6 +92,11 @@ class ArrivedSpans(Grouping):
         """A span that has not arrived is not waited for any more."""
         self._nodes.pop((trace_id, span_id), None)
 
+    def unname(self, trace_id: int) -> None:
+        """The next run that opens in a trace is called by it, if none is open."""
+        if trace_id not in self._traces:
+            self._named.pop(trace_id, None)
+
     def learn(
         self, span: SpanData, arrived: Mapping[int, SpanData], gone: Container[int]
     ) -> list[int]:

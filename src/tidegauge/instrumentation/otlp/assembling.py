@@ -135,6 +135,11 @@ class Assembly:
         if len(self._finished) > _MAX_FINISHED:
             self._finished.popitem(last=False)
 
+    def unfinish(self, trace_id: int) -> None:
+        """A trace may begin again, as one that nothing is known of: its spans are late no more."""
+        self._finished.pop(trace_id, None)
+        self._spans.unname(trace_id)
+
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Spans have arrived together.
 

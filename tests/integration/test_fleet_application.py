@@ -1,0 +1,135 @@
+"""Quix Streams' application around partitions, on a broker: what comes back, and what is said."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from support.broker import QUICK, Broker, broker
+from support.fleet_log import nothing_configured
+from tidegauge.fleet.worker import Worker, WorkerSettings
+
+CONFIG = {**QUICK, "batch.num.messages": 1}
+TOO_LARGE = 1_100_000
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with nothing_configured():
+        yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def worker(kafka: Broker, topic: str, directory: Path) -> Worker:
+    settings = WorkerSettings(
+        brokers=kafka.address, topic=topic, group=topic, state_dir=directory, config=CONFIG
+    )
+    return Worker(settings)
+
+
+def run(one: Worker) -> None:
+    """Until nothing has come for a while."""
+    one._application.run(timeout=3.0)
+
+
+def send(kafka: Broker, topic: str, *events: dict[str, object] | tuple[bytes, bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.address, "message.max.bytes": 2_000_000})
+    for event in events:
+        if isinstance(event, tuple):
+            key, value = event
+        else:
+            key, value = str(event["run"]).encode(), orjson.dumps(event)
+        producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+def walk(run: str, *, ends: bool) -> list[dict[str, object]]:
+    events: list[dict[str, object]] = [{"type": "start", "run": run}]
+    events += [{"type": "step", "run": run, "action": f"go {n}", "t": n} for n in range(3)]
+    return [*events, {"type": "end", "run": run, "success": True}] if ends else events
+
+
+def test_a_message_that_is_too_large_stops_nobody(kafka, tmp_path) -> None:
+    topic = kafka.create("large", 1)
+    large = b'{"type":"start","run":"r","agent":"' + b"x" * TOO_LARGE + b'"}'
+    send(kafka, topic, (b"r", large), (b"r", b"x" * TOO_LARGE), *walk("r", ends=True))
+    one = worker(kafka, topic, tmp_path)
+    run(one)
+    assert one._application.dead_letters == {"invalid": 2}
+    assert one._application.told == {"summary": 1}
+    letters = kafka.read(f"{topic}.dead-letters", until=2)
+    headers = [dict(letter.headers()) for letter in letters]
+    assert [(told["reason"], told["offset"]) for told in headers] == [
+        (b"invalid", b"0"),
+        (b"invalid", b"1"),
+    ]
+    assert b"larger than" in headers[0]["detail"]
+
+
+def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, tmp_path) -> None:
+    """Nothing is kept of what has ended: where it stands is what was committed."""
+    topic = kafka.create("read", 1)
+    send(kafka, topic, *walk("ended", ends=True))
+    run(worker(kafka, topic, tmp_path / "one"))
+    again = worker(kafka, topic, tmp_path / "two")
+    run(again)
+    [partition] = again._application.partitions.values()
+    assert (partition.position, len(partition)) == (5, 0)
+    assert again._application.told == {}
+
+
+def test_a_run_goes_on_in_another_folder(kafka, tmp_path) -> None:
+    topic = kafka.create("moved", 1)
+    send(kafka, topic, *walk("r", ends=False))
+    first = worker(kafka, topic, tmp_path / "one")
+    run(first)
+    assert first._application.told == {}
+    send(kafka, topic, {"type": "end", "run": "r", "success": True})
+    second = worker(kafka, topic, tmp_path / "two")
+    run(second)
+    assert second._application.restored_runs == 1
+    [summary] = [orjson.loads(told.value()) for told in kafka.read(f"{topic}.summaries")]
+    assert (summary["run"], summary["steps"], summary["success"]) == ("r", 3, True)
+
+
+def test_a_worker_without_partitions_is_ready(kafka, tmp_path) -> None:
+    application = worker(kafka, kafka.create("none", 1), tmp_path)._application
+    assert not application.ready
+    application._on_assign(None, [])
+    assert application.ready
+
+
+def test_what_was_lost_is_not_committed(kafka, tmp_path) -> None:
+    topic = kafka.create("lost", 1)
+    application = worker(kafka, topic, tmp_path)._application
+    application._processing_context.init_checkpoint()
+    application._processing_context.store_offset(topic, 0, 7)
+    application._on_lost(None, [TopicPartition(topic, 0)])
+    assert application._processing_context.checkpoint.empty()
+    assert application.partitions == {}
+
+
+def test_what_could_not_be_told_is_not_committed(kafka, tmp_path, monkeypatch) -> None:
+    application = worker(kafka, kafka.create("untold", 1), tmp_path)._application
+
+    def fail(*_: object, **__: object) -> None:
+        raise ConnectionError("no")
+
+    monkeypatch.setattr(application._producer, "produce", fail)
+    with pytest.raises(ConnectionError):
+        application.tell("summary", "r", b"{}")
+    with pytest.raises(ConnectionError):  # though whoever told it goes on
+        application.save()

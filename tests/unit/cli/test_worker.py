@@ -1,0 +1,184 @@
+"""``tidegauge worker``: settings, and what is wrong told in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.broker import Broker, broker
+from tidegauge.cli import worker as command
+from tidegauge.cli.worker_settings import SETTINGS
+from tidegauge.fleet.worker import WorkerSettings
+from tidegauge.policies import parse_rules
+
+DOCS = Path(__file__).parents[3] / "docs" / "fleets.md"
+PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")
+
+
+@pytest.fixture(autouse=True)
+def _logs_stay_as_they_are() -> Iterator[None]:
+    """The command writes warnings to standard error, which here is a test's."""
+    loggers = [logging.getLogger(name) for name in ("quixstreams", "tidegauge")]
+    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, propagate, handlers in before:
+        logger.setLevel(level)
+        logger.propagate, logger.handlers = propagate, handlers
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What a worker would be made from: it is not started."""
+    made: list[WorkerSettings] = []
+
+    class Stopped(OSError):
+        pass
+
+    def check(settings: WorkerSettings) -> None:
+        made.append(settings)
+        raise Stopped("stopped here")
+
+    monkeypatch.setattr(command, "_check", check)
+    return made
+
+
+def test_the_help_teaches(tidegauge) -> None:
+    ran = tidegauge("worker", "--help")
+    assert ran.code == 0
+    assert "tidegauge worker --kafka broker:9092 --topic agents" in ran.out
+    for setting in SETTINGS:
+        assert setting.flag in ran.out
+
+
+def test_what_nobody_says_is_the_default(tidegauge, started) -> None:
+    ran = tidegauge("worker", *PLACE)
+    assert (ran.code, ran.faults) == (1, ["tidegauge: stopped here"])
+    [settings] = started
+    assert (settings.brokers, settings.topic, settings.group) == ("127.0.0.1:1", "t", "tidegauge")
+    assert settings.limits.settle_seconds == 0.5
+    assert settings.limits.runs == 10_000
+    assert (settings.exactly_once, settings.page, settings.digest_key) == (False, True, None)
+    assert {rule.rung for rule in settings.policy.rules} == {"observe"}
+    assert dict(settings.config) == {}
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(
+    tidegauge, started, monkeypatch, tmp_path
+) -> None:
+    path = tmp_path / "worker.toml"
+    path.write_text(
+        'kafka = "file:1"\ntopic = "file"\ngroup = "file"\nidle_seconds = 7\nexactly_once = true\n'
+        "page = false\nmax_runs = 5\n"
+    )
+    monkeypatch.setenv("TIDEGAUGE_WORKER_TOPIC", "environment")
+    monkeypatch.setenv("TIDEGAUGE_WORKER_GROUP", "environment")
+    monkeypatch.setenv("TIDEGAUGE_WORKER_CONFIG", str(path))
+    tidegauge("worker", "--group", "flag", "--settle-seconds", "2", "--task-group", "g")
+    [settings] = started
+    names = (settings.brokers, settings.topic, settings.group)
+    assert names == ("file:1", "environment", "flag")
+    assert settings.limits.settle_seconds == 2.0
+    assert (settings.limits.idle_seconds, settings.limits.runs) == (7.0, 5)
+    assert (settings.exactly_once, settings.page) == (True, False)
+    assert settings.defaults is not None
+    assert settings.defaults.task_group == "g"
+
+
+def test_a_policy_is_a_line_of_rules_or_a_file(tidegauge, started, tmp_path) -> None:
+    tidegauge("worker", *PLACE, "--policy", "loop_repeats=3,steps=50:nudge")
+    path = tmp_path / "policy.toml"
+    path.write_text('format = 1\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\nrung = "stop"\n')
+    ran = tidegauge("worker", *PLACE, "--policy", str(path))
+    assert "stopped here" in ran.err, ran.err
+    line, file = started
+    for settings, rules in ((line, "loop_repeats=3,steps=50:nudge"), (file, "loop_repeats=3")):
+        assert set(parse_rules(rules)) <= set(settings.policy.rules)
+
+
+def test_secrets_are_not_shown(tidegauge, started, tmp_path) -> None:
+    (tmp_path / "kafka.toml").write_text('"sasl.password" = "hush"\n')
+    (tmp_path / "key").write_text("whisper\n")
+    files = ("--kafka-config", "kafka.toml", "--digest-key-file", "key")
+    ran = tidegauge("worker", *PLACE, *files)
+    [settings] = started
+    assert (settings.config["sasl.password"], settings.digest_key) == ("hush", b"whisper")
+    assert "hush" not in repr(settings) + ran.err
+    assert "whisper" not in repr(settings) + ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "kafka is to be said"),
+        (("--kafka", "127.0.0.1:1"), "topic is to be said"),
+        ((*PLACE, "--metrics-port", "off"), "metrics_port cannot be off"),
+        ((*PLACE, "--policy", "loops=3"), "unknown signal 'loops'"),
+        ((*PLACE, "--policy", "loop_repeats"), "a policy is SIGNAL=NUMBER"),
+        ((*PLACE, "--max-runs", "0"), "max_runs is to be a whole number, 1 or more"),
+        ((*PLACE, "--exactly-once", "perhaps"), "exactly_once is to be"),
+        ((*PLACE, "--commit-seconds", "-1"), "commit_seconds is to be a number of seconds"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_line(tidegauge, arguments, said) -> None:
+    ran = tidegauge("worker", *arguments)
+    assert ran.code == 2
+    assert said in ran.faults[-1]
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("flag", ["--policy", "--kafka-config", "--digest-key-file", "--config"])
+def test_a_file_that_is_not_there(tidegauge, flag) -> None:
+    ran = tidegauge("worker", *PLACE, flag, "nowhere.toml")
+    assert ran.code in (1, 2)
+    assert "nowhere.toml" in ran.faults[-1]
+    assert "Traceback" not in ran.err
+
+
+def test_brokers_that_cannot_be_reached(tidegauge, monkeypatch) -> None:
+    monkeypatch.setattr(command, "_PATIENCE", 0.5)
+    ran = tidegauge("worker", *PLACE)
+    assert ran.code == 1
+    [line] = ran.faults
+    assert "127.0.0.1:1" in line
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def test_a_topic_that_is_not_there(tidegauge, kafka) -> None:
+    ran = tidegauge("worker", "--kafka", kafka.address, "--topic", "nowhere")
+    assert ran.code in (1, 2)
+    [line] = ran.faults
+    assert "nowhere" in line
+
+
+def test_a_state_folder_that_is_a_file(tidegauge, kafka, tmp_path) -> None:
+    kafka.create("there")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "tidegauge").write_text("")
+    place = ("--kafka", kafka.address, "--topic", "there", "--metrics-port", "0")
+    ran = tidegauge("worker", *place, "--state-dir", "state")
+    assert ran.code == 1
+    assert "not a directory" in ran.faults[-1]
+    assert "Traceback" not in ran.err
+
+
+def test_without_quix_streams(tidegauge, monkeypatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        command, "find_spec", lambda name: None if name == "quixstreams" else find(name)
+    )
+    for name in [name for name in sys.modules if name.partition(".")[0] == "quixstreams"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = tidegauge("worker", *PLACE)
+    assert ran.code == 2
+    said = "tidegauge: quixstreams is not installed: pip install 'tidegauge[worker]'"
+    assert ran.faults == [said]
