@@ -701,6 +701,13 @@ WORKER_LATE: Final = MetricDefinition(
     "Spans and step events that came after the end of their run, and count nowhere.",
     labels=(),
 )
+WORKER_GIVEN_UP: Final = MetricDefinition(
+    "tidegauge_worker_given_up_total",
+    "counter",
+    "runs",
+    "Runs, and traces that were none yet, that were ended because too much was kept of them.",
+    labels=(),
+)
 WORKER_DEAD_LETTERS: Final = MetricDefinition(
     "tidegauge_worker_dead_letters_total",
     "counter",
@@ -746,6 +753,7 @@ WORKER: Final = (
     WORKER_MESSAGES,
     WORKER_DUPLICATES,
     WORKER_LATE,
+    WORKER_GIVEN_UP,
     WORKER_DEAD_LETTERS,
     WORKER_TOLD,
     WORKER_KEPT_BYTES,

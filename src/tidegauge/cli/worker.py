@@ -105,6 +105,7 @@ def _settings(told: dict[str, Any]) -> WorkerSettings:
             runs=told["max_runs"],
             spans=told["max_remembered_spans"],
         ),
+        max_kept_bytes=told["max_kept_bytes"],
         t_max=told["t_max"],
         commit_seconds=told["commit_seconds"],
         exactly_once=told["exactly_once"],

@@ -51,6 +51,12 @@ SETTINGS: Final = SettingsTable(
             500_000,
             "Spans of a partition remembered, to know them again.",
         ),
+        Setting(
+            "max_kept_bytes",
+            "count",
+            512 * 1024 * 1024,
+            "What is kept of a partition's live runs; of more, the largest run is ended.",
+        ),
         Setting("commit_seconds", "seconds", 1.0, "How often what was done is made to last."),
         Setting(
             "exactly_once",

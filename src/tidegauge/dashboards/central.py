@@ -119,12 +119,14 @@ def _workers() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.WORKER_DEAD_LETTERS), ["reason"]), "{{reason}}"),
         ).span(_THIRD),
         bars(
-            "Worker: twice, late",
+            "Worker: twice, late, given up",
             "Spans and steps that came again (and counted once), or after the end of their run "
             "(and not counted). Many late ones: raise settle_seconds, or look for what delays "
-            "them. Empty without a worker.",
+            "them. Runs given up took more room than max_kept_bytes leaves. Empty without a "
+            "worker.",
             Query(total(EVENTS.increase(catalog.WORKER_DUPLICATES)), "twice"),
             Query(total(EVENTS.increase(catalog.WORKER_LATE)), "late"),
+            Query(total(EVENTS.increase(catalog.WORKER_GIVEN_UP)), "given up"),
         ).span(_THIRD),
         bars(
             "Worker: what was told",

@@ -30,11 +30,12 @@ from tidegauge.instrumentation.otlp.limits import ASSEMBLY_LIMITS, AssemblyLimit
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.instrumentation.spans.watched import RunDefaults
 
-__all__ = ["Changes", "Partition", "PartitionCounts"]
+__all__ = ["MAX_KEPT_BYTES", "Changes", "Partition", "PartitionCounts"]
 
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 """What is to be kept from now on, by key; ``None``: not any more."""
 
+MAX_KEPT_BYTES: Final = 512 * 1024 * 1024
 _MAX_MARKS: Final = 50_000
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 _LATE_SECONDS: Final = 3_600.0
@@ -49,22 +50,25 @@ class PartitionCounts:
         messages: messages that were taken.
         duplicates: spans and step events that came again.
         late: spans and step events that came after the end of their run.
+        given_up: runs, and traces that were none yet, that were ended because too much was kept.
     """
 
     messages: int = 0
     duplicates: int = 0
     late: int = 0
+    given_up: int = 0
 
     def __add__(self, other: PartitionCounts) -> PartitionCounts:
         """What came here and there.
 
         >>> PartitionCounts(3, 1) + PartitionCounts(2)
-        PartitionCounts(messages=5, duplicates=1, late=0)
+        PartitionCounts(messages=5, duplicates=1, late=0, given_up=0)
         """
         return PartitionCounts(
             self.messages + other.messages,
             self.duplicates + other.duplicates,
             self.late + other.late,
+            self.given_up + other.given_up,
         )
 
 
@@ -82,6 +86,8 @@ class Partition:
         refuse: told of messages that turn out to be of no use after they were taken.
         defaults: what runs are known by where their spans don't say.
         limits: how much is held, and for how long.
+        max_kept_bytes: how large the records may be that are kept; of more, the run of which most
+            is kept is ended.
 
     Attributes:
         position: where the next message is, one after the last that came.
@@ -95,7 +101,9 @@ class Partition:
         *,
         defaults: RunDefaults | None = None,
         limits: AssemblyLimits = ASSEMBLY_LIMITS,
+        max_kept_bytes: int = MAX_KEPT_BYTES,
     ) -> None:
+        self._max_kept_bytes = max_kept_bytes
         self.position = 0
         self.kept_bytes = 0
         self._sink = sink
@@ -142,6 +150,7 @@ class Partition:
             came.messages,
             self._steps.duplicates + assembled.duplicates - before.duplicates,
             came.late + assembled.late - before.late,
+            came.given_up,
         )
 
     def take(self, offset: int, key: bytes | None, value: bytes | None, now: float) -> None:
@@ -166,13 +175,15 @@ class Partition:
                 record = dump_record(offset, self._now, message.run, value)
                 self._changes[record_key(offset)] = record
                 self._keep(message.run, offset, len(record))
+                if self.kept_bytes > self._max_kept_bytes:
+                    self._give_up(max(self._kept, key=lambda run: self._kept[run].size))
             self._counts.messages += 1
         finally:
             self._clean()
 
     def tick(self, now: float) -> None:
         """Time has passed: tell what has settled, end what nothing was heard of for too long."""
-        self._now = max(self._now, now)
+        self._now = self._sink.now = max(self._now, now)
         self._assembly.expire(self._now)
         self._steps.expire(self._now)
         while self._marks:
@@ -285,6 +296,17 @@ class Partition:
         kept.offsets.append(offset)
         kept.size += size
         self.kept_bytes += size
+
+    def _give_up(self, run: str) -> None:
+        """A run that would take all the room, or the spans of no run that do."""
+        self._counts.given_up += 1
+        trace_id = _trace_id(run)
+        if trace_id is not None:
+            self._assembly.give_up(trace_id)
+        self._steps.give_up(run)
+        self._sink.give_up(run, "too large")
+        self._ran.add(run)
+        self._forgotten.append(run)
 
     def _clean(self) -> None:
         """Keep nothing of what is over but that it is."""

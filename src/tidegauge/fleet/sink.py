@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -46,10 +45,12 @@ class FleetSink:
     Attributes:
         restoring: what comes was measured and told before, by this worker or another: nothing of
             it counts, nothing is told.
+        now: when what is being taken came, in seconds since the epoch.
     """
 
     def __init__(self, inner: EngineSink, tell: Tell) -> None:
         self.restoring = False
+        self.now = 0.0
         self._inner = inner
         self._tell = tell
         self._open: dict[str, _OpenRun] = {}
@@ -103,6 +104,11 @@ class FleetSink:
         """Whether a run of this key is open."""
         return key in self._runs
 
+    def give_up(self, key: str, reason: str) -> None:
+        """End the open runs of a key: nobody will tell how they end."""
+        for run in tuple(self._runs.get(key, ())):
+            self.run_ended(RunEnded(run=run, outcome="unknown", reason=reason))
+
     def ended(self) -> list[str]:
         """The keys of which a run has ended since this was asked last."""
         ended, self._ended = self._ended, []
@@ -150,7 +156,7 @@ class FleetSink:
 
     def _tell_decision(self, record: DecisionRecord) -> None:
         if not self.restoring:
-            self._tell("decision", record.run, record._replace(time=time.time()).encoded())
+            self._tell("decision", record.run, record._replace(time=self.now).encoded())
 
 
 def _outcome(success: bool | None) -> RunOutcome:

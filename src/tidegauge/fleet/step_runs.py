@@ -160,6 +160,12 @@ class StepRuns:
                 break
             self._expel(run, "idle")
 
+    def give_up(self, run_id: str) -> None:
+        """End a run for being too large."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            self._expel(run, "too large")
+
     def _keep(self, run: _Run, message: Message, now: float) -> None:
         if not run.waiting:
             run.since = now

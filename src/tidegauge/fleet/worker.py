@@ -17,7 +17,7 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import MissingExtraError
 from tidegauge.exporters.page import Page
 from tidegauge.fleet.message import Message
-from tidegauge.fleet.partition import Partition
+from tidegauge.fleet.partition import MAX_KEPT_BYTES, Partition
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.instrumentation.current import set_recorder
 from tidegauge.instrumentation.otlp.limits import ASSEMBLY_LIMITS, AssemblyLimits
@@ -46,6 +46,7 @@ class WorkerSettings:
         policy: decides; what it decides is told.
         defaults: what runs are known by where their spans don't say.
         limits: how much of a partition is held, and for how long.
+        max_kept_bytes: how much is kept of the live runs of a partition.
         t_max: turns within which success counts, for runs that don't say.
         max_groups: (agent, task group) pairs told apart in metrics; later ones are ``other``.
         max_actions: action names told apart in metrics; later ones are ``other``.
@@ -64,6 +65,7 @@ class WorkerSettings:
     policy: Policy = field(default_factory=Policy)
     defaults: RunDefaults | None = None
     limits: AssemblyLimits = ASSEMBLY_LIMITS
+    max_kept_bytes: int = MAX_KEPT_BYTES
     t_max: int | None = None
     max_groups: int = 200
     max_actions: int = 50
@@ -94,7 +96,8 @@ class Worker:
         except ImportError as error:
             raise MissingExtraError("quixstreams", extra="worker") from error
         self._settings = settings
-        chronicle = Chronicle() if settings.page else None
+        # What is gone through again shows when it happened.
+        chronicle = Chronicle(clock=lambda: self._sink.now) if settings.page else None
         self.engine = Engine(
             # Partitions say when a run is over, by the times of their logs.
             clock=None,
@@ -157,6 +160,7 @@ class Worker:
             catalog.WORKER_MESSAGES: {(): counts.messages},
             catalog.WORKER_DUPLICATES: {(): counts.duplicates},
             catalog.WORKER_LATE: {(): counts.late},
+            catalog.WORKER_GIVEN_UP: {(): counts.given_up},
             catalog.WORKER_DEAD_LETTERS: {
                 (reason,): application.dead_letters.get(reason, 0)
                 for reason in catalog.WORKER_DEAD_LETTERS.values
@@ -173,7 +177,13 @@ class Worker:
 
     def _make_partition(self, refuse: Callable[[Message, str], None]) -> Partition:
         settings = self._settings
-        return Partition(self._sink, refuse, defaults=settings.defaults, limits=settings.limits)
+        return Partition(
+            self._sink,
+            refuse,
+            defaults=settings.defaults,
+            limits=settings.limits,
+            max_kept_bytes=settings.max_kept_bytes,
+        )
 
     def _tell(self, kind: str, key: str, record: bytes) -> None:
         self._application.tell(kind, key, record)

@@ -13,6 +13,7 @@ from support.fleet_log import (
     Sent,
     Told,
     WorkerHere,
+    event_message,
     finish,
     nothing_configured,
     spans_message,
@@ -349,3 +350,25 @@ def test_many_spans_in_one_message(here) -> None:
     assert [summary["run"] for summary in here.told.summaries] == [TRACE]
     here.commit()
     assert here.records() == []
+
+
+def test_a_run_that_takes_all_the_room_is_given_up() -> None:
+    told = Told.nothing()
+    worker = WorkerHere(told, {}, 0)
+    worker.partition._max_kept_bytes = 20_000
+    small, large = spans_of(WireRun(1)), spans_of(WireRun(24))
+    log = [spans_message([small[0]], 1.0)]
+    log += [spans_message([span], 2.0 + n / 10) for n, span in enumerate(large[:-1])]
+    log += [
+        event_message({"type": "step", "run": "r", "action": "look"}, 20.0 + n / 10)
+        for n in range(99)
+    ]
+    for _ in log:
+        worker.take(log)
+        assert worker.partition.kept_bytes <= 20_000
+    given_up = [summary["run"] for summary in told.summaries]
+    assert f"{large[0].trace_id:032x}" in given_up  # the largest, and not the oldest
+    assert f"{small[0].trace_id:032x}" not in given_up
+    assert worker.partition.counts.given_up == len(given_up)
+    assert {summary["outcome"] for summary in told.summaries} == {"unknown"}
+    assert worker.partition.counts.late > 0  # of the run that was given up

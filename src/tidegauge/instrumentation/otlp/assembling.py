@@ -140,6 +140,11 @@ class Assembly:
         self._finished.pop(trace_id, None)
         self._spans.unname(trace_id)
 
+    def give_up(self, trace_id: int) -> None:
+        """Tell what is kept of a trace, and forget it. Its runs are whose they are."""
+        if trace_id in self._traces:
+            self._drop(trace_id)
+
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Spans have arrived together.
 
