@@ -68,8 +68,8 @@ def test_a_message_that_is_too_large_stops_nobody(kafka, tmp_path) -> None:
     send(kafka, topic, (b"r", large), (b"r", b"x" * TOO_LARGE), *walk("r", ends=True))
     one = worker(kafka, topic, tmp_path)
     run(one)
-    assert one._application.dead_letters == {"invalid": 2}
-    assert one._application.told == {"summary": 1}
+    assert one._application.outlet.dead_letters == {"invalid": 2}
+    assert one._application.outlet.told == {"summary": 1}
     letters = kafka.read(f"{topic}.dead-letters", until=2)
     headers = [dict(letter.headers()) for letter in letters]
     assert [(told["reason"], told["offset"]) for told in headers] == [
@@ -88,7 +88,7 @@ def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, tmp_path) -> None:
     run(again)
     [partition] = again._application.partitions.values()
     assert (partition.position, len(partition)) == (5, 0)
-    assert again._application.told == {}
+    assert again._application.outlet.told == {}
 
 
 def test_a_run_goes_on_in_another_folder(kafka, tmp_path) -> None:
@@ -96,7 +96,7 @@ def test_a_run_goes_on_in_another_folder(kafka, tmp_path) -> None:
     send(kafka, topic, *walk("r", ends=False))
     first = worker(kafka, topic, tmp_path / "one")
     run(first)
-    assert first._application.told == {}
+    assert first._application.outlet.told == {}
     send(kafka, topic, {"type": "end", "run": "r", "success": True})
     second = worker(kafka, topic, tmp_path / "two")
     run(second)
@@ -130,6 +130,6 @@ def test_what_could_not_be_told_is_not_committed(kafka, tmp_path, monkeypatch) -
 
     monkeypatch.setattr(application._producer, "produce", fail)
     with pytest.raises(ConnectionError):
-        application.tell("summary", "r", b"{}")
+        application.outlet.tell("summary", "r", b"{}")
     with pytest.raises(ConnectionError):  # though whoever told it goes on
         application.save()

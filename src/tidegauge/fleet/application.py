@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from quixstreams import Application
 from quixstreams.models import TopicConfig
 from quixstreams.sinks import BaseSink
@@ -25,6 +25,7 @@ from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.fleet.kept_record import CLOCK_KEY
 from tidegauge.fleet.message import Message, UnreadableError
+from tidegauge.fleet.outlet import Letter, Outlet, Topics, utf8
 from tidegauge.fleet.partition import Partition, PartitionCounts
 
 __all__ = ["FleetApplication"]
@@ -53,18 +54,6 @@ _QUIET: Final = {"log_level": 2}  # of librdkafka, which writes to standard erro
 _NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact,delete"}
 
 
-_LONGEST_DETAIL: Final = 200
-
-
-class _Letter(NamedTuple):
-    """A message as it stands in the topic."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
 class _Into(BaseSink):
     """Where Quix Streams puts messages, and what it asks to be ready before it commits."""
 
@@ -82,7 +71,7 @@ class _Into(BaseSink):
         partition: int,
         offset: int,
     ) -> None:
-        self._application.take(_Letter(partition, offset, key, value), timestamp / 1000)
+        self._application.take(Letter(partition, offset, key, value), timestamp / 1000)
 
     def flush(self) -> None:
         self._application.save()
@@ -103,8 +92,7 @@ class FleetApplication(Application):
 
     Attributes:
         partitions: those that are held.
-        dead_letters: how many messages could not be taken, by reason.
-        told: how many summaries and decisions were told.
+        outlet: what was told, and what could not be taken.
         restored_messages: how many kept messages were gone through again.
         restored_runs: how many live runs came out of them.
         restore_seconds: how long it took the last time, from the assignment on.
@@ -149,8 +137,6 @@ class FleetApplication(Application):
         self.partitions: dict[int, Partition] = {}
         self._gone = PartitionCounts()  # of partitions that are not held any more
         self._counting = threading.Lock()  # a partition is held, or gone, for those who count
-        self.dead_letters: dict[str, int] = {}
-        self.told: dict[str, int] = {}
         self.restored_messages = 0
         self.restored_runs = 0
         self.restore_seconds: float | None = None
@@ -163,15 +149,16 @@ class FleetApplication(Application):
         self._revoked = False
         self._came = 0
         self._came_at = self._known_at = self.beat
-        self._fault: Exception | None = None  # of the producer, while something was told
         self._next_tick = 0.0
         source = self.topic(topic, value_deserializer="bytes", key_deserializer="bytes")
         self._source = source.name
-        self._dead_letters = self._written(source, "dead-letters", {})
-        self._topics = {
-            "summary": self._written(source, "summaries", _NEWEST_OF_A_RUN),
-            "decision": self._written(source, "decisions", _NEWEST_OF_A_RUN),
-        }
+        topics = Topics(
+            source.name,
+            summary=self._written(source, "summaries", _NEWEST_OF_A_RUN),
+            decision=self._written(source, "decisions", _NEWEST_OF_A_RUN),
+            dead_letters=self._written(source, "dead-letters", {}),
+        )
+        self.outlet = Outlet(self._producer, topics)
         stream = self.dataframe(source)
         stream.register_store()
         stream.sink(_Into(self))
@@ -199,40 +186,28 @@ class FleetApplication(Application):
         """How many messages of the partitions that are held were not taken yet, as far as known."""
         return sum([self._behind(number) or 0 for number in tuple(self.partitions)])
 
-    def tell(self, kind: str, key: str, record: bytes) -> None:
-        """Write a summary or a decision."""
-        self.told[kind] = self.told.get(kind, 0) + 1
-        try:
-            self._producer.produce(self._topics[kind], value=record, key=key.encode())
-        except Exception as error:
-            # Whoever tells swallows it, but what was not told is not to be committed.
-            if not _too_large(error):
-                self._fault = error
-            raise
-
-    def take(self, letter: _Letter, sent: float) -> None:
+    def take(self, letter: Letter, sent: float) -> None:
         """Take a message that was sent at a time in seconds since the epoch."""
         self._came += 1
         self._came_at = time.monotonic()
         partition = self._partition(letter.partition)
         if len(letter.value or b"") > self._largest:
             partition.position = letter.offset + 1
-            self._bury(letter, "invalid", f"larger than {self._largest} bytes")
+            self.outlet.bury(letter, "invalid", f"larger than {self._largest} bytes")
             return
         try:
             # A clock that is ahead must not make time pass for the others.
             now = min(sent, time.time())
             partition.take(letter.offset, letter.key, letter.value, now)
         except UnreadableError as error:
-            self._bury(letter, error.reason, error.detail)
+            self.outlet.bury(letter, error.reason, error.detail)
         except Exception as error:  # noqa: BLE001 -- one message must not stop the others
             internal_errors.record("fleet.take", error)
-            self._bury(letter, "invalid", f"a fault of ours: {error!r}")
+            self.outlet.bury(letter, "invalid", f"a fault of ours: {error!r}")
 
     def save(self) -> None:
         """Hand what is to be kept to the checkpoint."""
-        if self._fault is not None:
-            raise self._fault
+        self.outlet.check()
         for number, partition in self.partitions.items():
             self._save(number, partition)
 
@@ -245,24 +220,6 @@ class FleetApplication(Application):
         }
         made = TopicConfig(told.num_partitions, told.replication_factor, {**kept, **config})
         return str(self.topic(f"{source.name}.{suffix}", config=made).name)
-
-    def _bury(self, letter: _Letter, reason: str, detail: str) -> None:
-        self.dead_letters[reason] = self.dead_letters.get(reason, 0) + 1
-        headers = {
-            "reason": reason,
-            "detail": " ".join(detail[:_LONGEST_DETAIL].split()),
-            "topic": self._source,
-            "partition": str(letter.partition),
-            "offset": str(letter.offset),
-        }
-        told = [(name, _bytes(said)) for name, said in headers.items()]
-        key, value = letter.key, letter.value
-        try:
-            self._producer.produce(self._dead_letters, value=value, key=key, headers=told)
-        except KafkaException as error:
-            if not _too_large(error):
-                raise
-            self._producer.produce(self._dead_letters, headers=told)  # it stays where it came from
 
     @property
     def _recovering(self) -> bool:
@@ -323,8 +280,8 @@ class FleetApplication(Application):
 
     def _refuse(self, number: int, message: Message, why: str) -> None:
         """A message that was taken turns out to be of no use."""
-        letter = _Letter(number, message.offset, _bytes(message.run), message.value)
-        self._bury(letter, "invalid", why)
+        letter = Letter(number, message.offset, utf8(message.run), message.value)
+        self.outlet.bury(letter, "invalid", why)
 
     def _save(self, number: int, partition: Partition) -> None:
         changes = partition.changes()
@@ -377,13 +334,3 @@ class FleetApplication(Application):
         with self._counting:
             self._gone += partition.counts
             del self.partitions[number]
-
-
-def _too_large(error: Exception) -> bool:
-    return (
-        isinstance(error, KafkaException) and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    )
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

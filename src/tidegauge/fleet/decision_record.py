@@ -55,7 +55,8 @@ class DecisionRecord(NamedTuple):
 
     def encoded(self) -> bytes:
         """The record's value."""
-        return encoded({"type": "decision", "version": VERSION, **self._asdict()})
+        told = {"type": "decision", "version": VERSION, **self._asdict()}
+        return encoded(told, nulls=True)
 
 
 def read_record(key: bytes | None, value: bytes | None) -> DecisionRecord:

@@ -162,11 +162,11 @@ class Worker:
             catalog.WORKER_LATE: {(): counts.late},
             catalog.WORKER_GIVEN_UP: {(): counts.given_up},
             catalog.WORKER_DEAD_LETTERS: {
-                (reason,): application.dead_letters.get(reason, 0)
+                (reason,): application.outlet.dead_letters.get(reason, 0)
                 for reason in catalog.WORKER_DEAD_LETTERS.values
             },
             catalog.WORKER_TOLD: {
-                (kind,): application.told.get(kind, 0) for kind in catalog.WORKER_TOLD.values
+                (kind,): application.outlet.told.get(kind, 0) for kind in catalog.WORKER_TOLD.values
             },
             catalog.WORKER_KEPT_BYTES: {(): sum([one.kept_bytes for one in partitions])},
             catalog.WORKER_RESTORED_RUNS: {(): application.restored_runs},
@@ -186,7 +186,7 @@ class Worker:
         )
 
     def _tell(self, kind: str, key: str, record: bytes) -> None:
-        self._application.tell(kind, key, record)
+        self._application.outlet.tell(kind, key, record)
 
     def _run_finished(self, report: RunReport) -> None:
         self._sink.run_finished(report)
