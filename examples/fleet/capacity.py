@@ -34,15 +34,16 @@ LOAD: Final = 0.5  # at which a process is to run
 
 # What was measured: spans of the GenAI conventions, digests in place of contents.
 SPANS_PER_STEP: Final = 2  # a model call and a tool call; a run's own span is one more
-GATEWAY_SPANS: Final = 11_000  # a second and process: python -m benchmarks serve
-WORKER_SPANS: Final = 8_000  # a second and process: from a full topic, two partitions
-MESSAGE_BYTES: Final = 1_200  # of a step in the topic, not compressed: encode_spans of its spans
-STATE_BYTES: Final = 1_420  # of a step of an open run: dump_record of these, and their keys
-CHANGELOG_BYTES: Final = 1_600  # of a step: what is kept, and its deletion when its run has ended
-SUMMARY_BYTES: Final = 1_500  # of a run: the record in the topic of summaries
-DECISION_BYTES: Final = 600  # of a run: two records in the topic of decisions
-RESTORED_STEPS: Final = 5_000  # a second: of runs that a worker takes over
-MEMORY_BYTES: Final = 600  # of a step of an open run, in a worker: python -m benchmarks memory
+GATEWAY_SPANS: Final = 18_000  # a second and process: python -m benchmarks fleet
+WORKER_SPANS: Final = 9_900  # a second and process: the same, from a topic that was filled
+MESSAGE_BYTES: Final = 920  # of a step in the topic, not compressed: the same, 8 spans a message
+STATE_BYTES: Final = 940  # of a step of an open run, on disk: the same
+CHANGELOG_BYTES: Final = 1_000  # of a step: the same, and its deletion when its run has ended
+SUMMARY_BYTES: Final = 1_500  # of a run, rounded up: the record in the topic of summaries
+DECISION_BYTES: Final = 600  # of a run, rounded up: two records in the topic of decisions
+RESTORED_STEPS: Final = 3_500  # a second: the same, 10,000 runs of 20 steps taken over
+MEMORY_BYTES: Final = 2_500  # of a step of an open run, up to its 1,000th: tracemalloc
+RUN_BYTES: Final = 60_000  # of an open run without its steps, with what the live page keeps of it
 PROCESS_BYTES: Final = 100e6  # of a worker with no run at all
 
 # What the commands and Kafka set.
@@ -116,7 +117,8 @@ def partitions(load: Load) -> int:
 
 def worker_memory(load: Load) -> float:
     """Bytes of one worker, when one of them has died and the others have its runs."""
-    return PROCESS_BYTES + load.open_steps * MEMORY_BYTES / (workers(load) - 1)
+    of_runs = load.runs * RUN_BYTES + load.open_steps * MEMORY_BYTES
+    return PROCESS_BYTES + of_runs / (workers(load) - 1)
 
 
 def state(load: Load) -> float:
