@@ -27,6 +27,7 @@ SUBJECTS = {
     "scrape": "one scrape of many runs",
     "live_page": "what the live page adds to a step, and an answer to it",
     "serve": "the receiver: spans over gRPC to metrics, and how late those are",
+    "fleet": "gateways, a topic and workers: spans a second, how late, and what a restart takes",
     "alert_delay": "an agent begins to loop: until the webhook of an Alertmanager hears of it",
     "repetition": "what reading the words of every action adds to a step",
     "backtest": "a backtest of 7,000 runs: its time and memory",

@@ -21,7 +21,7 @@ from tidegauge.instrumentation.kafka.messages import encode_spans
 from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
 from tidegauge.instrumentation.spans.span import SpanData
 
-__all__ = ["PARTITIONS", "Messages", "Topic", "missing", "support"]
+__all__ = ["PARTITIONS", "Messages", "Topic", "missing", "support", "wait_until", "workers"]
 
 PARTITIONS: Final = 8
 PATIENCE: Final = 120.0
@@ -63,7 +63,7 @@ class Messages(NamedTuple):
     @classmethod
     def of(cls, load: Load) -> Messages:
         """The messages that a gateway makes of a load's requests."""
-        written = []
+        written: list[tuple[bytes, bytes]] = []
         for body in load.bodies:
             spans = decode_protobuf(body).spans
             written += _written(sorted(spans, key=lambda span: span.trace_id))
@@ -124,6 +124,33 @@ class Topic:
             raise TimeoutError(f"{self.name} was not filled")
         return size
 
+    def committed(self) -> int:
+        """How many messages its workers have committed."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": self.name})
+        try:
+            asked = [TopicPartition(self.name, number) for number in range(PARTITIONS)]
+            return sum(max(told.offset, 0) for told in consumer.committed(asked, PATIENCE))
+        finally:
+            consumer.close()
+
+    def changelog_bytes(self) -> int:
+        """How large all is that its workers have written about their state."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.broker.address})
+        [name] = [
+            topic
+            for topic in admin.list_topics(timeout=PATIENCE).topics
+            if topic.startswith("changelog__") and f"--{self.name}--" in topic
+        ]
+        return sum(
+            len(part or b"")
+            for message in self.broker.read(name)
+            for part in (message.key(), message.value())
+        )
+
 
 @contextlib.contextmanager
 def workers(
@@ -139,8 +166,10 @@ def workers(
             for n in range(count)
         ]
         wait_until(
-            lambda: [worker.value("tidegauge_worker_partitions") for worker in started]
-            == [PARTITIONS / count] * count
+            lambda: (
+                [worker.value("tidegauge_worker_partitions") for worker in started]
+                == [PARTITIONS / count] * count
+            )
         )
         yield started
 

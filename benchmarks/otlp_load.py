@@ -51,15 +51,16 @@ class Load(NamedTuple):
             yield body.replace(_WAVE, told)
 
 
-def make_load(others: int = 0, runs: int = RUNS, agent: str = "load") -> Load:
+def make_load(others: int = 0, runs: int = RUNS, agent: str = "load", steps: int = STEPS) -> Load:
     """Runs of a model call and a tool call a step, 10 attributes a span, that loop at times.
 
     Args:
         others: spans a step that are no agent's: of a database, a web client, a cache.
         runs: how many interleave.
         agent: name of the agent.
+        steps: of each run.
     """
-    of_runs = [_run(number, others, agent) for number in range(runs)]
+    of_runs = [_run(number, others, agent, steps) for number in range(runs)]
     spans = [span for turn in zip(*of_runs, strict=True) for span in turn]
     bodies = []
     for first in range(0, len(spans), BATCH):
@@ -70,7 +71,7 @@ def make_load(others: int = 0, runs: int = RUNS, agent: str = "load") -> Load:
         scope.scope.name = "benchmark"
         scope.spans.extend(spans[first : first + BATCH])
         bodies.append(request.SerializeToString())
-    return Load(bodies, len(spans), runs * STEPS, runs)
+    return Load(bodies, len(spans), runs * steps, runs)
 
 
 class Sender:
@@ -121,7 +122,7 @@ class Sender:
         self._room.release()
 
 
-def _run(number: int, others: int, agent: str) -> list[Span]:
+def _run(number: int, others: int, agent: str, steps: int) -> list[Span]:
     """The spans of a run, in the order in which they end."""
     trace_id = _WAVE + number.to_bytes(8)
     root = (1).to_bytes(8)
@@ -146,8 +147,8 @@ def _run(number: int, others: int, agent: str) -> list[Span]:
         )
         now = ended
 
-    for step in range(STEPS):
-        argument = {"document": number + step % 4 if step > STEPS // 2 else number * STEPS + step}
+    for step in range(steps):
+        argument = {"document": number + step % 4 if step > steps // 2 else number * steps + step}
         call = {"type": "tool_call", "id": f"c{step}", "name": "read", "arguments": argument}
         message = {"role": "assistant", "parts": [call]}
         chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "some-model"}

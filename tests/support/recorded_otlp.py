@@ -144,17 +144,19 @@ def requests(
     """What is sent on each of some ways, of the spans of all runs, one of each in turn.
 
     Args:
-        runs: they. What is sent on the ways at a time is of about the same time.
-        ways: the spans of a run take them in turn, so that none has a whole run.
-        size: spans in a request, at most.
+        runs: they.
+        ways: the spans of a run take them in turn, so that none has a whole run. The requests of
+            one number have spans of one time.
+        size: spans in a request, about.
     """
-    sent = [[_Sent(run, span) for span in run.spans] for run in runs]
-    found = []
-    for way in range(ways):
-        on_it = interleaved([spans[way::ways] for spans in sent])
-        found.append(
-            [_request(on_it[first : first + size]) for first in range(0, len(on_it), size)]
-        )
+    turns = interleaved(
+        [[(_Sent(run, span), n % ways) for n, span in enumerate(run.spans)] for run in runs]
+    )
+    found: list[list[ExportTraceServiceRequest]] = [[] for _ in range(ways)]
+    for first in range(0, len(turns), size * ways):
+        together = turns[first : first + size * ways]
+        for way, sent in enumerate(found):
+            sent.append(_request([each for each, taken in together if taken == way]))
     return found
 
 

@@ -1,0 +1,242 @@
+"""Gateways, a topic and workers: how much they bear, how late they are, what a restart takes.
+
+The broker is Tansu, in memory, and the machine is shared by it, by all processes of the fleet and
+by whoever sends: two workers can be no more than twice as fast as one where there are processors
+for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import set_span_in_context
+
+from benchmarks.fleet_parts import Messages, Topic, missing, support, wait_until, workers
+from benchmarks.measure import Line
+from benchmarks.otlp_load import Load, make_load
+from benchmarks.serve import BATCH_MILLISECONDS, Pace, latencies, rate
+from benchmarks.served import served
+from tidegauge import catalog
+
+ROUNDS: Final = 2
+WAVES: Final = 12
+"""Of 5,000 spans, for a worker to take."""
+
+DECISIONS: Final = 40
+LIVE_RUNS: Final = 10_000
+LIVE_STEPS: Final = 20
+SPANS_TOLD: Final = 8
+"""So many spans of a run come together: its agent sends them every few seconds."""
+
+TAKEN: Final = catalog.WORKER_MESSAGES.name
+DELIVERED: Final = catalog.GATEWAY_MESSAGES.name
+LIVE: Final = catalog.WORKER_RUNS.name
+RESTORED: Final = catalog.WORKER_RESTORE_SECONDS.name
+
+_numbers = itertools.count(1)
+
+
+def measure() -> list[Line]:
+    """Spans a second of a gateway, of one worker and of two; delays; restarts; bytes."""
+    lacking = missing()
+    if lacking is not None:
+        print(f"fleet: left out, as {lacking} is missing", file=sys.stderr)
+        return []
+    load = make_load()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        support("broker").broker(Path(folder)) as broker,
+    ):
+        place = Path(folder)
+        gateway = statistics.median(gateway_rate(broker, load) for _ in range(ROUNDS))
+        found: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(ROUNDS):
+            for count, rates in found.items():
+                rates.append(worker_rate(place, broker, Messages.of(load), count))
+        one, two = (statistics.median(rates) for rates in found.values())
+        return [
+            Line("gateway, spans of agents alone", gateway / 1e3, "k/s"),
+            Line(
+                "one worker", one / 1e3, "k/s", note=f"{one * load.steps / load.spans:,.0f} steps"
+            ),
+            Line("two workers", two / 1e3, "k/s", note=f"{two / one:.2f} of one"),
+            *delays(place, broker, load, min(gateway, one) / 2),
+            *restarts(place / "live", broker),
+        ]
+
+
+def gateway_rate(broker: Any, load: Load) -> float:
+    """Spans a second that a gateway takes until the broker has them."""
+    topic, messages = Topic(broker, f"gateway-{next(_numbers)}"), Messages.of(load)
+    with served(f"--kafka={broker.address}", f"--topic={topic.name}") as server:
+        return rate(
+            server.target,
+            load,
+            lambda steps: server.wait_for(DELIVERED, steps / load.steps * len(messages.written)),
+        )
+
+
+def worker_rate(folder: Path, broker: Any, messages: Messages, count: int) -> float:
+    """Spans a second that so many workers take of a topic that is filled at once."""
+    topic = Topic(broker, f"rate-{next(_numbers)}")
+    with workers(folder, topic, count, config=support("broker").QUICK) as started:
+        began = time.perf_counter()
+        topic.fill(message for number in range(1, WAVES + 1) for message in messages.wave(number))
+        taken = WAVES * len(messages.written)
+        wait_until(lambda: sum(worker.value(TAKEN) for worker in started) >= taken)
+        return WAVES * messages.spans / (time.perf_counter() - began)
+
+
+class _Chain:
+    """A gateway and the worker behind it, as one receiver."""
+
+    def __init__(self, target: str, worker: Any) -> None:
+        self.target = target
+        self._worker = worker
+
+    def total(self, name: str, _: str) -> float:
+        return float(self._worker.value(name, agent="probe"))
+
+
+def delays(folder: Path, broker: Any, load: Load, per_second: float) -> list[Line]:
+    """From the end of a span to its metric, and to the decision that follows from it."""
+    topic = Topic(broker, "delays")
+    quick = support("broker").QUICK
+    with (
+        served(f"--kafka={broker.address}", f"--topic={topic.name}") as server,
+        workers(folder, topic, 1, "--policy=loop_repeats=1", config=quick) as [worker],
+        Pace(server.target, load, per_second),
+    ):
+        chain: Any = _Chain(server.target, worker)
+        metric = statistics.quantiles(latencies(chain), n=100)
+        decision = statistics.quantiles(decision_delays(server.target, topic), n=100)
+    note = f"at {per_second / 1e3:.1f} k/s, batches of {BATCH_MILLISECONDS} ms"
+    return [
+        Line("from a span's end to its metric, p50", metric[49], "s", note=note),
+        Line("from a span's end to its metric, p99", metric[98], "s", note="of the same"),
+        Line("from a span's end to the decision in its topic, p50", decision[49], "s"),
+        Line("from a span's end to the decision in its topic, p99", decision[98], "s"),
+    ]
+
+
+def decision_delays(target: str, topic: Topic) -> list[float]:
+    """Seconds of agents that repeat themselves, until it is told that they are to stop."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": topic.broker.address,
+            "group.id": "delays",
+            **support("broker").QUICK,
+        }
+    )
+    decisions = f"{topic.name}.decisions"
+    known = consumer.list_topics(decisions, 10).topics[decisions].partitions
+    consumer.assign([TopicPartition(decisions, number, 0) for number in known])
+    chosen: dict[str, list[float]] = {}  # when each step was, by run
+    agents = threading.Thread(target=_loop, args=(target, chosen))
+    agents.start()
+    found: dict[str, float] = {}
+    until = time.monotonic() + 60
+    while len(found) < DECISIONS and time.monotonic() < until:
+        message = consumer.poll(0.1)
+        now = time.perf_counter()
+        if message is None or message.error() is not None:
+            continue
+        told = json.loads(message.value())
+        if told["action"] == "stop" and told["run"] in chosen:
+            found.setdefault(told["run"], now - chosen[told["run"]][told["step"]])
+    agents.join()
+    consumer.close()
+    return list(found.values())
+
+
+def _loop(target: str, chosen: dict[str, list[float]]) -> None:
+    """Agents, one after the other, each of which calls its tool six times, 50 ms apart."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(endpoint=f"http://{target}", insecure=True)
+    provider.add_span_processor(
+        BatchSpanProcessor(exporter, schedule_delay_millis=BATCH_MILLISECONDS)
+    )
+    tracer = provider.get_tracer("loop")
+    about = {"gen_ai.agent.name": "looping"}
+    call = {"type": "tool_call", "id": "c", "name": "look", "arguments": {}}
+    said = json.dumps([{"role": "assistant", "parts": [call]}])
+    for _ in range(DECISIONS):
+        agent = {"gen_ai.operation.name": "invoke_agent", **about}
+        run = tracer.start_span("invoke_agent looping", attributes=agent)
+        context = set_span_in_context(run)
+        steps = chosen[f"{run.get_span_context().trace_id:032x}"] = []
+        for _ in range(6):
+            told = {"gen_ai.operation.name": "chat", **about, "gen_ai.output.messages": said}
+            tracer.start_span("chat", context=context, attributes=told).end()
+            steps.append(time.perf_counter())
+            told = {"gen_ai.operation.name": "execute_tool", **about, "gen_ai.tool.name": "look"}
+            told |= {"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "nothing"}
+            tracer.start_span("execute_tool look", context=context, attributes=told).end()
+            time.sleep(0.05)
+        run.end()
+    provider.shutdown()
+
+
+def restarts(folder: Path, broker: Any) -> list[Line]:
+    """What a worker of many live runs keeps, and how long the next one takes to know it."""
+    folder.mkdir()
+    topic = Topic(broker, "restarts")
+    messages = Messages.of_live_runs(make_load(steps=LIVE_STEPS), SPANS_TOLD)
+    waves = LIVE_RUNS // make_load(steps=1).runs
+    steps, count = waves * messages.steps, waves * len(messages.written)
+    size = topic.fill(
+        message for number in range(1, waves + 1) for message in messages.wave(number)
+    )
+    with _worker(folder, topic) as [worker]:
+        wait_until(lambda: worker.value(TAKEN) >= count and topic.committed() >= count)
+        state = sum(path.stat().st_size for path in folder.glob("worker-0/**/*") if path.is_file())
+        kept, held = worker.value(catalog.WORKER_KEPT_BYTES.name), worker.resident_bytes
+        worker.kill()
+    changelog = topic.changelog_bytes()
+    with_state = _restored(folder, topic)
+    (folder / "empty").mkdir()
+    without = _restored(folder / "empty", topic)
+    of = f"of {LIVE_RUNS:,} live runs of {LIVE_STEPS} steps"
+    return [
+        Line(f"restored {of}, state at hand", with_state, "s"),
+        Line("restored from the changelog alone", without, "s", note="of the same"),
+        Line("a message of 8 spans", size / count, "B"),
+        Line("in the topic, a step", size / steps, "B"),
+        Line("kept of live runs, a step", kept / steps, "B"),
+        Line("on disk, a step", state / steps, "B"),
+        Line("in the changelog, a step", changelog / steps, "B"),
+        Line("memory of the worker, a live run", held / LIVE_RUNS / 1e3, "kB"),
+    ]
+
+
+def _worker(folder: Path, topic: Topic) -> AbstractContextManager[list[Any]]:
+    """One that works in transactions.
+
+    Tansu says that a partition ends one after the first record of its last batch, and what it is
+    restored from is read up to its end: the mark of a transaction is a batch of its own.
+    """
+    config = {**support("broker").QUICK, "session.timeout.ms": 6_000}
+    return workers(folder, topic, 1, "--exactly-once=on", config=config)
+
+
+def _restored(folder: Path, topic: Topic) -> float:
+    """Seconds until a worker that starts in this folder knows what is live."""
+    with _worker(folder, topic) as [worker]:
+        wait_until(lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0)
+        seconds = float(worker.value(RESTORED))
+        worker.kill()
+        return seconds

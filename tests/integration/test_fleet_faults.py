@@ -1,0 +1,223 @@
+"""What can go wrong around a worker: it goes on, or says why not, and nothing is lost uncounted."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from support.broker import Broker, broker
+from support.fleet import entries, records, worker_command, working
+from support.prometheus import PATIENCE, free_port
+from support.wire_runs import WireRun
+from tidegauge import catalog
+
+MEGABYTE = 2**20
+SPAN = {"id": "1" * 16, "name": "chat", "scope": "s", "start": 1, "end": 2}
+TRACE = "a" * 32
+
+
+class Poison(NamedTuple):
+    """A message that nobody can take.
+
+    Args:
+        why: the reason that it is buried with.
+        value: of the message.
+        key: of the message.
+    """
+
+    why: str
+    value: bytes | None
+    key: bytes | None = b"r"
+
+    @property
+    def too_large(self) -> bool:
+        """Whether no producer writes it that was not told to: it stays where it is."""
+        return len(self.value or b"") > 1_000_000
+
+
+def told(key: str = "r", **fields: Any) -> bytes:
+    """A message's value."""
+    return orjson.dumps({"run": key, **fields})
+
+
+def spans(*told_spans: object, **fields: Any) -> bytes:
+    """The value of a message of spans."""
+    return told(TRACE, type="spans", **{"version": 1, "spans": told_spans, **fields})
+
+
+POISONS = {
+    "no JSON": Poison("malformed", b"no JSON"),
+    "no UTF-8": Poison("malformed", b'{"run": "\xff"}'),
+    "half of it": Poison("malformed", told(type="end")[:-1]),
+    "nothing": Poison("malformed", None),
+    "a list": Poison("malformed", b"[1]"),
+    "deep": Poison("malformed", b"[" * 100_000),
+    "large": Poison("malformed", b"x" * 900_000),
+    "huge": Poison("invalid", told(type="step", action="x" * 4 * MEGABYTE)),
+    "another version": Poison("version", told(type="end", version=2)),
+    "another version of spans": Poison("version", spans(version=2), TRACE.encode()),
+    "no key": Poison("key", told(type="end"), None),
+    "another key": Poison("key", told(type="end"), b"s"),
+    "another trace": Poison("key", spans(SPAN), b"b" * 32),
+    "no run": Poison("invalid", b'{"type": "end"}'),
+    "unknown type": Poison("invalid", told(type="begin")),
+    "a step of another form": Poison("invalid", told(type="step", action=7)),
+    "an end of nothing": Poison("invalid", told(type="end")),
+    "a span of another form": Poison("invalid", spans({**SPAN, "id": "x"}), TRACE.encode()),
+    "spans that are none": Poison("invalid", spans("x"), TRACE.encode()),
+}
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def create(kafka: Broker, topic: str) -> str:
+    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
+        kafka.create(name, 1)
+    return topic
+
+
+def produce(kafka: Broker, topic: str, *messages: tuple[bytes | None, bytes | None]) -> None:
+    """Keys and values, in this order."""
+    producer = Producer(
+        {"bootstrap.servers": kafka.address, "linger.ms": 5, "message.max.bytes": 8 * MEGABYTE}
+    )
+    for key, value in messages:
+        producer.produce(topic, value, key)
+    assert producer.flush(PATIENCE) == 0
+
+
+def of_run(run: WireRun) -> list[tuple[bytes, bytes]]:
+    """The step events of a run."""
+    return [(event["run"].encode(), orjson.dumps(event)) for event in run.events()]
+
+
+def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    topic, run = create(kafka, "poisoned"), WireRun(9)
+    good, bad = of_run(run), list(POISONS.values())
+    first, rest = good[: len(good) // 2], good[len(good) // 2 :]
+    poisoned = [(poison.key, poison.value) for poison in bad]
+    with working(tmp_path, kafka, topic) as worker:
+        produce(kafka, topic, *first, *poisoned, *rest)
+        [entry] = entries(records(kafka, f"{topic}.summaries", 1)).values()
+        assert entry["steps"] == len(run.turns)
+        letters = kafka.read(f"{topic}.dead-letters", until=len(bad))
+        assert [(letter.key(), letter.value()) for letter in letters] == [
+            (None, None) if poison.too_large else (poison.key, poison.value) for poison in bad
+        ]
+        for number, (letter, poison) in enumerate(zip(letters, bad, strict=True)):
+            headers = {name: value.decode() for name, value in letter.headers()}
+            detail = headers.pop("detail")
+            assert headers == {
+                "reason": poison.why,
+                "topic": topic,
+                "partition": "0",
+                "offset": str(len(first) + number),
+            }
+            assert 0 < len(detail) < 300
+            assert detail.isprintable()
+        for reason in catalog.WORKER_DEAD_LETTERS.values:
+            counted = worker.value(catalog.WORKER_DEAD_LETTERS.name, reason=reason)
+            assert counted == [poison.why for poison in bad].count(reason) > 0
+        assert worker.value(catalog.INTERNAL_ERRORS.name) == 0, worker.log.read_text()
+        assert worker.stop() == 0
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A file system of so many bytes."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    topic = create(kafka, "full")
+    runs = [WireRun(24, wave=wave) for wave in range(300)]
+    parts = [of_run(run) for run in runs]
+    begun = [message for part in parts for message in part[:10]]
+    with (
+        small_disk(tmp_path / "disk", 16 * MEGABYTE) as disk,
+        working(tmp_path, kafka, topic, f"--state-dir={disk}") as worker,
+    ):
+        produce(kafka, topic, *begun[:50])
+        worker.wait_for("tidegauge_steps_total")
+        fill(disk / "other")
+        produce(kafka, topic, *begun[50:])
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "more").write_bytes(bytes(4096))
+        code = worker.process.wait(PATIENCE)
+    said = worker.log.read_text()
+    assert code == 1, said
+    assert "Traceback" not in said
+    [line] = [line for line in said.splitlines() if "state cannot be kept" in line]
+    assert line.startswith("tidegauge: ")
+    assert "No space left" in line
+    with working(tmp_path, kafka, topic, name="another"):
+        produce(kafka, topic, *(message for part in parts for message in part[10:]))
+        told = entries(records(kafka, f"{topic}.summaries", len(runs)))
+    assert {entry["steps"] for entry in told.values()} == {len(runs[0].turns)}
+
+
+def fill(path: Path) -> None:
+    """Write a file until there is no more room for it."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+WRONG = {
+    "no topic": (["--topic=nowhere"], 2, "nowhere"),
+    "no broker": ([f"--kafka=127.0.0.1:{free_port()}"], 1, "127.0.0.1"),
+    "no policy": (["--policy=/no/such/policy.toml"], 2, "/no/such/policy.toml"),
+    "no rule": (["--policy=no_signal=3"], 2, "no_signal"),
+    "no switch": (["--exactly-once=perhaps"], 2, "exactly_once"),
+    "no port": (["--metrics-port=off"], 2, "metrics_port"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_what_is_wrong_from_the_start_is_one_line(
+    fault: str, kafka: Broker, tmp_path: Path
+) -> None:
+    flags, code, said = WRONG[fault]
+    topic = create(kafka, f"wrong-{fault.replace(' ', '-')}")
+    command = worker_command(tmp_path, kafka, topic, "--metrics-port=0", *flags)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert done.returncode == code
+
+
+def test_a_policy_file_that_is_wrong_is_one_line(kafka: Broker, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("rules = [")
+    topic = create(kafka, "wrong-file")
+    command = worker_command(tmp_path, kafka, topic, f"--policy={policy}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    [line] = done.stderr.splitlines()
+    assert str(policy) in line
+    assert done.returncode == 2
