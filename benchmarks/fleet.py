@@ -229,7 +229,7 @@ def _worker(folder: Path, topic: Topic) -> AbstractContextManager[list[Any]]:
     Tansu says that a partition ends one after the first record of its last batch, and what it is
     restored from is read up to its end: the mark of a transaction is a batch of its own.
     """
-    config = {**support("broker").QUICK, "session.timeout.ms": 6_000}
+    config = {"fetch.wait.max.ms": 100, "session.timeout.ms": 6_000}
     return workers(folder, topic, 1, "--exactly-once=on", config=config)
 
 

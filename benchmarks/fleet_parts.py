@@ -147,7 +147,7 @@ class Topic:
         ]
         return sum(
             len(part or b"")
-            for message in self.broker.read(name)
+            for message in self.broker.read(name, fetch_wait_max_ms=100)
             for part in (message.key(), message.value())
         )
 

@@ -27,7 +27,8 @@ BUSY = 503
 """What a sender is answered that is to try again."""
 
 CONFIG = {
-    **QUICK,
+    # Tansu answers with what it has found until then: of many small batches, in less, nothing.
+    "fetch.wait.max.ms": 100,
     # A worker that was killed is missed after so long.
     "session.timeout.ms": 6000,
     "heartbeat.interval.ms": 500,
