@@ -154,8 +154,6 @@ def test_a_worker_is_killed_and_another_joins(
         with working(tmp_path, kafka, topic, SETTLE, name="joined") as joined:
             holds(joined, PARTITIONS // 2)
             sent.wait()
-            deal([one, other], rest)
-            holds(joined, PARTITIONS // 2)
             deal([one, other], [way[len(way) // 2 :] for way in ways])
             told = records(kafka, f"{topic}.summaries", len(some))
             assert entries(told) == wanted
