@@ -211,6 +211,14 @@ SAVED_SECONDS: Final = MetricDefinition(
 
 # Our own health.
 
+NOT_COMPARABLE: Final = MetricDefinition(
+    "tidegauge_not_comparable_total",
+    "counter",
+    "steps",
+    "Steps of which a part (arguments, result, state) cannot be compared with that of another "
+    "step: it equals nothing. Name a key= for the tool.",
+    labels=(*GROUP_LABELS, "action", "part"),
+)
 INTERNAL_ERRORS: Final = MetricDefinition(
     "tidegauge_internal_errors_total",
     "counter",
@@ -433,6 +441,13 @@ RUNS_STALE: Final = MetricDefinition(
     "runs",
     "Active runs that go over their own tracks: their stale score has reached the setting "
     "stale_at.",
+)
+RUNS_UNGUARDED: Final = MetricDefinition(
+    "tidegauge_runs_unguarded",
+    "gauge",
+    "runs",
+    "Active runs whose policy was switched off after an internal error: they are measured, and no "
+    "longer nudged, blocked or stopped.",
 )
 FRONTIER_PLACES: Final = MetricDefinition(
     "tidegauge_frontier_places",
@@ -787,6 +802,7 @@ METRICS: Final = (
     RUNS_ACTIVE,
     RUNS_LOOPING,
     RUNS_STALE,
+    RUNS_UNGUARDED,
     FRONTIER_PLACES,
     PENDING_TASKS,
     STALE_SCORE,
@@ -808,6 +824,7 @@ METRICS: Final = (
     LEAD_AGE,
     RECALL_LAG,
     STEP_DURATION,
+    NOT_COMPARABLE,
     INTERNAL_ERRORS,
     EVICTED_RUNS,
     DROPPED_EVENTS,

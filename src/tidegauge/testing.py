@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tidegauge._critical import run_deferred
 from tidegauge._guard import internal_errors
 from tidegauge.pipeline import Pipeline, configure
 
@@ -69,11 +70,13 @@ class Capture:
     @property
     def spans(self) -> list[ReadableSpan]:
         """The spans that have ended, in the order in which they did."""
+        run_deferred()
         return list(self._spans.get_finished_spans())
 
     @property
     def events(self) -> list[Any]:
         """The log records that were sent."""
+        run_deferred()
         return [data.log_record for data in self._events.get_finished_logs()]
 
     def tree(self) -> list[str]:

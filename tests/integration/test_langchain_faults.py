@@ -141,8 +141,8 @@ async def test_a_fault_in_a_hook_changes_nothing_for_the_agent(
 
 INTERNALS: list[tuple[str, Callable[[Any], Any]]] = [
     ("run_started", lambda pipeline: pipeline.engine),
-    ("step_issued", lambda pipeline: pipeline.engine),
-    ("step_observed", lambda pipeline: pipeline.engine),
+    ("issue", lambda pipeline: pipeline.engine),
+    ("observe", lambda pipeline: pipeline.engine),
     ("run_ended", lambda pipeline: pipeline.engine),
     ("intervened", lambda pipeline: pipeline.engine),
     ("start_run", lambda pipeline: pipeline.recorder.spans),

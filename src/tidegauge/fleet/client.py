@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeAlias
-from weakref import WeakSet
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, TidegaugeError
 from tidegauge.fleet.asking import DecisionsConnection, UnansweredError
@@ -82,7 +81,7 @@ class DecisionClient:
         self._tags: dict[tuple[str, ...], str | None] = {}
         self._failed_in_a_row = 0
         self._begin()
-        _clients.add(self)
+        reset_after_fork(self)
 
     def watch(self, run: str) -> WatchedRun:
         """Ask for a run, until what is returned is closed. Never waits, never raises.
@@ -102,7 +101,6 @@ class DecisionClient:
 
     def close(self) -> None:
         """Ask no more; a second call does nothing. What was told last stays."""
-        _clients.discard(self)
         self._closing.set()
         self._opened.set()
         self._connection.interrupt()
@@ -128,7 +126,7 @@ class DecisionClient:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def _after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._connection.close()  # of the child's side; the parent's goes on
         self._begin()
 
@@ -140,7 +138,7 @@ class DecisionClient:
 
     @guarded("fleet.client", default=None)
     def _ask_for(self, watched: WatchedRun, run: str) -> None:
-        with self._lock:
+        with critical(), self._lock:
             if self._closing.is_set():
                 return
             if len(self._open) >= self._max_runs or not _can_be_asked(run):
@@ -155,13 +153,13 @@ class DecisionClient:
         self._opened.set()
 
     def _forget(self, watched: WatchedRun) -> None:
-        with self._lock:
+        with critical(), self._lock:
             self._open.pop(watched, None)
 
     def _run(self) -> None:
         while not self._closing.is_set():
             self._opened.clear()
-            with self._lock:
+            with critical(), self._lock:
                 asked = tuple(self._open)
             if asked:
                 self._closing.wait(self._poll(asked))
@@ -239,15 +237,3 @@ def _current_trace() -> str | None:
 
     context = trace.get_current_span().get_span_context()
     return format(context.trace_id, "032x") if context.is_valid else None
-
-
-_clients: Final[WeakSet[DecisionClient]] = WeakSet()
-
-
-def _begin_in_child() -> None:
-    for client in list(_clients):
-        client._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)

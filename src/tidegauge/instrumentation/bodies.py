@@ -202,19 +202,32 @@ def _keep(items: list[Any], item: Any) -> None:
 
 def _end_with(scope: Scope, result: Any) -> Any:
     """End the call with its result, or once what it returned is done."""
-    if isinstance(result, CoroutineType):
+    kind = type(result)  # not isinstance, which evaluates a lazy proxy
+    if kind is CoroutineType:
         return _later(_coroutine, scope, result)
-    if isinstance(result, GeneratorType):
+    if kind is GeneratorType:
         return _later(_generator, scope, result)
-    if isinstance(result, AsyncGeneratorType):
+    if kind is AsyncGeneratorType:
         return _later(_async_generator, scope, result)
-    if hasattr(type(result), "add_done_callback"):  # a future of asyncio or of an executor
-        result.add_done_callback(functools.partial(_end_with_future, scope))
-    elif hasattr(type(result), "__await__"):
+    if _defines(kind, "add_done_callback"):  # a future of asyncio or of an executor
+        if not _end_when_done(scope, result):
+            scope.end()
+    elif _defines(kind, "__await__"):
         scope.end()  # it may be more than to be awaited: it is given as it is
     else:
         scope.end(result)
     return result
+
+
+def _defines(kind: type, name: str) -> bool:
+    """Whether a class has an attribute, without asking the class itself."""
+    return any(name in vars(base) for base in kind.__mro__)
+
+
+@guarded("bodies.future", default=False)
+def _end_when_done(scope: Scope, future: Any) -> bool:
+    future.add_done_callback(functools.partial(_end_with_future, scope))
+    return True
 
 
 def _later(kind: Callable[[_Function, Begin], _Function], scope: Scope, body: Any) -> Any:

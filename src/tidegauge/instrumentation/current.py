@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token, copy_context
 from types import TracebackType
@@ -119,7 +118,6 @@ def _undo(token: Token[Any]) -> None:
         token.var.reset(token)
 
 
-_lock = threading.Lock()
 _recorder: Recorder | None = None
 _factory: Callable[[], Recorder] | None = None
 
@@ -127,8 +125,7 @@ _factory: Callable[[], Recorder] | None = None
 def set_recorder(recorder: Recorder | None) -> None:
     """Use this recorder from now on; runs that are open keep theirs."""
     global _recorder  # noqa: PLW0603 -- the one process-wide setting, changed by configure() alone
-    with _lock:
-        _recorder = recorder
+    _recorder = recorder
 
 
 def set_recorder_factory(factory: Callable[[], Recorder]) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from opentelemetry import trace
 
+from tidegauge._critical import defer, interrupted
 from tidegauge._guard import guarded
 from tidegauge.errors import CallBlocked, ConfigurationError
 from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration
 from tidegauge.instrumentation.bodies import Answer, Begin, Scope, wrap
 from tidegauge.instrumentation.context import run
 from tidegauge.instrumentation.current import Current, CurrentRun, current_run
-from tidegauge.instrumentation.open_run import OpenRun
+from tidegauge.instrumentation.open_run import Failure, OpenRun
+from tidegauge.instrumentation.values import is_a
 
 __all__ = ["agent", "tool"]
 
@@ -84,7 +88,7 @@ def agent(
         label = name or _name_of(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
-            texts = (value for value in (*args, *kwargs.values()) if isinstance(value, str))
+            texts = (value for value in (*args, *kwargs.values()) if is_a(value, str))
             opened = run(
                 agent=label,
                 task=next(texts, None),
@@ -162,9 +166,11 @@ def tool(
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | Answer | None:
             current = current_run.get()
-            if current is None or current.in_tool:
+            if current is None or current.in_tool or not current.run.is_of_this_process:
                 return None
             call = Call(label, _arguments(names, args, kwargs), declared)
+            if interrupted():
+                return _InterruptingCall(current.run, call)
             decision, issued = _issue(current.run, call)
             if not decision.block:
                 return issued
@@ -247,7 +253,7 @@ class _AgentCall:
 class _ToolCall(Current):
     """One call of a tool as a step that was issued: observed when it ends."""
 
-    __slots__ = ("_ended", "_index", "_opened")
+    __slots__ = ("_began", "_ended", "_index", "_opened")
 
     def __init__(self, opened: OpenRun, index: int) -> None:
         span = opened.tool_span(index)
@@ -255,36 +261,88 @@ class _ToolCall(Current):
         super().__init__(CurrentRun(opened, in_tool=True), context)
         self._opened = opened
         self._index = index
+        self._began = time.monotonic()
         self._ended = False
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
         """Report what the call brought back.
 
+        A generator that is closed may be closed by the collector, in the middle of anything: that
+        is reported with the next ordinary call.
+
         Raises:
             RunStopped: the policy stops the run.
         """
-        self._end(result, error, enforce=True)
+        self._end_once(result, error, enforce=True)
 
     def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
-        """The same; a stop is raised at the next step."""
-        self._end(result, error, enforce=False)
+        """The same where no exception can be raised; a stop is raised at the next step."""
+        self._end_once(result, error, enforce=False)
 
-    @guarded("tool.end", default=None)
-    def _end(self, result: object, error: BaseException | None, *, enforce: bool) -> None:
+    def _end_once(self, result: object, error: BaseException | None, *, enforce: bool) -> None:
         ended, self._ended = self._ended, True
         if ended:
             return
-        outcome = Outcome(self._opened.id, (), self._index)
+        if type(error) is not GeneratorExit:
+            self._end(result, error, enforce=enforce)
+            return
+        seconds, now = time.monotonic() - self._began, time.time_ns()
+        defer(partial(self._end, result, error, enforce=False, seconds=seconds, ended=now))
+
+    @guarded("tool.end", default=None)
+    def _end(
+        self,
+        result: object,
+        error: BaseException | None,
+        *,
+        enforce: bool,
+        seconds: float | None = None,
+        ended: int | None = None,
+    ) -> None:
+        outcome = Outcome(self._opened.id, (), self._index, seconds=seconds)
+        report: list[tuple[object, Failure]]
         if isinstance(error, Exception):
-            self._opened.observe([(ABSENT, error)], outcome, enforce=enforce)
+            report = [(ABSENT, error)]
         elif error is None:
-            failed = None if result is ABSENT else False
-            self._opened.observe([(result, failed)], outcome, enforce=enforce)
+            report = [(result, None if result is ABSENT else False)]
         elif isinstance(error, GeneratorExit) and result is not ABSENT:
-            # Its consumer had enough, and whoever closes a generator can take no exception.
-            self._opened.observe([(result, False)], outcome, enforce=False)
+            report = [(result, False)]  # its consumer had enough
         else:  # cancelled, interrupted
             self._opened.abandon(self._index)
+            return
+        self._opened.observe(report, outcome, enforce=enforce, ended=ended)
+
+
+class _InterruptingCall(Current):
+    """A call of a tool by a finaliser or a signal handler that interrupts a critical section.
+
+    It is a step as a whole, reported with the next ordinary call: nothing can be decided now.
+    """
+
+    __slots__ = ("_began", "_call", "_opened")
+
+    def __init__(self, opened: OpenRun, call: Call) -> None:
+        super().__init__(CurrentRun(opened, in_tool=True), None)
+        self._opened = opened
+        self._call = call
+        self._began = time.monotonic()
+
+    def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """Report the call and what it brought back, later."""
+        seconds = time.monotonic() - self._began
+        defer(partial(_report_call, self._opened, self._call, result, error, seconds))
+
+    end_quietly = end
+
+
+@guarded("tool.end", default=None)
+def _report_call(
+    opened: OpenRun, call: Call, result: object, error: BaseException | None, seconds: float
+) -> None:
+    _, index = opened.issue(Step(opened.id, (call,)), enforce=False)
+    failure = error if isinstance(error, Exception) else None if result is ABSENT else False
+    outcome = Outcome(opened.id, (), index, seconds=seconds)
+    opened.observe([(result, failure)], outcome, enforce=False)
 
 
 @guarded("tool.issue", default=(GO_ON, None))

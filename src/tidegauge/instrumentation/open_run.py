@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge._critical import critical, defer, interrupted, process_generation
 from tidegauge._guard import guarded
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step
 from tidegauge.instrumentation.current import Current, CurrentRun, get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.values import failure_text, is_a
 
 __all__ = ["Failure", "OpenRun", "Told"]
 
@@ -39,7 +42,8 @@ class OpenRun:
         self.event = event
         self.success: bool | None = None
         self.reason: str | None = None
-        self._recorded: RecordedRun | None = None
+        self._recorded_run: RecordedRun | None = None
+        self._process = process_generation()
         self._decision: Decision = GO_ON  # once it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the two collections below
@@ -59,6 +63,19 @@ class OpenRun:
         return self._recorded
 
     @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was made here, and not in the process that this one was forked from."""
+        return self._process == process_generation()
+
+    @property
+    def _recorded(self) -> RecordedRun | None:
+        return self._recorded_run if self._process == process_generation() else None
+
+    @_recorded.setter
+    def _recorded(self, recorded: RecordedRun | None) -> None:
+        self._recorded_run = recorded
+
+    @property
     def decision(self) -> Decision:
         """The last decision that was not to go on; one to stop stays."""
         recorded = self._recorded
@@ -72,17 +89,25 @@ class OpenRun:
         self._current = Current(CurrentRun(self, in_tool=False), context)
 
     def enter(self) -> None:
-        """The run's body goes on: the run is the current one."""
-        if self._current is not None:
-            self._current.__enter__()
+        """The run's body goes on: the run is the current one, also where it could not be opened."""
+        if self._current is None:
+            self._current = Current(CurrentRun(self, in_tool=False), None)
+        self._current.__enter__()
 
     def leave(self) -> None:
         """The run's body pauses, or is done: the run is no longer the current one."""
         if self._current is not None:
             self._current.__exit__()
 
-    def issue(self, step: Step, call_ids: Sequence[str | None] = (None,)) -> tuple[Decision, int]:
-        """Report an issued step; its index is to observe it by.
+    def issue(
+        self, step: Step, call_ids: Sequence[str | None] = (None,), *, enforce: bool = True
+    ) -> tuple[Decision, int]:
+        """Report an issued step; its index is what it is observed by.
+
+        Args:
+            step: the step.
+            call_ids: the model's ids of its calls.
+            enforce: whether a stop is raised here; else it is at the next step.
 
         Raises:
             RunStopped: the policy stops the run; the calls are not to be run.
@@ -100,10 +125,10 @@ class OpenRun:
             self._faults += 1
             index = -self._faults
         self._last_step = index
-        if recorded.decision.stop:
+        if enforce and recorded.decision.stop:
             recorded.enforce()
         if decision.block:
-            with self._lock:
+            with critical(), self._lock:
                 self._blocked[index] = None
                 if len(self._blocked) > _MAX_OPEN_STEPS:
                     del self._blocked[next(iter(self._blocked))]
@@ -111,13 +136,21 @@ class OpenRun:
             self._start_tools(recorded, index, step, call_ids, decision)
         return decision, index
 
-    def observe(self, told: Sequence[Told], outcome: Outcome, *, enforce: bool = True) -> Decision:
+    def observe(
+        self,
+        told: Sequence[Told],
+        outcome: Outcome,
+        *,
+        enforce: bool = True,
+        ended: int | None = None,
+    ) -> Decision:
         """Report what the calls of a step brought back.
 
         Args:
             told: one for each call, in their order.
             outcome: everything else; without a step's index it is of the step issued last.
             enforce: whether a stop is raised here; else it is at the next step.
+            ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
 
         Raises:
             RunStopped: the policy stops the run.
@@ -128,7 +161,7 @@ class OpenRun:
             return GO_ON
         told = [_as_outcome(result, error) for result, error in told]
         if self._tools:
-            self._end_tools(recorded, index, told)
+            self._end_tools(recorded, index, told, ended)
         if index < 0:
             return GO_ON
         results = tuple([CallResult(result, _failed(error)) for result, error in told])
@@ -147,9 +180,19 @@ class OpenRun:
         spans = self._tools.get(index)
         return spans[0] if spans else INVALID_SPAN
 
-    @guarded("run.close", default=None)
     def end(self, error: BaseException | None) -> None:
-        """Close the run, with the exception that ended it; a second call does nothing."""
+        """Close the run, with the exception that ended it; a second call does nothing.
+
+        A run that ends because its generator is closed may be ended by the collector, in the
+        middle of anything: that is reported with the next ordinary call.
+        """
+        if type(error) is GeneratorExit and not interrupted():
+            defer(partial(self._end, error))
+        else:
+            self._end(error)
+
+    @guarded("run.close", default=None)
+    def _end(self, error: BaseException | None) -> None:
         recorded, self._recorded = self._recorded, None
         self._current = None
         if recorded is None:
@@ -184,25 +227,31 @@ class OpenRun:
             )
             for call, call_id in zip(step.calls, call_ids, strict=False)
         ]
-        with self._lock:
+        with critical(), self._lock:
             self._tools[index] = spans
             surplus = next(iter(self._tools)) if len(self._tools) > _MAX_OPEN_STEPS else None
         if surplus is not None:
             self._end_tools(recorded, surplus, [])
 
-    def _end_tools(self, recorded: RecordedRun, index: int, told: Sequence[Told]) -> None:
-        with self._lock:
+    def _end_tools(
+        self, recorded: RecordedRun, index: int, told: Sequence[Told], ended: int | None = None
+    ) -> None:
+        with critical(), self._lock:
             spans = self._tools.pop(index, ())
         for number, span in enumerate(spans):
             result, error = told[number] if number < len(told) else (ABSENT, None)
-            failure = error if isinstance(error, BaseException) else "tool_error" if error else None
-            recorded.end_tool(span, result=result, error=failure)
+            failure: BaseException | str | None = None
+            if is_a(error, BaseException):
+                failure = cast("BaseException", error)
+            elif error is True:
+                failure = "tool_error"
+            recorded.end_tool(span, result=result, error=failure, ended=ended)
 
 
 def _as_outcome(outcome: object, error: Failure) -> Told:
     """An exception without an outcome is the outcome, by what it says."""
-    if outcome is ABSENT and isinstance(error, BaseException):
-        return f"{type(error).__name__}: {error}", error
+    if outcome is ABSENT and is_a(error, BaseException):
+        return failure_text(cast("BaseException", error)), error
     return outcome, error
 
 
@@ -215,4 +264,6 @@ def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
 
 
 def _failed(error: Failure) -> bool | None:
-    return True if isinstance(error, BaseException) else error
+    if error is None or error is False:
+        return error
+    return True if is_a(error, BaseException) else bool(error)

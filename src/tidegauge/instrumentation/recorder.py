@@ -16,6 +16,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
+from tidegauge._critical import critical
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
@@ -66,6 +67,7 @@ class Recorder:
         self.sink = sink
         self.spans = spans
         self.extractors = tuple(extractors)
+        self._reach = extract_reach(self.extractors)
 
     def start_run(
         self,
@@ -84,12 +86,15 @@ class Recorder:
                 have its context.
             traced: whether spans are made for it at all.
         """
-        if self.extractors and event.reach == "adjacent":
-            reach = extract_reach(self.extractors)
-            event = event if reach is None else replace(event, reach=reach)
-        run = RecordedRun(self, event)
-        run._start(context, beside, traced=traced)
+        run = self.make_run(event)
+        run.start(context, beside, traced=traced)
         return run
+
+    def make_run(self, event: RunStarted) -> RecordedRun:
+        """A run that is not open yet: :meth:`RecordedRun.start` opens it."""
+        if self._reach is not None and event.reach == "adjacent":
+            event = replace(event, reach=self._reach)
+        return RecordedRun(self, event)
 
 
 class RecordedRun:
@@ -155,7 +160,14 @@ class RecordedRun:
         """Parent context for what belongs to the run."""
         return self._spans.context if self._spans is not None else None
 
-    def _start(self, context: Context | None, beside: SpanContext | None, *, traced: bool) -> None:
+    def start(
+        self,
+        context: Context | None = None,
+        beside: SpanContext | None = None,
+        *,
+        traced: bool = True,
+    ) -> None:
+        """Open the run; the arguments are those of :meth:`Recorder.start_run`."""
         self._traced = traced and beside is None
         if self._traced:
             self._start_span(context)
@@ -188,7 +200,7 @@ class RecordedRun:
         decision = self._recorder.sink.step_issued(step)
         self.steps += 1
         if extractors and decision.signals is not None and not decision.block:
-            with self._lock:
+            with critical(), self._lock:
                 self._calls[decision.signals.step] = step.calls
                 if len(self._calls) > _MAX_WAITING:
                     del self._calls[next(iter(self._calls))]
@@ -238,11 +250,16 @@ class RecordedRun:
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(
-        self, span: Span, *, result: object = ABSENT, error: BaseException | str | None = None
+        self,
+        span: Span,
+        *,
+        result: object = ABSENT,
+        error: BaseException | str | None = None,
+        ended: int | None = None,
     ) -> None:
-        """Close the span of a tool call."""
+        """Close the span of a tool call, which ended now or at ``ended`` nanoseconds."""
         if self._spans is not None:
-            self._spans.end_tool(span, result=result, error=error)
+            self._spans.end_tool(span, result=result, error=error, ended=ended)
 
     @guarded("recorder.end", default=None)
     def end(
@@ -275,14 +292,14 @@ class RecordedRun:
         """The nudge that the model has not been told yet; taken, it counts as told."""
         if self._nudge is None:
             return None
-        with self._lock:
+        with critical(), self._lock:
             nudge, self._nudge = self._nudge, None
         return nudge
 
     @guarded("recorder.give_back_nudge", default=None)
     def give_back_nudge(self, nudge: Decision) -> None:
         """A nudge that was taken was not told after all; a newer one stands in its place."""
-        with self._lock:
+        with critical(), self._lock:
             self._nudge = self._nudge or nudge
 
     @guarded("recorder.suspend", default=None)
@@ -332,7 +349,7 @@ class RecordedRun:
         signals = decision.signals
         before = self.decision
         if decision.nudge:
-            with self._lock:
+            with critical(), self._lock:
                 self._nudge = decision
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
@@ -347,7 +364,7 @@ class RecordedRun:
 
     @guarded("recorder.extract", default=None)
     def _entities(self, step: Step, extractors: Sequence[Extractor]) -> Step | None:
-        with self._lock:
+        with critical(), self._lock:
             mentions, self._mentions = self._mentions, ()
         uses = step.uses or extract_uses(extractors, step.calls)
         return step._replace(uses=uses, mentions=step.mentions or mentions)
@@ -358,12 +375,12 @@ class RecordedRun:
     @guarded("recorder.extract", default=None)
     def _observation(self, outcome: Outcome, extractors: Sequence[Extractor]) -> Outcome | None:
         index = self.steps - 1 if outcome.step is None else outcome.step
-        with self._lock:
+        with critical(), self._lock:
             calls = self._calls.pop(index, None)
         if calls is None:
             return None
         seen = extract_observation(extractors, calls, outcome.results)
-        with self._lock:  # steps observed in parallel are all seen before the next one
+        with critical(), self._lock:  # steps observed in parallel are all seen before the next one
             self._mentions = (*self._mentions, *seen.mentions)[-MAX_ITEMS:]
         return outcome._replace(
             place=seen.place if outcome.place is None else outcome.place,

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from tidegauge._critical import critical, reset_after_fork
+
 __all__ = ["HeldRun", "RunMap", "RunScope"]
 
 _MAX_OPEN_IDS: Final = 10_000
@@ -67,6 +69,10 @@ class RunMap(Generic[Id, Scope]):
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._clock = clock
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._scopes: dict[Id, Scope] = {}
         self._runs: OrderedDict[Id, HeldRun[Id]] = OrderedDict()  # least recently seen first
@@ -83,7 +89,7 @@ class RunMap(Generic[Id, Scope]):
         """Take a run in by its outermost scope, and end those that it displaces."""
         run, now = scope.run, self._clock()
         displaced: list[tuple[HeldRun[Id], str]] = []
-        with self._lock:
+        with critical(), self._lock:
             run.last_seen, run.held = now, True
             self._runs[run.root] = run
             self._scopes[run.root] = scope
@@ -96,7 +102,7 @@ class RunMap(Generic[Id, Scope]):
 
     def seen(self, run: HeldRun[Id]) -> None:
         """The run is alive."""
-        with self._lock:
+        with critical(), self._lock:
             if run.held:
                 run.last_seen = self._clock()
                 self._runs.move_to_end(run.root)
@@ -104,7 +110,7 @@ class RunMap(Generic[Id, Scope]):
     def enter(self, key: Id, scope: Scope) -> None:
         """Something began in ``scope``; nothing when its run has ended."""
         run = scope.run
-        with self._lock:
+        with critical(), self._lock:
             if not run.held:
                 return
             self._scopes[key] = scope
@@ -116,7 +122,7 @@ class RunMap(Generic[Id, Scope]):
 
     def leave(self, key: Id) -> Scope | None:
         """Something has ended: its scope, if it was open."""
-        with self._lock:
+        with critical(), self._lock:
             scope = self._scopes.pop(key, None)
             if scope is not None:
                 scope.run.open_ids.pop(key, None)
@@ -124,7 +130,7 @@ class RunMap(Generic[Id, Scope]):
 
     def close(self, run: HeldRun[Id]) -> None:
         """Take a run out, with all that is open in it."""
-        with self._lock:
+        with critical(), self._lock:
             self._take_out(run)
 
     def _oldest(self, now: float) -> list[HeldRun[Id]]:

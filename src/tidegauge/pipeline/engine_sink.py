@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegauge._guard import guarded
+from tidegauge._guard import arrived_from_outside
 from tidegauge.events import (
     GO_ON,
     Decision,
@@ -17,6 +17,7 @@ from tidegauge.events import (
 )
 from tidegauge.policies import Crossings, Line, Policy, Rule, advise
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.run_state import RunState
 
 __all__ = ["EngineSink"]
@@ -44,21 +45,46 @@ class EngineSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        try:
-            signals = self.engine.step_issued(event)
-        except Exception:
-            self._watch_only(event.run)
-            raise
-        return self._decide(signals, event.blockable)
+        return self.issue(self.digest_step(event))
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
+        return self.observe(self.digest_outcome(event))
+
+    def digest_step(self, event: Step) -> DigestedStep:
+        """What is compared of an action; may run code of the user's, so no lock may be held."""
         try:
-            signals = self.engine.step_observed(event)
+            return self.engine.digester.step(event)
         except Exception:
             self._watch_only(event.run)
             raise
-        return self._decide(signals)
+
+    def digest_outcome(self, event: Outcome) -> DigestedOutcome:
+        """What is compared of an outcome; as :meth:`digest_step`."""
+        try:
+            return self.engine.digester.outcome(event)
+        except Exception:
+            self._watch_only(event.run)
+            raise
+
+    def issue(self, step: DigestedStep) -> Decision:
+        """Take an action that was digested, and ask the policy."""
+        then = self._decide_blockable if step.blockable else self._decide
+        try:
+            decision = self.engine.issue(step, then)
+        except Exception:
+            self._watch_only(step.run)
+            raise
+        return GO_ON if decision is None else decision
+
+    def observe(self, outcome: DigestedOutcome) -> Decision:
+        """Take an outcome that was digested, and ask the policy."""
+        try:
+            decision = self.engine.observe(outcome, self._decide)
+        except Exception:
+            self._watch_only(outcome.run)
+            raise
+        return GO_ON if decision is None else decision
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
@@ -71,21 +97,26 @@ class EngineSink:
             self.crossings.run_ended(started.agent, started.task_group, report.outcome, run.crossed)
         return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
 
-    def _decide(self, signals: Signals | None, blockable: bool = False) -> Decision:
-        if signals is None:
-            return GO_ON
-        decision = self._ask(signals, blockable)
-        if decision is None:
-            self._watch_only(signals.run)
-            decision = Decision(signals=signals)
-        return decision
+    def _decide_blockable(self, run: RunState, signals: Signals, now: float | None) -> Decision:
+        return self._decide(run, signals, now, blockable=True)
 
-    @guarded("policy", default=None)
-    def _ask(self, signals: Signals, blockable: bool) -> Decision:
-        engine, policy = self.engine, self.policy
-        run = engine.get(signals.run)
-        if run is None or run.watch_only:
+    def _decide(
+        self, run: RunState, signals: Signals, now: float | None, *, blockable: bool = False
+    ) -> Decision:
+        """Ask the policy; called with the run's lock held."""
+        if run.watch_only:
             return Decision("go_on", None, None, signals)
+        try:
+            return self._ask(run, signals, now, blockable)
+        except Exception as error:
+            run.watch_only = True  # after a fault of ours nothing is decided in it any more
+            if arrived_from_outside(error):
+                raise
+            run.faults.append(("policy", error))
+            return Decision(signals=signals)
+
+    def _ask(self, run: RunState, signals: Signals, now: float | None, blockable: bool) -> Decision:
+        policy = self.policy
         if run.stopped is not None:
             step, reason = run.stopped
             return Decision("stop", reason, f"the run was stopped at step {step}", signals)
@@ -99,13 +130,13 @@ class EngineSink:
         if not decision.stop:
             for reason in policy.would_stop(signals, crossed):
                 if ("would_stop", reason) not in run.totals.interventions:
-                    engine.intervened(signals.run, "would_stop", reason, signals.step)
+                    run.intervened("would_stop", reason, signals.step)
         if decision.action == "go_on":
             return Decision("go_on", None, None, signals)
-        engine.intervened(signals.run, decision.action, decision.reason or "", signals.step)
+        run.intervened(decision.action, decision.reason or "", signals.step)
         if decision.block:
-            engine.step_observed(Outcome(signals.run, (), signals.step, blocked=True))
-        outlook = engine.outlook(signals.run)
+            run.observe(DigestedOutcome(signals.run, (), signals.step, blocked=True), now)
+        outlook = run.outlook()
         advice = advise(decision.message or "", outlook, blocked=decision.block)
         return decision._replace(advice=advice, outlook=outlook)
 
@@ -115,16 +146,15 @@ class EngineSink:
         """A nudge is due when its rule is reached, and again when the signal grew by as much."""
         holding = {rule.name: rule for rule in holds}
         due: Rule | Line | None = None
-        with run.lock:
-            for signal in [known for known in run.nudged if known not in holding]:
-                del run.nudged[signal]  # it has cleared
-            if not decision.nudge:  # a higher rung decides: what is due stays due
-                return decision
-            for name, rule in holding.items():
-                value, last = rule.value(signals) or 0.0, run.nudged.get(name)
-                if last is None or value >= last + rule.again > last:
-                    due = due or rule
-                    run.nudged[name] = value
+        for signal in [known for known in run.nudged if known not in holding]:
+            del run.nudged[signal]  # it has cleared
+        if not decision.nudge:  # a higher rung decides: what is due stays due
+            return decision
+        for name, rule in holding.items():
+            value, last = rule.value(signals) or 0.0, run.nudged.get(name)
+            if last is None or value >= last + rule.again > last:
+                due = due or rule
+                run.nudged[name] = value
         if due is None:
             return Decision(signals=signals)
         return Decision("nudge", due.name, due.message(signals), signals)

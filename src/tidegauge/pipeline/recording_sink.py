@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegauge._critical import critical
+from tidegauge._guard import swallowed
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline.engine_sink import EngineSink
+from tidegauge.streaming_metrics.digested import DigestedOutcome
 
 if TYPE_CHECKING:
     from tidegauge.exporters.jsonl import JsonlSink
@@ -28,6 +31,7 @@ class RecordingSink:
     def __init__(self, inner: EngineSink, lines: JsonlSink) -> None:
         self._inner = inner
         self._lines = lines
+        self._faults = swallowed("jsonl")
         self._ending: dict[str, RunEnded] = {}
 
     def run_started(self, event: RunStarted) -> None:
@@ -37,49 +41,55 @@ class RecordingSink:
         run = self._inner.engine.get(event.run)
         if run is None:
             return
-        self._lines.run_started(event, t_max=run.t_max)
+        self._lines.run_started(run.started, t_max=run.t_max)
         if self._inner.engine.get(event.run) is not run:
             self._lines.run_ended(RunEnded(run=event.run))  # evicted before it was known here
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        with self._lines.locked(event.run):
-            decision = self._inner.step_issued(event)
-            if decision.signals is not None:
-                step = decision.signals.step
-                self._lines.step_issued(event, decision.signals)
-                if decision.block:
-                    self._lines.step_observed(Outcome(event.run, (), step, blocked=True), step)
+        step = self._inner.digest_step(event)
+        line = self._lines.step_line(event, step)
+        with critical(), self._lines.locked(step.run):
+            decision = self._inner.issue(step)
+            signals = decision.signals
+            if signals is not None:
+                with self._faults:
+                    self._lines.step_issued(step, line, signals)
+                    if decision.block:
+                        blocked = DigestedOutcome(step.run, (), signals.step, blocked=True)
+                        self._lines.step_observed(blocked, ())
             return decision
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
-        with self._lines.locked(event.run):
-            event = self._lines.timed(event) or event
-            decision = self._inner.step_observed(event)
-            if decision.signals is not None and event.step is not None:
-                self._lines.step_observed(event, event.step)
+        outcome = self._inner.digest_outcome(event)
+        results = self._lines.result_lines(event, outcome)
+        with critical(), self._lines.locked(outcome.run):
+            with self._faults:
+                outcome = self._lines.timed(outcome)
+            decision = self._inner.observe(outcome)
+            if decision.signals is not None:
+                with self._faults:
+                    self._lines.step_observed(outcome, results)
             return decision
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
-        with self._lines.locked(event.run):
-            self._ending[event.run] = event
-            try:
-                return self._inner.run_ended(event)
-            finally:
-                self._ending.pop(event.run, None)
+        self._ending[event.run] = event
+        try:
+            return self._inner.run_ended(event)
+        finally:
+            self._ending.pop(event.run, None)
 
     def run_finished(self, report: RunReport) -> None:
-        """A run was ended in the engine, whoever did it."""
-        with self._lines.locked(report.run):
-            told = self._ending.get(report.run)
-            self._lines.run_ended(
-                RunEnded(
-                    run=report.run,
-                    success=report.success,
-                    outcome=report.outcome,
-                    reason=told.reason if told is not None else None,
-                    time=told.time if told is not None else None,
-                )
+        """A run was ended in the engine, by its adapter or to make room."""
+        reported = self._ending.get(report.run)
+        self._lines.run_ended(
+            RunEnded(
+                run=report.run,
+                success=report.success,
+                outcome=report.outcome,
+                reason=reported.reason if reported is not None else None,
+                time=reported.time if reported is not None else None,
             )
+        )

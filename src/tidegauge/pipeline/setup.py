@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegauge._critical import critical, reset_after_fork, run_deferred
 from tidegauge._guard import internal_errors
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
@@ -83,6 +84,7 @@ class Pipeline:
             capture_content=self._captures_content(_SPAN_CONTENT),
             digest_key=settings.digest_key,
             meter_provider=self._telemetry.meter_provider,
+            owns_meter_provider=self._telemetry.owns_metrics,
         )
         self._recording: RecordingSink | None = None
         live = EngineSink(self.engine, policy)
@@ -122,6 +124,7 @@ class Pipeline:
 
     def force_flush(self) -> None:
         """Send the spans and events that wait, if they are exported by us."""
+        run_deferred()
         self._telemetry.force_flush()
 
     def stop_serving(self) -> None:
@@ -163,7 +166,8 @@ class Pipeline:
 
         The next run takes the defaults, if this was what runs took.
         """
-        with _lock:
+        run_deferred()
+        with critical(), _locks.lock:
             if self in _configured:
                 _configured.remove(self)
                 set_recorder(None)
@@ -255,7 +259,16 @@ class Pipeline:
             internal_errors.record("metrics_server", error)
 
 
-_lock = threading.Lock()
+class _Locks:
+    def __init__(self) -> None:
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self.lock = threading.Lock()
+
+
+_locks = _Locks()
 _configured: list[Pipeline] = []
 
 
@@ -289,7 +302,7 @@ def configure(**settings: Any) -> Pipeline:
     for previous in tuple(_configured):
         previous.stop_serving()  # the new one may want the same port
     pipeline = Pipeline(checked)
-    with _lock:
+    with critical(), _locks.lock:
         replaced = _configured.pop() if _configured else None
         _configured.append(pipeline)
         set_recorder(pipeline.recorder)
@@ -299,12 +312,15 @@ def configure(**settings: Any) -> Pipeline:
 
 
 def _default_recorder() -> Recorder:
-    with _lock:
+    made = Pipeline(Settings(), serve=False)  # outside the lock: it sets up OpenTelemetry
+    with critical(), _locks.lock:
         if not _configured:
-            _configured.append(Pipeline(Settings(), serve=False))
-        recorder = _configured[0].recorder
-        set_recorder(recorder)
-    return recorder
+            _configured.append(made)
+        current = _configured[0]
+        set_recorder(current.recorder)
+    if current is not made:
+        made.shutdown()
+    return current.recorder
 
 
 def _suggestion(name: str, known: list[str]) -> str:
@@ -315,7 +331,8 @@ def _suggestion(name: str, known: list[str]) -> str:
 
 
 def _shutdown_at_exit() -> None:
-    with _lock:
+    run_deferred()
+    with critical(), _locks.lock:
         pipelines = list(_configured)
         _configured.clear()
     for pipeline in pipelines:

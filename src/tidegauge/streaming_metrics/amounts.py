@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tidegauge.events import CallResult
-
 __all__ = ["added", "all_failed", "amount"]
 
 _MAX_AMOUNT: Final = 2.0**53
 
 
-def all_failed(results: Sequence[CallResult], calls: int) -> bool | None:
-    """Whether every call of a round failed; ``None``, not known.
+def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> bool | None:
+    """Whether every call of a round failed, from (result, failed) of each; ``None``, not known.
 
-    >>> all_failed([CallResult("a", True), CallResult("b", None)], 2) is None
+    >>> all_failed([("a", True), ("b", None)], 2) is None
     True
     """
     if calls == 1 and results:
-        return results[0].error
-    errors = [result.error for result in results[:calls]]
+        return results[0][1]
+    errors = [failed for _, failed in results[:calls]]
     if False in errors:
         return False
     return True if errors and None not in errors and len(errors) >= calls else None

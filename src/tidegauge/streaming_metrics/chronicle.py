@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics.trail import Trail
 
@@ -76,9 +77,13 @@ class Chronicle:
     def __init__(self, *, contents: bool = False, clock: Callable[[], float] = time.time) -> None:
         self.contents = contents
         self._clock = clock
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
         self._run_numbers = itertools.count(1)
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant for readers, as the engine's
         self._happenings: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._ended: OrderedDict[int, EndedRun] = OrderedDict()  # by number, oldest first
         self.tells_tokens = False  # whether a run that ended had told of tokens
@@ -91,13 +96,11 @@ class Chronicle:
             now = self._clock()
             return self._keep(Happening(0, now, trail.number, run, agent, what, step, why))
 
-        return Trail(
-            next(self._run_numbers), started=self._clock(), tell=tell, contents=self.contents
-        )
+        return Trail(next(self._run_numbers), started=self._clock(), tell=tell)
 
     def run_ended(self, report: RunReport, trail: Trail) -> None:
         """A run ended."""
-        with self._lock:
+        with critical(), self._lock:
             self._ended[trail.number] = EndedRun(report._replace(loops=[]), trail)
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
@@ -110,11 +113,11 @@ class Chronicle:
 
     def happenings(self, after: int = 0) -> list[Happening]:
         """What happened since the happening of that number, as far as it is kept, in order."""
-        with self._lock:
+        with critical(), self._lock:
             return [one for one in self._happenings if one.number > after]
 
     def _keep(self, one: Happening) -> int:
-        with self._lock:
+        with critical(), self._lock:
             number = next(self._numbers)
             self._happenings.append(one._replace(number=number))
         return number

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
@@ -78,10 +79,14 @@ class EmbeddingMatcher(Generic[T]):
         self.threshold: Final = threshold
         self.max_vectors: Final = max_vectors
         self.dropped_vectors = 0
-        self._lock = threading.Lock()
+        self._reset_after_fork()
+        reset_after_fork(self)
         self._rows: npt.NDArray[np.float32] | None = None  # directions; made by the first vector
         self._ids: list[bytes] = []  # of the rows in use
         self._oldest = 0  # row that is replaced next, once all of them are in use
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
 
     @guarded("embedding_matcher", default=ABSENT)
     def __call__(self, item: T) -> bytes:
@@ -105,7 +110,7 @@ class EmbeddingMatcher(Generic[T]):
             return _digest(b"zero")
         wide = wide / largest
         direction = (wide / np.linalg.norm(wide)).astype(np.float32)
-        with self._lock:
+        with critical(), self._lock:
             return self._nearest(direction) or self._keep(direction)
 
     def _nearest(self, direction: npt.NDArray[np.float32]) -> bytes | None:

@@ -7,12 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tidegauge._guard import guarded
+from tidegauge._critical import critical, interrupted, reset_after_fork, run_deferred
+from tidegauge._guard import guarded, internal_errors
 from tidegauge.events import (
     Outcome,
-    Outlook,
     RunEnded,
     RunStarted,
     Signals,
@@ -20,6 +20,7 @@ from tidegauge.events import (
     ToolDeclaration,
 )
 from tidegauge.streaming_metrics.chronicle import Chronicle
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance
@@ -30,7 +31,11 @@ from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["Engine", "Held"]
+__all__ = ["Engine", "Held", "Then"]
+
+T = TypeVar("T")
+Then: TypeAlias = Callable[[RunState, Signals, float | None], T]
+"""What follows from the signals of a run now."""
 
 _MEMORY_ARMS: Final = 10
 
@@ -54,8 +59,10 @@ class Held(NamedTuple):
 class Engine:
     """Runs keyed by id, each with its own lock; groups that readers take without one.
 
-    A step takes the engine's lock for two dictionary accesses and its own run's lock for its
-    update; a snapshot takes each run's lock in turn, never all of them.
+    A step is digested first, without any lock: only there is code of the user's run. It then takes
+    the engine's lock for two dictionary accesses and its own run's lock once, for its update and
+    what follows from it; a snapshot takes each run's lock in turn, never all of them. A child
+    process that is forked begins with an empty engine.
 
     Args:
         max_runs: active runs held; one more evicts the run idle for longest.
@@ -121,75 +128,111 @@ class Engine:
         self._onset_at = onset_at
         self._max_period = max_period
         self._max_distinct = max_distinct
-        self._normaliser = normaliser
+        self.digester = Digester(
+            normaliser,
+            declarations,
+            words=repetition,
+            contents=chronicle is not None and chronicle.contents,
+        )
         self._directed = directed
         self._distance = distance
-        self._declarations = dict(declarations or {})
         self._repetition = repetition
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
         self._chronicle = chronicle
-        self._pairs = BoundedNames[tuple[str, str]](limit=max_groups, other=(OTHER, OTHER))
-        self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
-        self._actions = BoundedNames[str](limit=max_actions, other=OTHER)
-        self._lock = threading.Lock()  # of _runs, _groups and the counters
-        self._ending = threading.Lock()  # one run is added to its group at a time
+        self._max_groups = max_groups
+        self._max_actions = max_actions
+        self._begin()
+        reset_after_fork(self)
+
+    def _begin(self) -> None:
+        # Re-entrant for readers: a signal handler may take a snapshot in the middle of a step.
+        self._lock = threading.RLock()  # of _runs, _groups and the counters
+        self._ending = threading.RLock()  # one run is added to its group at a time
         self._runs: OrderedDict[str, RunState] = OrderedDict()  # least recently seen first
         self._groups: dict[GroupKey, Group] = {}
+        self._pairs = BoundedNames[tuple[str, str]](limit=self._max_groups, other=(OTHER, OTHER))
+        self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
+        self._actions = BoundedNames[str](limit=self._max_actions, other=OTHER)
         self._evicted_runs = 0
         self._dropped_events = 0
+
+    def _reset_after_fork(self) -> None:
+        """The runs of the parent are not the child's, whose counters start at 0."""
+        self._begin()
 
     def run_started(self, event: RunStarted) -> None:
         """Open a run. One that is open under the same id is ended as unknown."""
         now = self._now()
         self._expire(now)
+        event = self.digester.run(event)
         if event.run in self._runs:
             self._end(RunEnded(run=event.run, reason="started again"))
         self._open(event, now)
 
     def step_issued(self, event: Step) -> Signals | None:
         """Take an issued action; ``None`` when its run is not open."""
+        return self.issue(self.digester.step(event), _signals)
+
+    def step_observed(self, event: Outcome) -> Signals | None:
+        """Take an outcome; ``None`` when its run is not open or no step waits for it."""
+        return self.observe(self.digester.outcome(event), _signals)
+
+    def issue(self, step: DigestedStep, then: Then[T]) -> T | None:
+        """Take an issued action that was digested.
+
+        Args:
+            step: the action.
+            then: asked what follows, with the run's lock held, so that nothing of the run comes
+                between; must only compute.
+
+        Returns:
+            What ``then`` gives; ``None`` when the run is not open.
+        """
         now = self._now()
-        run = self._find(event.run, now)
+        run = self._find(step.run, now)
         if run is None:
             if not self._open_unknown_runs:
                 self._drop()
                 return None
-            run = self._open(RunStarted(run=event.run), now)
-        with run.lock:
-            # A run that another thread is ending has been added to its group as it was.
-            if not run.finished:
-                return run.issue(event, now)
+            run = self._open(self.digester.run(RunStarted(run=step.run)), now)
+        try:
+            with critical(), run.lock:
+                # A run that another thread is ending has been added to its group as it was.
+                if not run.finished:
+                    return then(run, run.issue(step, now), now)
+        finally:
+            if run.faults:
+                _record_faults(run)
         self._drop()
         return None
 
-    def step_observed(self, event: Outcome) -> Signals | None:
-        """Take an outcome; ``None`` when its run is not open or no step waits for it."""
-        now = self._now()
-        run = self._find(event.run, now)
-        signals = None
-        if run is not None:
-            with run.lock:
-                if not run.finished:
-                    signals = run.observe(event, now)
-        if signals is None:
-            self._drop()
-        return signals
+    def observe(self, outcome: DigestedOutcome, then: Then[T]) -> T | None:
+        """Take an outcome that was digested; the arguments are those of :meth:`issue`.
 
-    def outlook(self, run: str) -> Outlook:
-        """What an active run has before it."""
-        state = self._runs.get(run)
-        if state is None:
-            return Outlook()
-        with state.lock:
-            return state.outlook()
+        Returns:
+            What ``then`` gives; ``None`` when the run is not open or no step waits for it.
+        """
+        now = self._now()
+        run = self._find(outcome.run, now)
+        if run is not None:
+            try:
+                with critical(), run.lock:
+                    signals = None if run.finished else run.observe(outcome, now)
+                    if signals is not None:
+                        return then(run, signals, now)
+            finally:
+                if run.faults:
+                    _record_faults(run)
+        self._drop()
+        return None
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
         state = self._find(run, self._now())
         if state is not None:
-            with state.lock:
+            with critical(), state.lock:
                 if not state.finished:
                     state.intervened(action, reason, step)
 
@@ -205,7 +248,7 @@ class Engine:
 
         What was counted of it here stays counted. ``None`` when it is not open.
         """
-        with self._ending:
+        with critical(), self._ending:
             found = self._runs.get(run)
             if found is None:
                 return None
@@ -248,7 +291,7 @@ class Engine:
         """The past of a run that is carried ends here: what follows counts."""
         found = self._runs.get(run)
         if found is not None:
-            with found.lock:
+            with critical(), found.lock:
                 if found.carried is found.totals:
                     found.carried = Totals()
                     found.carried.add(found.totals)
@@ -259,8 +302,8 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Every group and every active run now."""
-        self._expire(self._now())
-        with self._lock:
+        self._catch_up()
+        with critical(), self._lock:
             groups = dict(self._groups)
             runs = list(self._runs.values())
             evicted, dropped = self._evicted_runs, self._dropped_events
@@ -272,24 +315,30 @@ class Engine:
             found = views.get(run.group)
             if found is None:
                 found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
-            with run.lock:
+            with critical(), run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
         return Snapshot(list(views.values()), evicted, dropped)
 
     def held(self) -> Held:
         """What is held now, unread."""
-        self._expire(self._now())
-        with self._lock:
+        self._catch_up()
+        with critical(), self._lock:
             groups, runs = list(self._groups.values()), list(self._runs.values())
         return Held(groups, runs, self._stale_at, self._onset_at)
+
+    def _catch_up(self) -> None:
+        """What waited to be counted counts, and what is idle ends, before anything is read."""
+        if not interrupted():
+            run_deferred()
+            self._expire(self._now())
 
     def _now(self) -> float | None:
         return None if self._clock is None else self._clock()
 
     def _take_in(self, run: RunState) -> bool:
         """Hold a run that was counted elsewhere, if none of its id is held."""
-        with self._ending, self._lock:
+        with critical(), self._ending, self._lock:
             if run.started.run in self._runs:
                 return False
             self._runs[run.started.run] = run
@@ -298,7 +347,7 @@ class Engine:
         return True
 
     def _find(self, run_id: str, now: float | None) -> RunState | None:
-        with self._lock:
+        with critical(), self._lock:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.move_to_end(run_id)
@@ -308,14 +357,14 @@ class Engine:
 
     def _open(self, event: RunStarted, now: float | None) -> RunState:
         run = self._made(event, now)
-        with self._lock:
+        with critical(), self._lock:
             # Two threads may open the same run: both feed the one that came first.
             run = self._runs.setdefault(event.run, run)
         self._make_room()
         return run
 
     def _make_room(self) -> None:
-        with self._lock:
+        with critical(), self._lock:
             surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
         for oldest in surplus:
             self._evict(oldest, "too many runs")
@@ -332,10 +381,9 @@ class Engine:
             onset_at=self._onset_at,
             max_period=self._max_period,
             max_distinct=self._max_distinct,
-            normaliser=self._normaliser,
             directed=self._directed,
             distance=self._distance,
-            declarations=self._declarations,
+            task=self.digester.text(event.task),
             repetition=self._repetition,
             trail=None if self._chronicle is None else self._chronicle.trail(event),
         )
@@ -343,7 +391,7 @@ class Engine:
         return run
 
     def _end(self, event: RunEnded) -> RunReport | None:
-        with self._ending:
+        with critical(), self._ending:
             run = self._runs.get(event.run)
             if run is None:
                 return None
@@ -352,8 +400,10 @@ class Engine:
                 report = run.report()
                 group = self._groups.get(run.group, _EMPTY).with_run(finished, run.counted)
             with self._lock:
-                # In one step: a reader finds the run among the active or in its group, once.
-                self._runs.pop(event.run, None)
+                # In one step: a reader finds the run among the active or in its group, once. No
+                # call between, so that no exception of a signal handler finds it in neither.
+                if event.run in self._runs:
+                    del self._runs[event.run]
                 self._groups[run.group] = group
         self._tell(report)
         if self._chronicle is not None and run.trail is not None:
@@ -368,7 +418,7 @@ class Engine:
 
     def _expire(self, now: float | None) -> None:
         while now is not None:
-            with self._lock:
+            with critical(), self._lock:
                 run_id, run = next(iter(self._runs.items()), ("", None))
             if run is None or now - run.last_seen <= self._idle_seconds:
                 return
@@ -376,12 +426,25 @@ class Engine:
 
     def _evict(self, run_id: str, reason: str) -> None:
         if self._end(RunEnded(run=run_id, reason=reason)) is not None:
-            with self._lock:
+            with critical(), self._lock:
                 self._evicted_runs += 1
 
     def _drop(self) -> None:
-        with self._lock:
+        with critical(), self._lock:
             self._dropped_events += 1
 
 
 _EMPTY: Final = Group()
+
+
+def _signals(run: RunState, signals: Signals, now: float | None) -> Signals:
+    return signals
+
+
+def _record_faults(run: RunState) -> None:
+    """Record what failed while the run's lock was held; no lock is held now."""
+    faults, run.faults = run.faults, []
+    for where, error in faults:
+        internal_errors.record(where, error)
+    if internal_errors.reraise:
+        raise faults[0][1]

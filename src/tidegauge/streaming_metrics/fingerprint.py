@@ -158,6 +158,15 @@ def outcome_digest(
     return _digest(b"\0".join(sorted(pairs)))
 
 
+def joined_digest(parts: Sequence[bytes]) -> bytes:
+    """Digest of a multiset: the order of its parts means nothing."""
+    return _digest(b"\0".join(sorted(parts)))
+
+
+def plain_identity(value: object) -> Any:
+    return value
+
+
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
     name = calls[0].action if len(calls) == 1 else "+".join(sorted([c.action for c in calls]))

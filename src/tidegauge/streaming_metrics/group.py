@@ -95,6 +95,10 @@ class Group:
             self.entropy_split,
         )
 
+    def _of_loops(self) -> tuple[GroupMetric, ...]:
+        """Those that need to know where a run looped."""
+        return self.loop_ratio, self.loop_split, self.loop_action_share
+
     def merge(self, other: Group) -> None:
         """Add the runs of ``other``."""
         self.totals.add(other.totals)
@@ -127,7 +131,8 @@ class Group:
         group.totals.add(totals)
         group.finished[run.outcome] = group.finished.get(run.outcome, 0) + 1
         for metric in group.metrics():
-            metric.update(run)
+            if "loops" not in run.lost or metric not in group._of_loops():
+                metric.update(run)
         group.run_steps.observe(run.steps, _exemplar(run, run.steps))
         if run.success:
             turn = max(run.steps, 1)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERSION", "load_run", "run_started", "state_of_run"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised whenever what is moved changes its meaning."""
 
 _METRICS: Final = (
@@ -48,6 +48,7 @@ _VALUES: Final = (
     "crossed",
     "finished",
     "first_would_stop",
+    "lost",
     "nudged",
     "outcome",
     "premature_halt",

@@ -167,6 +167,7 @@ class FinishedRun(NamedTuple):
         stale_score_max: its highest stale score; ``None``, not measured.
         trace_id: its trace; ``None``, it has none.
         ended: when it ended, in seconds since the epoch; ``None``, not known.
+        lost: metrics that an internal error left without a number.
     """
 
     success: bool | None
@@ -189,6 +190,7 @@ class FinishedRun(NamedTuple):
     stale_score_max: int | None = None
     trace_id: str | None = None
     ended: float | None = None
+    lost: tuple[str, ...] = ()
 
 
 Record = ChosenAction | IssuedStep | ObservedStep | FinishedRun

@@ -22,7 +22,11 @@ class GroupKey(NamedTuple):
 
 
 class RunReport(NamedTuple):
-    """What was measured of one run, up to now or in all. ``None``: not measured."""
+    """What was measured of one run, up to now or in all. ``None``: not measured.
+
+    ``unguarded``: its policy was switched off after an internal error. ``lost``: the metrics that
+    the error left without a number.
+    """
 
     run: str
     group: GroupKey
@@ -86,6 +90,8 @@ class RunReport(NamedTuple):
     saved_tokens: float | None
     saved_seconds: float | None
     excused: bool
+    unguarded: bool
+    lost: tuple[str, ...]
 
 
 def report_of(run: RunState) -> RunReport:
@@ -162,6 +168,8 @@ def report_of(run: RunState) -> RunReport:
         saved_tokens=run.totals.saved_tokens if run.first_would_stop else None,
         saved_seconds=run.totals.saved_seconds if run.first_would_stop else None,
         excused=run.excused,
+        unguarded=run.watch_only,
+        lost=run.lost,
     )
 
 

@@ -5,35 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from tidegauge.events import (
-    ABSENT,
-    Call,
-    Outcome,
-    Outlook,
-    RunEnded,
-    RunOutcome,
-    RunStarted,
-    Signals,
-    Step,
-    ToolDeclaration,
-)
-from tidegauge.streaming_metrics.amounts import added, all_failed, amount
+from tidegauge._guard import arrived_from_outside
+from tidegauge.events import Outlook, RunEnded, RunOutcome, RunStarted, Signals
+from tidegauge.streaming_metrics.amounts import added, all_failed
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
 from tidegauge.streaming_metrics.entropy_split import EntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
-from tidegauge.streaming_metrics.fingerprint import (
-    Normaliser,
-    call_digest,
-    compared_arguments,
-    content_digest,
-    outcome_digest,
-    round_digest,
-    round_name,
-)
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
@@ -65,10 +47,25 @@ from tidegauge.streaming_metrics.totals import (
     addable,
 )
 from tidegauge.streaming_metrics.trail import Trail
-from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = ["RunState"]
 
+_ISSUE_PARTS: Final = ("patience", "loops", "recall_lag", "repetition", "waiting", "trail")
+_OBSERVE_PARTS: Final = (
+    "loop_cost",
+    "step_seconds",
+    "result_streak",
+    "failed_rounds",
+    "recurrence",
+    "patience",
+    "novelty",
+    "progress_auv",
+    "entropy_split",
+    "stale_score",
+    "onsets",
+    "repetition",
+    "trail",
+)
 _MAX_UNOBSERVED: Final = 1_000
 _MAX_OUTLOOK: Final = 10
 
@@ -87,6 +84,7 @@ class Issued(NamedTuple):
     loop_settled: int
     loop_first_step: int
     alike: float
+    name: str = ""
 
 
 class RunState:
@@ -94,10 +92,8 @@ class RunState:
 
     __slots__ = (
         "_actions",
-        "_declarations",
         "_directed",
         "_distance",
-        "_normaliser",
         "_onset_at",
         "_previous",
         "_saved_from",
@@ -107,6 +103,7 @@ class RunState:
         "entropy_split",
         "exploration",
         "failed_rounds",
+        "faults",
         "finished",
         "first_would_stop",
         "group",
@@ -114,6 +111,7 @@ class RunState:
         "lock",
         "loop_cost",
         "loops",
+        "lost",
         "navigation",
         "novelty",
         "nudged",
@@ -150,14 +148,14 @@ class RunState:
         onset_at: int,
         max_period: int,
         max_distinct: int,
-        normaliser: Normaliser | None,
         directed: bool,
         distance: Distance | None,
-        declarations: Mapping[str, ToolDeclaration],
+        task: bytes | None = None,
         trail: Trail | None = None,
         repetition: bool = False,
     ) -> None:
-        self.lock = threading.Lock()
+        # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
+        self.lock = threading.RLock()
         self.started = started
         self.group = group
         self.trail = trail  # only where somebody may look on
@@ -184,23 +182,21 @@ class RunState:
         self.signals: Signals | None = None
         self.stopped: tuple[int, str] | None = None
         self.watch_only = False  # after a fault of ours, nothing is decided any more
+        self.lost: tuple[str, ...] = ()  # metrics that a fault left half done: absent
+        self.faults: list[tuple[str, Exception]] = []  # to be recorded when no lock is held
         self.crossed: dict[str, int] = {}  # scores that crossed their line, and at which step
         self.nudged: dict[str, float] = {}  # at which value each rule's signal was nudged last
         self.repetition = Repetition() if repetition else None
         self.patience: Patience | None = None  # only for a run that calls a declared tool
-        self._declarations = declarations
         self.first_would_stop: tuple[int, str] | None = None
         self.refused: Issued | None = None  # the step before, if it was blocked
         self._saved_from: int | None = None  # the first step that a stop would have saved
         self._actions = actions
         self._onset_at = onset_at
-        self._normaliser = normaliser
         self._directed = directed
         self._distance = distance
         self.open_steps: OrderedDict[int, Issued] = OrderedDict()
-        self._previous: bytes | None = (
-            None if started.task is None else content_digest(started.task, normaliser)
-        )
+        self._previous = task  # what the agent sees first
         self.finished = False
         self.success: bool | None = None
         self.outcome: RunOutcome = "unknown"
@@ -208,121 +204,104 @@ class RunState:
         if started.place is not None or started.tasks or started.exits:
             self.explore()
 
-    def issue(self, step: Step, now: float | None) -> Signals:
+    def issue(self, step: DigestedStep, now: float | None) -> Signals:
         """Take an issued action: loops are known from here on, before it is run."""
         t = self.steps
-        if step.state is not ABSENT:
-            seen: bytes | None = content_digest(step.state, self._normaliser)
-        else:
-            seen = self._previous
+        seen = step.state if step.state_given else self._previous
         # What was not observed cannot be returned to: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
-        told: Sequence[Call] = step.calls
-        # Once one tool is declared the calls of others count, too: they end its waiting.
-        declared = self._declarations or self.patience is not None
-        if declared or len(told) != 1 or told[0].declared is not None:
-            told = self._declared(told, now if step.time is None else step.time)
-        calls = [call_digest(call, self._normaliser) for call in told]
-        action = round_digest(calls)
-        name = round_name(step.calls)
-        loops = self.loops
-        cycle_steps, onsets = loops.cycle_steps, loops.onsets
+        action, name, loops, totals = step.action, step.name, self.loops, self.totals
         issued = IssuedStep(t, state, action, name, step.uses, step.mentions)
-        refused, self.refused = self.refused, None
+        refused = self.refused
         insists = (
             refused is not None
             and action == refused.action
-            and (step.state is ABSENT or seen == refused.state)
+            and (not step.state_given or seen == refused.state)
         )
         # Asking again for what was blocked is going on with the loop, whatever its period.
         expected = loops.expected if insists else None
-        loops.update(issued if expected is None else IssuedStep(t, *expected))
-        if step.uses or step.mentions:
-            self.recall_lag.update(issued)
-            self._count_recall()
-        totals = self.totals
-        totals.steps += 1
-        if self._saved_from is not None:
-            totals.saved_steps += 1
-        totals.cycle_steps += loops.cycle_steps - cycle_steps
-        if loops.onsets != onsets:
-            self._onset("cycle", t, excused=self.excused)
-        if loops.settled:
-            for looping in loops.cycle_names:
-                label = self._actions.admit(looping)
-                totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
-        alike = 0.0
-        if self.repetition is not None:
-            words = words_of(told, self._normaliser)
-            alike = self.repetition.issue(
-                ChosenAction(t, words, step.similarity),
-                excused=self.patience is not None and self.patience.excused > 0,
-            )
-        self.open_steps[t] = Issued(
-            calls,
-            action,
-            seen,
-            step.tokens,
-            step.entropy,
-            step.time,
-            now,
-            max(loops.matched, 0),
-            loops.settled,
-            loops.first_step,
-            alike,
-        )
-        if len(self.open_steps) > _MAX_UNOBSERVED:
-            self.open_steps.popitem(last=False)
-        if self.trail is not None:
-            self.trail.issued(t, action, name, loops, step)
+        saved = self._saved_from is not None
+        # From here on the step counts. Nothing can interrupt stores without a call between them;
+        # the metrics that follow are each interrupted alone (see _lose).
+        self.refused = None
         self._previous = None
         self.steps = t + 1
-        # Spent when the action was chosen: also where it is stopped and never observed.
-        if step.tokens is not None:
-            self.tokens = added(self.tokens, amount(step.tokens))
+        totals.steps += 1
+        if saved:
+            totals.saved_steps += 1
+        alike = 0.0
+        arrived: BaseException | None = None
+        at = 0
+        while at < len(_ISSUE_PARTS):
+            try:
+                if at == 0:
+                    at = 1
+                    if (step.declared or self.patience is not None) and (
+                        "patience" not in self.lost
+                    ):
+                        self._be_patient(step, now)
+                if at == 1:
+                    at = 2
+                    if "loops" not in self.lost:
+                        self._follow_loops(issued, expected)
+                if at == 2:
+                    at = 3
+                    if (step.uses or step.mentions) and "recall_lag" not in self.lost:
+                        self.recall_lag.update(issued)
+                        self._count_recall()
+                if at == 3:
+                    at = 4
+                    if self.repetition is not None and "repetition" not in self.lost:
+                        alike = self.repetition.issue(
+                            ChosenAction(t, step.words, step.similarity),
+                            excused=self.patience is not None and self.patience.excused > 0,
+                        )
+                if at == 4:
+                    at = 5
+                    # Spent when the action was chosen: also where it is never observed.
+                    if step.tokens is not None:
+                        self.tokens = added(self.tokens, step.tokens)
+                    self._wait_for(t, seen, step, now, alike)
+                if at == 5:
+                    at = 6
+                    if self.trail is not None:
+                        self.trail.issued(t, action, name, loops.settled, step.shown)
+                    if step.not_comparable:
+                        self._count_not_comparable(name, step.not_comparable)
+            except BaseException as error:  # noqa: BLE001 -- raised again below, or recorded
+                arrived = self._lose(_ISSUE_PARTS[at - 1], error) or arrived
         self.signals = self._signals(t, action, state, name)
+        if arrived is not None:
+            raise arrived
         return self.signals
 
-    def observe(self, outcome: Outcome, now: float | None) -> Signals | None:
+    def observe(self, outcome: DigestedOutcome, now: float | None) -> Signals | None:
         """Take an outcome; ``None`` when it belongs to no step that waits for one."""
         t = self.steps - 1 if outcome.step is None else outcome.step
-        issued = self.open_steps.pop(t, None)
+        issued = self.open_steps.get(t)
         if issued is None or self.signals is None:
             return None
+        latest = t == self.steps - 1
+        refused = self.refused
         if outcome.blocked:
             # The loop is taken to go on as it did: whoever insists on it climbs the ladder.
-            expected = self.loops.expected if t == self.steps - 1 else None
+            expected = self.loops.expected if latest else None
             digest = expected[0] if expected is not None else None
-            self.refused = issued if expected is not None else None
+            refused = issued if expected is not None else None
             outcome = outcome._replace(results=())
+            seconds = None
         else:
-            digest = outcome_digest(issued.calls, outcome.results, self._normaliser)
-        if t == self.steps - 1:
-            self._previous = digest
-        seconds = None if outcome.blocked else _seconds(outcome, issued, now)
-        self._take(t, issued, digest, outcome, seconds)
-        signals = self.signals
-        self.signals = self._signals(
-            signals.step, signals.action_digest, signals.state_digest, signals.tool
-        )
-        return self.signals
-
-    def _take(
-        self,
-        t: int,
-        issued: Issued,
-        digest: bytes | None,
-        outcome: Outcome,
-        seconds: float | None,
-    ) -> None:
+            digest = round_outcome(issued.calls, outcome.results)
+            seconds = _seconds(outcome, issued, now)
+        calls = len(issued.calls)
         # By position, in the order of its fields: this is on the step path.
-        observed = ObservedStep(
+        step = ObservedStep(
             t,
             issued.action,
             digest,
-            len(issued.calls),
-            all_failed(outcome.results, len(issued.calls)),
-            added(amount(issued.tokens), amount(outcome.tokens)),
+            calls,
+            all_failed(outcome.results, calls),
+            added(issued.tokens, outcome.tokens),
             seconds,
             outcome.progress,
             issued.entropy,
@@ -335,16 +314,121 @@ class RunState:
             outcome.achieved,
             issued.state,
         )
-        if outcome.tokens is not None:
-            self.tokens = added(self.tokens, amount(outcome.tokens))
-        self._update(observed)
-        if self.repetition is not None and digest is not None:
-            latest = t == self.steps - 1
-            self.repetition.observe(issued.alike, new=self.novelty.latest, latest=latest)
-        if self.trail is not None:
-            self.trail.observed(observed, self.stale_score.current, outcome.results)
-        if self._saved_from is not None and t >= self._saved_from:
-            self._save(t, observed, outcome)
+        # From here on the outcome counts; as in issue().
+        del self.open_steps[t]
+        self.refused = refused
+        if latest:
+            self._previous = digest
+        signals = self.signals
+        arrived = self._update(step, outcome, issued)
+        self.signals = self._signals(
+            signals.step, signals.action_digest, signals.state_digest, signals.tool
+        )
+        if arrived is not None:
+            raise arrived
+        return self.signals
+
+    def _update(
+        self, step: ObservedStep, outcome: DigestedOutcome, issued: Issued
+    ) -> BaseException | None:
+        """Let every metric take an observed step; gives an exception that arrived meanwhile."""
+        totals, lost = self.totals, self.lost
+        arrived: BaseException | None = None
+        at = 0
+        while at < len(_OBSERVE_PARTS):
+            try:
+                if at == 0:
+                    at = 1
+                    if outcome.tokens is not None:
+                        self.tokens = added(self.tokens, outcome.tokens)
+                    if "loop_cost" not in lost:
+                        cost = self.loop_cost
+                        cost.update(step)
+                        if step.loop_settled:
+                            totals.loop_tokens = addable(cost.tokens or 0.0)
+                            totals.loop_seconds = addable(cost.seconds or 0.0)
+                if at == 1:
+                    at = 2
+                    if step.seconds is not None:
+                        self._count_seconds(step.seconds)
+                if at == 2:
+                    at = 3
+                    if "result_streak" not in lost:
+                        self.result_streak.update(step)
+                if at == 3:
+                    at = 4
+                    if "failed_rounds" not in lost:
+                        self.failed_rounds.update(step)
+                if at == 4:
+                    at = 5
+                    if "recurrence" not in lost:
+                        self.recurrence.update(step)
+                if at == 5:
+                    at = 6
+                    if self.patience is not None:
+                        new = self.recurrence.current == 0
+                        self.patience.observe(new=new, failed=step.failed)
+                if at == 6:
+                    at = 7
+                    if "novelty" not in lost:
+                        self.novelty.update(step)
+                if at == 7:
+                    at = 8
+                    if "progress_auv" not in lost:
+                        self.progress_auv.update(step)
+                if at == 8:
+                    at = 9
+                    if (step.entropy is not None or self._tells_entropy) and (
+                        "entropy_split" not in lost
+                    ):
+                        self._tells_entropy = True
+                        self.entropy_split.update(step)
+                if at == 9:
+                    at = 10
+                    if "stale_score" not in lost:
+                        self._follow(step)
+                if at == 10:
+                    at = 11
+                    self._count_onsets(step)
+                if at == 11:
+                    at = 12
+                    if (
+                        self.repetition is not None
+                        and step.outcome is not None
+                        and "repetition" not in lost
+                    ):
+                        self.repetition.observe(
+                            issued.alike, new=self.novelty.latest, latest=step.t == self.steps - 1
+                        )
+                if at == 12:
+                    at = 13
+                    if self.trail is not None:
+                        self.trail.observed(step, self.stale_score.current, outcome.shown)
+                    if self._saved_from is not None and step.t >= self._saved_from:
+                        self._save(step, outcome)
+                    if step.outcome is None and any(one[0] is None for one in outcome.results):
+                        self._count_not_comparable(issued.name, ("result",))
+            except BaseException as error:  # noqa: BLE001 -- raised again by the caller, or recorded
+                arrived = self._lose(_OBSERVE_PARTS[at - 1], error) or arrived
+        return arrived
+
+    def _lose(self, part: str, error: BaseException) -> BaseException | None:
+        """A part of an update failed: the metric that it left half done is absent from here on.
+
+        The other metrics take the step all the same, so that all that is reported counts the same
+        steps; nothing is decided in the run any more. Gives back an exception that is not ours.
+        """
+        self.watch_only = True
+        made = _METRICS.get(part)
+        if made is not None and part not in self.lost:
+            self.lost = (*self.lost, part)
+            setattr(self, part, made(self))
+            if part == "stale_score":
+                self.exploration = self.navigation = None
+        if not isinstance(error, Exception) or arrived_from_outside(error):
+            return error
+        self.faults.append((f"metric.{part}", error))
+        return None
 
     def intervened(self, action: str, reason: str, step: int) -> None:
         """Count an intervention, or one that would have been.
@@ -416,6 +500,7 @@ class RunState:
             entropy=self.entropy_split.sums,
             recall=self.recall_lag.recall,
             stale_score_max=self.stale_score.maximum,
+            lost=self.lost,
             trace_id=self.started.trace_id,
             ended=time.time() if self.started.trace_id is not None else None,
         )
@@ -443,35 +528,65 @@ class RunState:
         self.carried = Totals()
         self.carried.add(self.totals)
 
-    def _update(self, step: ObservedStep) -> None:
-        totals, cost = self.totals, self.loop_cost
-        cost.update(step)
-        if step.loop_settled:
-            totals.loop_tokens = addable(cost.tokens or 0.0)
-            totals.loop_seconds = addable(cost.seconds or 0.0)
-        if step.seconds is not None:
-            trace_id = self.started.trace_id
-            totals.step_seconds.observe(
-                step.seconds,
-                None if trace_id is None else Exemplar(trace_id, step.seconds, time.time()),
-            )
-        self.result_streak.update(step)
-        self.failed_rounds.update(step)
-        self.recurrence.update(step)
-        if self.patience is not None:
-            self.patience.observe(new=self.recurrence.current == 0, failed=step.failed)
-        self.novelty.update(step)
-        self.progress_auv.update(step)
-        if step.entropy is not None or self._tells_entropy:
-            self._tells_entropy = True
-            self.entropy_split.update(step)
-        self._follow(step)
+    def _be_patient(self, step: DigestedStep, now: float | None) -> None:
+        # Once one tool is declared the calls of others count, too: they end its waiting.
+        if self.patience is None:
+            self.patience = Patience()
+        declared = step.declared or [None] * len(step.calls)
+        self.patience.issue(declared, now if step.time is None else step.time)
+
+    def _follow_loops(self, issued: IssuedStep, expected: tuple[bytes, bytes, str] | None) -> None:
+        loops, totals = self.loops, self.totals
+        cycle_steps, onsets = loops.cycle_steps, loops.onsets
+        loops.update(issued if expected is None else IssuedStep(issued.t, *expected))
+        totals.cycle_steps += loops.cycle_steps - cycle_steps
+        if loops.onsets != onsets:
+            self._onset("cycle", issued.t, excused=self.excused)
+        if loops.settled:
+            for looping in loops.cycle_names:
+                label = self._actions.admit(looping)
+                totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
+
+    def _wait_for(
+        self, t: int, seen: bytes | None, step: DigestedStep, now: float | None, alike: float
+    ) -> None:
+        loops = self.loops
+        self.open_steps[t] = Issued(
+            step.calls,
+            step.action,
+            seen,
+            step.tokens,
+            step.entropy,
+            step.time,
+            now,
+            max(loops.matched, 0),
+            loops.settled,
+            loops.first_step,
+            alike,
+            step.name,
+        )
+        if len(self.open_steps) > _MAX_UNOBSERVED:
+            self.open_steps.popitem(last=False)
+
+    def _count_seconds(self, seconds: float) -> None:
+        trace_id = self.started.trace_id
+        self.totals.step_seconds.observe(
+            seconds, None if trace_id is None else Exemplar(trace_id, seconds, time.time())
+        )
+
+    def _count_onsets(self, step: ObservedStep) -> None:
         if self.result_streak.current == self._onset_at:
             patience = self.patience
             excused = patience is not None and patience.excused >= self._onset_at
             self._onset("result_streak", step.t, excused=excused)
         if step.failed and self.failed_rounds.current == self._onset_at:
             self._onset("failed_rounds", step.t)
+
+    def _count_not_comparable(self, name: str, parts: Sequence[str]) -> None:
+        counts = self.totals.not_comparable
+        for part in parts:
+            key = (self._actions.admit(name), part)
+            counts[key] = counts.get(key, 0) + 1
 
     def _follow(self, step: ObservedStep) -> None:
         """Where the run stands: places and tasks where they are told, else states."""
@@ -533,33 +648,17 @@ class RunState:
         loops = self.loops
         return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
 
-    def _declared(self, calls: Sequence[Call], now: float | None) -> Sequence[Call]:
-        """The calls as they are compared, once the declarations of their tools are heeded."""
-        by_name = self._declarations
-        declared = [call.declared or by_name.get(call.action) for call in calls]
-        if self.patience is None:
-            if not any(declared):
-                return calls
-            self.patience = Patience()
-        self.patience.issue(declared, now)
-        return [
-            call
-            if one is None or one.key is None
-            else call._replace(arguments=compared_arguments(one, call.arguments))
-            for call, one in zip(calls, declared, strict=True)
-        ]
-
     @property
     def excused(self) -> bool:
         """Whether the loop that the run is in proves no standstill."""
         patience, period = self.patience, self.loops.period
         return patience is not None and 0 < period <= patience.excused
 
-    def _save(self, t: int, step: ObservedStep, outcome: Outcome) -> None:
+    def _save(self, step: ObservedStep, outcome: DigestedOutcome) -> None:
         """Count what a stop would have saved; what chose the stopped step was spent already."""
         totals, stopped = self.totals, self.first_would_stop
-        at_issue = stopped is not None and t == stopped[0]
-        tokens = amount(outcome.tokens) if at_issue else step.tokens
+        at_issue = stopped is not None and step.t == stopped[0]
+        tokens = outcome.tokens if at_issue else step.tokens
         totals.saved_tokens += addable(tokens or 0.0)
         totals.saved_seconds += addable(step.seconds or 0.0)
 
@@ -600,11 +699,28 @@ class RunState:
         )
 
 
-def _seconds(outcome: Outcome, issued: Issued, now: float | None) -> float | None:
+def _seconds(outcome: DigestedOutcome, issued: Issued, now: float | None) -> float | None:
     if outcome.seconds is not None:
-        return amount(outcome.seconds)
+        return outcome.seconds
     # Times that were told and those of our own clock have nothing in common.
     start, end = issued.time, outcome.time
     if start is None or end is None:
         start, end = issued.now, now
     return None if start is None or end is None or end < start else end - start
+
+
+_METRICS: Final[dict[str, Callable[[RunState], object]]] = {
+    "patience": lambda run: None,
+    "loops": lambda run: Loops(max_period=run.loops.max_period),
+    "recall_lag": lambda run: RecallLag(),
+    "repetition": lambda run: None,
+    "loop_cost": lambda run: LoopCost(),
+    "result_streak": lambda run: ResultStreak(),
+    "failed_rounds": lambda run: FailedRounds(),
+    "recurrence": lambda run: Recurrence(max_pairs=1),
+    "novelty": lambda run: Novelty(max_outcomes=1),
+    "progress_auv": lambda run: ProgressAUV(t_max=run.t_max),
+    "entropy_split": lambda run: EntropySplit(),
+    "stale_score": lambda run: StaleScore(),
+}
+"""What stands for a metric that was lost: one that has measured nothing."""

@@ -33,6 +33,11 @@ class GroupSnapshot:
         return sum(1 for run in self.active if run.loop_repeats and not run.excused)
 
     @property
+    def runs_unguarded(self) -> int:
+        """Active runs whose policy was switched off after an internal error."""
+        return sum(1 for run in self.active if run.unguarded)
+
+    @property
     def runs_stale(self) -> int | None:
         """Active runs whose stale score is ``stale_at`` or more; ``None``, none is measured."""
         scores = [run.stale_score for run in self.active if run.stale_score is not None]

@@ -122,6 +122,7 @@ class Totals:
         "loop_seconds",
         "loop_steps",
         "loop_tokens",
+        "not_comparable",
         "onsets",
         "recall_lags",
         "saved_seconds",
@@ -138,6 +139,7 @@ class Totals:
         self.onsets: dict[str, int] = {}  # by kind of loop
         self.loop_tokens = 0.0
         self.loop_seconds = 0.0
+        self.not_comparable: dict[tuple[str, str], int] = {}  # by (action, part)
         self.interventions: dict[tuple[str, str], int] = {}  # by (action, reason)
         # what came after the first stop that a policy would have made
         self.saved_steps = 0
@@ -177,6 +179,7 @@ class Totals:
         add_exemplars(self.exemplars, other.exemplars)
         _add_counts(self.loop_steps, other.loop_steps)
         _add_counts(self.onsets, other.onsets)
+        _add_counts(self.not_comparable, other.not_comparable)
         _add_counts(self.interventions, other.interventions)
 
     def without(self, earlier: Totals) -> Totals:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge.events import ABSENT, CallResult, Step
-from tidegauge.streaming_metrics.fingerprint import canonical_bytes
-from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["MAX_CONTENT", "MAX_STEPS", "Trail", "TrailStep"]
+__all__ = ["MAX_STEPS", "Trail", "TrailStep"]
 
 MAX_STEPS: Final = 40
 """How many of the last steps of a run are kept."""
-
-MAX_CONTENT: Final = 400
-"""How many characters of a step's arguments and of its results are kept, where they are."""
 
 Tell: TypeAlias = Callable[["Trail", str, int, str], int]
 """Told of what happens; answers with the number of the happening."""
@@ -70,45 +64,51 @@ class Trail:
         number: tells the run from every other one of this process, also from one of the same id.
         started: when it was opened, in seconds since the epoch.
         tell: told of what happens in the run: this trail, what happened, at which step, and why.
-        contents: keep the beginnings of arguments and results as well.
 
     >>> trail = Trail(1, started=0.0)
-    >>> trail.issued(0, b"digest", "look", Loops(), Step("r1", ()))
-    >>> trail.observed(ObservedStep(0, seconds=0.5), 2, ())
+    >>> trail.issued(0, b"digest", "look", 0, None)
+    >>> trail.observed(ObservedStep(0, seconds=0.5), 2, None)
     >>> [(step.tool, step.seconds, step.stale_score) for step in trail.steps()]
     [('look', 0.5, 2)]
     """
 
-    __slots__ = ("_contents", "_ring", "_tell", "number", "onset", "started")
+    __slots__ = ("_ring", "_tell", "number", "onset", "started")
 
-    def __init__(
-        self, number: int, *, started: float, tell: Tell | None = None, contents: bool = False
-    ) -> None:
+    def __init__(self, number: int, *, started: float, tell: Tell | None = None) -> None:
         self.number = number
         self.started = started
         self.onset = 0  # number of the happening that its last loop set in with
         self._tell = tell
-        self._contents = contents
         self._ring: list[list[Any]] = []
 
-    def issued(self, t: int, action: bytes, tool: str, loops: Loops, step: Step) -> None:
-        """A step was issued, and ``loops`` knows of it."""
+    def issued(self, t: int, action: bytes, tool: str, settled: int, shown: str | None) -> None:
+        """A step was issued.
+
+        Args:
+            t: its index.
+            action: digest of the action.
+            tool: name of its tool.
+            settled: how many of the last steps turn out to be loop steps with it.
+            shown: the beginning of its arguments; ``None``, contents are not shown.
+        """
         row = [t, tool, action, False, False, None, None, None, None, None, None, None, None]
         ring = self._ring
         if t < MAX_STEPS:
             ring.append(row)
         else:
             ring[t % MAX_STEPS] = row
-        if loops.settled:  # that many steps turn out to have been loop steps
-            for back in range(min(loops.settled, len(ring))):
-                ring[(t - back) % MAX_STEPS][_LOOPED] = True
-        if self._contents:
-            row[_ARGUMENTS] = _beginning([call.arguments for call in step.calls])
+        for back in range(min(settled, len(ring))):
+            ring[(t - back) % MAX_STEPS][_LOOPED] = True
+        row[_ARGUMENTS] = shown
 
-    def observed(
-        self, step: ObservedStep, stale_score: int | None, results: Sequence[CallResult]
-    ) -> None:
-        """The outcome of a step was observed; one that is no longer kept is left out."""
+    def observed(self, step: ObservedStep, stale_score: int | None, shown: str | None) -> None:
+        """The outcome of a step was observed; one that is no longer kept is left out.
+
+        Args:
+            step: the step.
+            stale_score: S after it.
+            shown: the beginning of its results; ``None``, contents are not shown.
+        """
         row = self._row(step.t)
         if row is not None:
             row[_OF_THE_OUTCOME] = (
@@ -119,10 +119,7 @@ class Trail:
                 step.seconds,
                 stale_score,
             )
-            if self._contents:
-                row[_RESULT] = _beginning(
-                    [result.outcome for result in results if result.outcome is not ABSENT]
-                )
+            row[_RESULT] = shown
 
     def intervened(self, action: str, reason: str, t: int) -> None:
         """A policy stepped in at a step, or would have."""
@@ -157,14 +154,3 @@ class Trail:
         at = t % MAX_STEPS
         row = self._ring[at] if at < len(self._ring) else None
         return row if row is not None and row[0] == t else None
-
-
-def _beginning(values: Sequence[object]) -> str:
-    """What the values say, one after the other, cut."""
-    shown = []
-    for value in values:
-        # The bytes of a character that is cut in two are left out.
-        data = canonical_bytes(value)[: 4 * MAX_CONTENT]
-        shown.append(data.decode("utf-8", "ignore"))
-    text = ", ".join(shown)
-    return text if len(text) <= MAX_CONTENT else text[: MAX_CONTENT - 1] + "…"

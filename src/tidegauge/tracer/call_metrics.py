@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge._version import __version__
 from tidegauge.tracer import conventions as names
@@ -85,11 +86,14 @@ class CallMetrics:
             error: type of the error it ended with.
             context: of its span, for exemplars.
         """
-        self._chats.record(seconds, self._attributes(_CHAT, told, names.ERROR_TYPE, error), context)
+        labels = self._attributes(_CHAT, told, names.ERROR_TYPE, error)
+        with critical():
+            self._chats.record(seconds, labels, context)
         for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
             if tokens is not None:
-                attributes = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
-                self._tokens.record(tokens, attributes, context)
+                labels = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
+                with critical():
+                    self._tokens.record(tokens, labels, context)
 
     @guarded("call_metrics", default=None)
     def tool(
@@ -101,7 +105,9 @@ class CallMetrics:
         context: Context | None,
     ) -> None:
         """Record a tool call; its arguments are those of :meth:`chat`."""
-        self._tools.record(seconds, self._attributes(_TOOL, told, names.ERROR_TYPE, error), context)
+        labels = self._attributes(_TOOL, told, names.ERROR_TYPE, error)
+        with critical():
+            self._tools.record(seconds, labels, context)
 
     @guarded("call_metrics", default=None)
     def agent(
@@ -113,8 +119,9 @@ class CallMetrics:
         context: Context | None,
     ) -> None:
         """Record an agent's run; its arguments are those of :meth:`chat`."""
-        attributes = self._attributes(_AGENT, told, names.ERROR_TYPE, error)
-        self._agents.record(seconds, attributes, context)
+        labels = self._attributes(_AGENT, told, names.ERROR_TYPE, error)
+        with critical():
+            self._agents.record(seconds, labels, context)
 
     def _attributes(
         self,
@@ -145,11 +152,19 @@ class CallMetricsSource:
 
     Args:
         provider: use this one; ``None``, the application's, where it has set one up by now.
+        owned: whether the provider is ours, and so not one of a forked child.
     """
 
-    def __init__(self, provider: MeterProvider | None) -> None:
+    def __init__(self, provider: MeterProvider | None, *, owned: bool = False) -> None:
         self._given = provider
         self._made: tuple[MeterProvider, CallMetrics] | None = None
+        if owned:
+            reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        # Another thread of the parent may have held a lock of the provider, whose reader thread
+        # is the parent's, too: in the child nothing is recorded to it.
+        self._given = self._made = None
 
     def current(self) -> CallMetrics | None:
         """The instruments; ``None`` while nobody collects metrics."""

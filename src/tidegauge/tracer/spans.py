@@ -31,6 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
 from tidegauge.tracer import conventions as names
@@ -58,6 +59,7 @@ class SpanFactory:
             ``None`` draws one for this process.
         meter_provider: collects durations and tokens; left out, the application's does, if and
             when it sets one up.
+        owns_meter_provider: whether that one is ours: a forked child does not use it.
     """
 
     def __init__(
@@ -69,14 +71,19 @@ class SpanFactory:
         capture_content: bool = False,
         digest_key: bytes | None = None,
         meter_provider: MeterProvider | None = None,
+        owns_meter_provider: bool = False,
     ) -> None:
         self.tracer = tracer
         self.logger = logger
         self.capture_content = capture_content
         # Taken up by every digest: a copy costs less than starting again from the key.
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
-        self._metrics = CallMetricsSource(meter_provider)
+        self._metrics = CallMetricsSource(meter_provider, owned=owns_meter_provider)
         self._max_runs = max_runs
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._open: OrderedDict[int, RunSpans] = OrderedDict()
 
@@ -107,17 +114,18 @@ class SpanFactory:
         if event.t_max is not None:
             attributes[names.T_MAX] = event.t_max
         parent = get_current() if context is None else context
-        span = self.tracer.start_span(
-            _name(names.INVOKE_AGENT, event.agent),
-            parent,
-            SpanKind.INTERNAL,
-            attributes,
-            links=None if link is None else (link,),
-        )
+        with critical():  # the SDK's locks are not re-entrant
+            span = self.tracer.start_span(
+                _name(names.INVOKE_AGENT, event.agent),
+                parent,
+                SpanKind.INTERNAL,
+                attributes,
+                links=None if link is None else (link,),
+            )
         metrics = self._metrics.current()
         within = trace.set_span_in_context(span, parent)
         spans = RunSpans(self, span, within, attributes, metrics)
-        with self._lock:
+        with critical(), self._lock:
             self._open[id(spans)] = spans
             evicted = (
                 self._open.popitem(last=False)[1] if len(self._open) > self._max_runs else None
@@ -133,7 +141,7 @@ class SpanFactory:
 
     def forget(self, spans: RunSpans) -> None:
         """Drop a run that has ended from the store."""
-        with self._lock:
+        with critical(), self._lock:
             self._open.pop(id(spans), None)
 
     def exported_digest(self, digest: bytes) -> str:
@@ -232,7 +240,8 @@ class RunSpans:
                 attributes[names.USAGE_OUTPUT_TOKENS] = output_tokens
             if finish_reasons:
                 attributes[names.RESPONSE_FINISH_REASONS] = finish_reasons
-            span.set_attributes(attributes)
+            with critical():
+                span.set_attributes(attributes)
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
             seconds, told = took
@@ -276,16 +285,27 @@ class RunSpans:
         return self._start(_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
 
     def end_tool(
-        self, span: Span, *, result: object = ABSENT, error: BaseException | str | None = None
+        self,
+        span: Span,
+        *,
+        result: object = ABSENT,
+        error: BaseException | str | None = None,
+        ended: int | None = None,
     ) -> None:
         """Close the span of a tool call; ``result`` is put on it only when contents are asked for.
 
         Nothing is known of the result of a call that was abandoned: it has none.
+
+        Args:
+            span: the span.
+            result: what the call brought back.
+            error: what it failed with.
+            ended: when it ended, in nanoseconds since the epoch; ``None``, now.
         """
         is_known = result is not ABSENT and error is None
         if is_known and self._factory.capture_content and span.is_recording():
             span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
-        took = self._end(span, error)
+        took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, told = took
             agent = self._attributes.get(names.AGENT_NAME)
@@ -298,9 +318,9 @@ class RunSpans:
     ) -> None:
         """Send an event with the context of ``span``, or of the run's own."""
         context = self._inside(span) if span else self.context
-        self._factory.logger.emit(
-            LogRecord(event_name=name, attributes=dict(attributes), context=context)
-        )
+        record = LogRecord(event_name=name, attributes=dict(attributes), context=context)
+        with critical():
+            self._factory.logger.emit(record)
 
     def loop_onset(self, signals: Signals) -> None:
         """Tell that a cycle's first repetition is complete."""
@@ -339,15 +359,18 @@ class RunSpans:
             metrics.agent(seconds, self._attributes, error=error_type, context=self.context)
         span = self.span
         if span.is_recording():
+            attributes: Attributes = {}
             if summary is not None:
-                span.set_attribute(names.STEPS, summary.steps)
-                span.set_attribute(names.OUTCOME, summary.outcome)
+                attributes[names.STEPS] = summary.steps
+                attributes[names.OUTCOME] = summary.outcome
                 if summary.loop_ratio is not None:
-                    span.set_attribute(names.LOOP_RATIO, summary.loop_ratio)
+                    attributes[names.LOOP_RATIO] = summary.loop_ratio
                 if summary.stale_score_max is not None:
-                    span.set_attribute(names.STALE_SCORE_MAX, summary.stale_score_max)
+                    attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
             if stopped_reason:
-                span.set_attribute(names.STOPPED_REASON, stopped_reason)
+                attributes[names.STOPPED_REASON] = stopped_reason
+            with critical():
+                span.set_attributes(attributes)
         self.close(error)
 
     def close(self, error: BaseException | str | None = None) -> None:
@@ -374,7 +397,8 @@ class RunSpans:
         inside: Span | None = None,
     ) -> Span:
         parent = self.context if inside is None else self._inside(inside)
-        span = self._factory.tracer.start_span(name, parent, kind, attributes)
+        with critical():  # the SDK's locks are not re-entrant
+            span = self._factory.tracer.start_span(name, parent, kind, attributes)
         recording = span.is_recording()
         if self._metrics is not None and not recording:
             # One object may stand for all that are not recorded: each call is to be told apart.
@@ -387,12 +411,12 @@ class RunSpans:
         return span
 
     def _end(
-        self, span: Span, error: BaseException | str | None
+        self, span: Span, error: BaseException | str | None, ended: int | None = None
     ) -> tuple[float, Attributes] | None:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
         took = None if child is None else (perf_counter() - child[1], child[2])
-        _finish(span, error)
+        _finish(span, error, ended)
         return took
 
     def _inside(self, span: Span) -> Context:
@@ -400,13 +424,14 @@ class RunSpans:
 
 
 @guarded("spans.end", default=None)
-def _finish(span: Span, error: BaseException | str | None) -> None:
+def _finish(span: Span, error: BaseException | str | None, ended: int | None = None) -> None:
     if not span.is_recording():
         return  # not sampled, or ended before its time to make room
-    if error is not None:
-        span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
-        span.set_status(StatusCode.ERROR)
-    span.end()
+    with critical():
+        if error is not None:
+            span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
+            span.set_status(StatusCode.ERROR)
+        span.end(ended)
 
 
 def _error_type(error: BaseException | str | None) -> str | None:

@@ -312,10 +312,11 @@ def test_long_run_ids_are_cut_and_still_told_apart() -> None:
 
 def test_names_that_are_no_text_are_served_as_text() -> None:
     engine = Engine(clock=None)
-    engine.run_started(RunStarted(run=7, agent=None, task_group=3.5))  # type: ignore[arg-type]
-    engine.run_started(RunStarted(run="7", agent="None", task_group="3.5"))
+    engine.run_started(RunStarted(run=7, agent=8, task_group=3.5))  # type: ignore[arg-type]
+    engine.run_started(RunStarted(run="other", agent="8", task_group="3.5"))
     text = write_text(read_families(engine)).decode()
-    assert 'tidegauge_runs_active{agent="None",task_group="3.5"} 2.0\n' in text
+    assert 'tidegauge_runs_active{agent="8",task_group="3.5"} 2.0\n' in text
+    assert engine.get("7") is not None
 
 
 def test_a_stream_of_ever_new_names_has_a_bounded_number_of_series() -> None:

@@ -579,14 +579,14 @@ class TestFaults:
     def test_a_fault_of_the_engine_turns_the_run_to_watching(self, monkeypatch):
         with capture(stop_on_loop=2) as seen:
             engine = seen.pipeline.engine
-            issued, faults = engine.step_issued, iter([None, ZeroDivisionError()])
+            issued, faults = engine.issue, iter([None, ZeroDivisionError()])
 
-            def step_issued(step):
+            def issue(step, then):
                 if error := next(faults, None):
                     raise error
-                return issued(step)
+                return issued(step, then)
 
-            monkeypatch.setattr(engine, "step_issued", step_issued)
+            monkeypatch.setattr(engine, "issue", issue)
             assert self.agent() == 6
         assert internal_errors.counts() == {"recorder.issue": 1}
         assert group(seen).finished.finished == {"success": 1}
@@ -603,7 +603,7 @@ class TestFaults:
 
     def test_the_next_run_is_stopped_again(self, monkeypatch):
         with capture(stop_on_loop=2) as seen:
-            monkeypatch.setattr(seen.pipeline.engine, "step_observed", broken)
+            monkeypatch.setattr(seen.pipeline.engine, "observe", broken)
             assert self.agent() == 6
             monkeypatch.undo()
             with pytest.raises(RunStopped):
@@ -674,7 +674,7 @@ class TestFaults:
             assert run.act("look").signals.step == 0
             assert run.observe("x", exits=7).action == "go_on"
             assert run.observe("x", progress="half").action == "go_on"
-        assert internal_errors.counts() == {"run.act": 2, "run.observe": 1, "recorder.observe": 1}
+        assert internal_errors.counts() == {"run.act": 2, "run.observe": 1, "value": 1}
         assert seen.tree() == ["invoke_agent", "  execute_tool look"]
 
     def test_a_pipeline_that_cannot_be_made_costs_the_measuring_only(self, monkeypatch):

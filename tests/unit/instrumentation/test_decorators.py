@@ -469,7 +469,7 @@ class TestFaults:
         with capture() as seen, tidegauge.run():
             add(1)
             with monkeypatch.context() as patch:
-                patch.setattr(seen.pipeline.engine, "step_issued", broken)
+                patch.setattr(seen.pipeline.engine, "issue", broken)
                 add(2)
             add(3)
         assert group(seen).totals.steps == 2

@@ -193,7 +193,7 @@ class TestNudge:
         from tidegauge import testing
 
         agent = Agent(Rule("loop_repeats", 1, "nudge"))
-        monkeypatch.setattr(agent.sink.engine, "outlook", None)
+        monkeypatch.setattr("tidegauge.pipeline.engine_sink.advise", None)
         with testing.raise_internal_errors(False):
             assert agent.steps(9) == ["go_on"] * 9
         assert agent.sink.engine.get("r1").watch_only

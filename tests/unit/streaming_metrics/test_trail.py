@@ -17,7 +17,8 @@ from tidegauge.events import (
 )
 from tidegauge.streaming_metrics import Chronicle, Engine
 from tidegauge.streaming_metrics.chronicle import MAX_ENDED, MAX_HAPPENINGS
-from tidegauge.streaming_metrics.trail import MAX_CONTENT, MAX_STEPS, TrailStep
+from tidegauge.streaming_metrics.digested import MAX_CONTENT
+from tidegauge.streaming_metrics.trail import MAX_STEPS, TrailStep
 
 
 class Watched:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge.catalog import DROPPED_JUDGEMENTS, FAILED_JUDGEMENTS, JUDGED_SCORE, MetricDefinition
 from tidegauge.diagnose.judges.judgement import Judgement
 from tidegauge.diagnose.judges.transcript import Transcript
@@ -29,9 +30,14 @@ class JudgedScores:
 
     def __init__(self, dropped: Callable[[], Mapping[str, int]], *, max_groups: int = 200) -> None:
         self._dropped = dropped
-        self._groups = BoundedNames(limit=max_groups, other=(OTHER, OTHER))
+        self._max_groups = max_groups
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._groups = BoundedNames(limit=self._max_groups, other=(OTHER, OTHER))
         self._kinds = BoundedNames(limit=_MAX_KINDS, other=OTHER)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant for readers
         self._scores: dict[tuple[str, ...], Buckets] = {}
         self._failed: dict[tuple[str, ...], float] = {
             (self._kinds.admit(kind),): 0.0 for kind in _KNOWN_KINDS
@@ -41,7 +47,7 @@ class JudgedScores:
         """Count what came of judging a run."""
         started = transcript.started
         group = self._groups.admit((started.agent, started.task_group))
-        with self._lock:
+        with critical(), self._lock:
             if judgement.error_kind is not None:
                 failed = (self._kinds.admit(judgement.error_kind),)
                 self._failed[failed] = self._failed.get(failed, 0.0) + 1
@@ -57,7 +63,7 @@ class JudgedScores:
         dropped: dict[tuple[str, ...], float] = {
             (reason,): float(runs) for reason, runs in self._dropped().items()
         }
-        with self._lock:
+        with critical(), self._lock:
             failed = dict(self._failed)
             scores = {key: _copy(buckets) for key, buckets in self._scores.items()}
         return {JUDGED_SCORE: scores, FAILED_JUDGEMENTS: failed, DROPPED_JUDGEMENTS: dropped}

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from tidegauge._critical import critical
 from tidegauge.diagnose.judges.text import writable
 from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
 from tidegauge.streaming_metrics.fingerprint import arguments_bytes, canonical_bytes
@@ -127,7 +128,7 @@ class Transcript:
     @property
     def steps(self) -> list[TranscriptStep]:
         """The steps that are kept."""
-        with self._lock:
+        with critical(), self._lock:
             return sorted([*self._first, *self._last], key=lambda step: step.index)
 
     @property
@@ -163,23 +164,28 @@ class Transcript:
             event: the step.
             index: its index, where somebody else counts; left out, it is the next.
         """
-        with self._lock:
+        state = None if event.state is ABSENT else _text(event.state)
+        calls = [
+            (writable(call.action), None if call.arguments is None else _arguments(call.arguments))
+            for call in event.calls[:_MAX_CALLS]
+        ]
+        with critical(), self._lock:
             index = self.steps_taken if index is None else index
             self.steps_taken = max(self.steps_taken, index + 1)
             step = TranscriptStep(index, [], size=_STEP_CHARACTERS)
-            if event.state is not ABSENT:
-                seen = self._text(step, event.state)
+            if state is not None:
+                seen = self._kept(step, state)
                 if seen in self._seen:
                     step.size -= len(seen)
                 else:
                     step.seen = seen
                 self._seen = {seen}
-            for call in event.calls[:_MAX_CALLS]:
-                told: dict[str, Any] = {"action": writable(call.action)}
-                step.size += len(told["action"])
-                if call.arguments is not None:
-                    told["arguments"] = self._arguments(step, call.arguments)
-                step.calls.append(told)
+            for action, arguments in calls:
+                shown: dict[str, Any] = {"action": action}
+                step.size += len(action)
+                if arguments is not None:
+                    shown["arguments"] = self._parsed(step, arguments)
+                step.calls.append(shown)
             step.more_calls = max(len(event.calls) - _MAX_CALLS, 0)
             self._waiting[index] = step
             self._keep(step)
@@ -187,19 +193,23 @@ class Transcript:
 
     def observe(self, event: Outcome) -> None:
         """The outcome of a step was observed."""
-        with self._lock:
+        results = [
+            (None if outcome is ABSENT else _text(outcome), failed)
+            for outcome, failed in event.results[:_MAX_CALLS]
+        ]
+        with critical(), self._lock:
             index = self.steps_taken - 1 if event.step is None else event.step
             step = self._waiting.pop(index, None)
             if step is None:
                 return  # left out, or never issued
             before = step.size
             step.blocked = event.blocked
-            for told, result in zip(step.calls, event.results, strict=False):
-                if result.outcome is not ABSENT:
-                    told["result"] = self._text(step, result.outcome)
-                    self._seen.add(told["result"])
-                if result.error:
-                    told["failed"] = True
+            for shown, (result, failed) in zip(step.calls, results, strict=False):
+                if result is not None:
+                    shown["result"] = self._kept(step, result)
+                    self._seen.add(shown["result"])
+                if failed is True:
+                    shown["failed"] = True
             if step.is_first:
                 self._first_size += step.size - before
             else:
@@ -228,15 +238,8 @@ class Transcript:
             self._last_size -= dropped.size
             self._waiting.pop(dropped.index, None)
 
-    def _text(self, step: TranscriptStep, value: object) -> str:
-        text = (
-            value if isinstance(value, str) else canonical_bytes(value).decode("utf-8", "replace")
-        )
-        return self._kept(step, text)
-
-    def _arguments(self, step: TranscriptStep, value: object) -> Any:
-        """As JSON where they are: quoted once more they would take more tokens."""
-        text = arguments_bytes(value).decode("utf-8", "replace")
+    def _parsed(self, step: TranscriptStep, text: str) -> Any:
+        """Arguments as JSON where they are: quoted once more they would take more tokens."""
         if text[:1] in ("{", "[") and len(text) <= self._content_characters:
             with contextlib.suppress(orjson.JSONDecodeError):
                 found = orjson.loads(text)
@@ -254,6 +257,16 @@ class Transcript:
         kept = _cut(writable(text), self._content_characters)
         step.size += len(kept)
         return kept
+
+
+def _text(value: Any) -> str:
+    if type(value) is str:
+        return value
+    return (canonical_bytes(value) or b"").decode("utf-8", "replace")
+
+
+def _arguments(value: object) -> str:
+    return (arguments_bytes(value) or b"").decode("utf-8", "replace")
 
 
 def _cut(text: str, limit: int) -> str:

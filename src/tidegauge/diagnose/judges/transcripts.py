@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge.diagnose.judges.transcript import CONTENT_CHARACTERS, ROOM, Transcript
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals, Step
 
@@ -51,13 +52,18 @@ class Transcripts:
         self._content_characters = content_characters
         self._open: OrderedDict[str, Transcript] = OrderedDict()
         self._lock = threading.Lock()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._open.clear()
 
     def run_started(self, event: RunStarted) -> None:
         """A run began; one of its id that was open is over."""
         if self._wanted is not None and not self._wanted(event):
             return
         transcript = Transcript(event, room=self._room, content_characters=self._content_characters)
-        with self._lock:
+        with critical(), self._lock:
             before = self._open.pop(event.run, None)
             self._open[event.run] = transcript
             if self._max_runs is not None and len(self._open) > self._max_runs:
@@ -88,7 +94,7 @@ class Transcripts:
 
     def run_ended(self, event: RunEnded) -> None:
         """A run ended: its transcript is handed over."""
-        with self._lock:
+        with critical(), self._lock:
             transcript = self._open.pop(event.run, None)
         if transcript is not None:
             transcript.ended = event
@@ -96,7 +102,7 @@ class Transcripts:
 
     def close(self) -> None:
         """Hand over the transcripts of the runs that did not end."""
-        with self._lock:
+        with critical(), self._lock:
             left = list(self._open.values())
             self._open.clear()
         for transcript in left:

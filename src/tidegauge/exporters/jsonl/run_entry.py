@@ -14,6 +14,7 @@ def run_entry(report: RunReport) -> dict[str, Any]:
     stopped = None
     if report.intervention == "stop":
         stopped = {"step": report.intervention_step, "reason": report.intervention_reason}
+    loops_known = "loops" not in report.lost
     return {
         "run": report.run,
         "agent": report.agent,
@@ -22,10 +23,10 @@ def run_entry(report: RunReport) -> dict[str, Any]:
         "steps": report.steps,
         "success": report.success,
         "finished": report.finished,
-        "loop_steps": report.loop_steps,
+        "loop_steps": report.loop_steps if loops_known else None,
         "loop_ratio": report.loop_ratio,
-        "cycles": report.cycles,
-        "cycle_steps": report.cycle_steps,
+        "cycles": report.cycles if loops_known else None,
+        "cycle_steps": report.cycle_steps if loops_known else None,
         "loops": [
             {
                 "first_step": first_step,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import (
-    ABSENT,
+    Absent,
     Call,
     CallResult,
     Identity,
@@ -27,6 +29,7 @@ from tidegauge.events import (
 )
 from tidegauge.exporters.jsonl.contents import Contents
 from tidegauge.exporters.jsonl.encoding import amount, encoded, moment
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.fingerprint import compared_arguments
 
 __all__ = ["JsonlSink", "Lines"]
@@ -50,8 +53,9 @@ class JsonlSink:
     between them: then the step's line tells its index, and a line of its own tells its outcome.
     Only the last step of a run is ever held back, until its outcome is there.
 
-    The events of one run come one at a time: whoever reports them holds :meth:`locked`. What runs
-    are open is told from outside, too: nothing here expires.
+    What a line holds of the user's values is put into its form first, by :meth:`step_line` and
+    :meth:`result_lines`. The events of one run then come one at a time: their reporter holds
+    :meth:`locked`. Which runs are open is known elsewhere: nothing here expires.
 
     Args:
         lines: takes the lines.
@@ -73,9 +77,13 @@ class JsonlSink:
         self._declarations = dict(declarations or {})
         self._clock = clock
         self._runs: dict[str, _OpenRun] = {}
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._runs = {}
 
     def locked(self, run: str) -> AbstractContextManager[object]:
-        """Hold this while an event of the run is reported, to the engine and here."""
+        """Hold this, in a critical section, while an event is reported to the engine and here."""
         known = self._runs.get(run)
         return _NO_LOCK if known is None else known.lock
 
@@ -110,68 +118,95 @@ class JsonlSink:
         )
 
     @guarded("jsonl", default=None)
-    def step_issued(self, event: Step, signals: Signals) -> None:
-        """An action was issued, as the step that the engine's answer tells."""
-        run = self._runs.get(event.run)
+    def step_line(self, event: Step, step: DigestedStep) -> dict[str, Any] | None:
+        """The line of an issued action, as far as it holds what the user's values are."""
+        line: dict[str, Any] = {"type": "step", "run": event.run}
+        shown = self._shown
+        if step.state_given:
+            if shown.plain:
+                line["state"] = shown.content(event.state)
+            elif step.state is not None:
+                line["state"] = shown.digest(step.state)
+        if len(event.calls) == 1:
+            line.update(self._call(event.calls[0], step.action))
+        else:
+            line["calls"] = [
+                self._call(call, digest)
+                for call, digest in zip(event.calls, step.calls, strict=True)
+            ]
+        if step.tokens is not None:
+            line["tokens"] = step.tokens
+        if step.entropy is not None:
+            line["entropy"] = amount(step.entropy)
+        if step.uses:
+            line["uses"] = self._identities(step.uses)
+        if step.mentions:
+            line["mentions"] = self._identities(step.mentions)
+        line["time"] = moment(step.time)
+        return line
+
+    @guarded("jsonl", default=())
+    def result_lines(self, event: Outcome, outcome: DigestedOutcome) -> Sequence[dict[str, Any]]:
+        """What the line of an outcome holds of each call's result."""
+        return [
+            self._result(result, digest, failed)
+            for result, (digest, failed) in zip(event.results, outcome.results, strict=True)
+        ]
+
+    def step_issued(
+        self, step: DigestedStep, line: dict[str, Any] | None, signals: Signals
+    ) -> None:
+        """An action was issued, as the step that the engine's answer names.
+
+        Args:
+            step: the action.
+            line: what :meth:`step_line` gave.
+            signals: the engine's answer.
+        """
+        run = self._runs.get(step.run)
         if run is None:
             return
         self._release(run)
-        line: dict[str, Any] = {"type": "step", "run": event.run}
-        if event.state is not ABSENT:
-            plain = self._shown.plain
-            state, digest = self._shown.content, self._shown.digest
-            line["state"] = state(event.state) if plain else digest(signals.state_digest)
-        if len(event.calls) == 1:
-            line.update(self._call(event.calls[0], signals.action_digest))
-        else:
-            line["calls"] = [self._call(call) for call in event.calls]
-        if event.tokens is not None:
-            line["tokens"] = amount(event.tokens)
-        if event.entropy is not None:
-            line["entropy"] = amount(event.entropy)
-        if signals.similarity is not None and not self._shown.plain:
+        if line is not None and signals.similarity is not None and not self._shown.plain:
             line["similarity"] = signals.similarity  # its words are not written
-        if event.uses:
-            line["uses"] = self._identities(event.uses)
-        if event.mentions:
-            line["mentions"] = self._identities(event.mentions)
-        line["time"] = moment(event.time)
         run.last = signals.step
         run.waiting = line
-        run.unobserved[signals.step] = _Issued(self._clock(), event.time, len(event.calls))
+        run.unobserved[signals.step] = _Issued(self._clock(), step.time, len(step.calls))
         if len(run.unobserved) > _MAX_UNOBSERVED:
             run.unobserved.popitem(last=False)
 
-    @guarded("jsonl", default=None)
-    def timed(self, event: Outcome) -> Outcome | None:
+    def timed(self, outcome: DigestedOutcome) -> DigestedOutcome:
         """The outcome with its step's index and seconds, so that all who take it agree on them."""
-        run = self._runs.get(event.run)
-        step = event.step if event.step is not None or run is None else run.last
+        run = self._runs.get(outcome.run)
+        step = outcome.step if outcome.step is not None or run is None else run.last
         issued = run.unobserved.get(step) if run is not None and step is not None else None
         if issued is None:
-            return event
-        seconds = event.seconds
-        if seconds is None and not event.blocked:
-            if event.time is None or issued.time is None:
+            return outcome
+        seconds = outcome.seconds
+        if seconds is None and not outcome.blocked:
+            if outcome.time is None or issued.time is None:
                 seconds = self._clock() - issued.clock
-            elif event.time >= issued.time:
-                seconds = event.time - issued.time
-        # Not `_replace`, which takes twice as long: this is on the step path.
-        return Outcome._make((*event[:2], step, *event[3:9], seconds, *event[10:]))
+            elif outcome.time >= issued.time:
+                seconds = outcome.time - issued.time
+        return outcome._replace(step=step, seconds=seconds)
 
-    @guarded("jsonl", default=None)
-    def step_observed(self, event: Outcome, step: int) -> None:
-        """The outcome of the step of that index was observed."""
-        run = self._runs.get(event.run)
-        issued = run.unobserved.pop(step, None) if run is not None else None
+    def step_observed(self, outcome: DigestedOutcome, results: Sequence[Mapping[str, Any]]) -> None:
+        """The outcome of a step, whose index it names, was observed.
+
+        Args:
+            outcome: the outcome.
+            results: what :meth:`result_lines` gave.
+        """
+        run, step = self._runs.get(outcome.run), outcome.step
+        issued = run.unobserved.pop(step, None) if run is not None and step is not None else None
         if run is None or issued is None:
             return
         if step == run.last and run.waiting is not None:
             line, run.waiting = run.waiting, None
         else:
             self._release(run)
-            line = {"type": "outcome", "run": event.run, "late_outcome": step}
-        self._tell(line, event, issued.calls)
+            line = {"type": "outcome", "run": outcome.run, "late_outcome": step}
+        self._add(line, outcome, results, issued.calls)
         self._write(line)
 
     @guarded("jsonl", default=None)
@@ -180,7 +215,8 @@ class JsonlSink:
         run = self._runs.pop(event.run, None)
         if run is None:
             return
-        self._release(run)
+        with critical(), run.lock:  # what is being reported of it goes before
+            self._release(run)
         line: dict[str, Any] = {
             "type": "end",
             "run": event.run,
@@ -199,35 +235,41 @@ class JsonlSink:
             line["late_outcome"] = run.last
             self._write(line)
 
-    def _tell(self, line: dict[str, Any], event: Outcome, calls: int) -> None:
-        if event.blocked:
+    def _add(
+        self,
+        line: dict[str, Any],
+        outcome: DigestedOutcome,
+        results: Sequence[Mapping[str, Any]],
+        calls: int,
+    ) -> None:
+        if outcome.blocked:
             line["blocked"] = True
         elif calls == 1:
-            line.update(self._result(event.results[0]) if event.results else {})
+            line.update(results[0] if results else {})
         else:
-            told = line.setdefault("calls", [{} for _ in range(calls)])
-            for call, result in zip(told, event.results, strict=False):
-                call.update(self._result(result))
-        more = amount(event.tokens)
-        if more is not None:
-            line["tokens"] = (line.get("tokens") or 0) + more
-        if event.seconds is not None and not event.blocked:
-            line["seconds"] = amount(event.seconds)
-        if event.progress is not None and not math.isnan(event.progress):
-            line["progress"] = min(max(event.progress, 0.0), 1.0)
-        if event.achieved:
-            line["achieved"] = self._identities(event.achieved)
-        if event.place is not None or event.exits is not None or event.tasks:
-            line.update(self._where(event.place, event.exits, event.tasks))
+            given = line.setdefault("calls", [{} for _ in range(calls)])
+            for call, result in zip(given, results, strict=False):
+                call.update(result)
+        if outcome.tokens is not None:
+            line["tokens"] = (line.get("tokens") or 0) + outcome.tokens
+        if outcome.seconds is not None and not outcome.blocked:
+            line["seconds"] = amount(outcome.seconds)
+        progress = outcome.progress
+        if progress is not None and not math.isnan(progress):
+            line["progress"] = min(max(progress, 0.0), 1.0)
+        if outcome.achieved:
+            line["achieved"] = self._identities(outcome.achieved)
+        if outcome.place is not None or outcome.exits is not None or outcome.tasks:
+            line.update(self._where(outcome.place, outcome.exits, outcome.tasks))
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self._lines.add(encoded(line))
 
-    def _call(self, call: Call, digest: bytes | None = None) -> dict[str, Any]:
-        """A call as it is compared; ``digest`` tells it from others of the same tool."""
+    def _call(self, call: Call, digest: bytes) -> dict[str, Any]:
+        """A call as it is compared; ``digest`` separates it from others of the same tool."""
         declared = call.declared or self._declarations.get(call.action)
         line: dict[str, Any] = {"action": call.action}
-        if digest is not None and not self._shown.plain:
+        if not self._shown.plain:
             line["args"] = self._shown.digest(digest)
         else:
             arguments = compared_arguments(declared, call.arguments)
@@ -236,13 +278,18 @@ class JsonlSink:
             line.update(_declared(declared))
         return line
 
-    def _result(self, result: CallResult) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-        if result.error is not None:
-            told["error"] = bool(result.error)
-        if result.outcome is not ABSENT:
-            told["outcome"] = self._shown.content(result.outcome)
-        return told
+    def _result(
+        self, result: CallResult, digest: bytes | Absent | None, failed: bool | None
+    ) -> dict[str, Any]:
+        line: dict[str, Any] = {}
+        if failed is not None:
+            line["error"] = failed
+        if digest is None:  # not comparable: equal to nothing, in the replay too
+            line["outcome"] = self._shown.digest(os.urandom(16))
+        elif not isinstance(digest, Absent):
+            shown = self._shown
+            line["outcome"] = shown.content(result.outcome) if shown.plain else shown.digest(digest)
+        return line
 
     def _where(
         self, place: Identity | None, exits: Iterable[Identity] | None, tasks: Iterable[Task]

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from weakref import WeakSet
 
 from tidegauge import catalog
+from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import internal_errors
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
@@ -75,8 +75,9 @@ class LineWriter:
             self._file.open()
         except OSError as error:
             raise ConfigurationError(f"cannot record to {self.path}: {error.strerror}") from error
-        self._start()
-        _writers.add(self)
+        self._begin()
+        self._thread.start()
+        reset_after_fork(self)
 
     @property
     def path(self) -> Path:
@@ -91,7 +92,7 @@ class LineWriter:
     def add(self, line: bytes) -> None:
         """Add one line, without its end. Never waits for the disk, never raises."""
         size = len(line)
-        with self._lock:
+        with critical(), self._lock:
             if self._closing.is_set():
                 self.dropped["closed"] += 1
                 return
@@ -103,8 +104,8 @@ class LineWriter:
                 return
             self._waiting.append(line)
             self._waiting_bytes += size
-        if not self._wake.is_set():
-            self._wake.set()
+            if not self._wake.is_set():
+                self._wake.set()
 
     def counts(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Lines written and lost, as metrics."""
@@ -113,42 +114,41 @@ class LineWriter:
 
     def close(self, seconds: float = 5.0) -> None:
         """Write what waits and close the file; give up, and count, after so many seconds."""
-        with self._lock:
+        with critical(), self._lock:
             self._closing.set()
-        self._wake.set()
+            self._wake.set()
         self._thread.join(seconds)
         if self._thread.is_alive():  # the disk is stalled
-            with self._lock:
+            with critical(), self._lock:
                 self.dropped["closed"] += len(self._waiting)
                 self._waiting.clear()
-        _writers.discard(self)
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         self._lock = threading.Lock()  # of what waits
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegauge-jsonl", daemon=True)
-        self._thread.start()
 
-    def _start_in_child(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Go on after a fork, which has the file and not the thread, nor what waited for it."""
-        closed = self._closing.is_set()
         self.written = 0
         self.dropped = dict.fromkeys(self.dropped, 0)
-        self._file.move_to(self.path)
-        self._start()
+        closed = self._closing.is_set()
+        self._begin()
         if closed:
             self._closing.set()
-            self._wake.set()
+            return
+        self._file.move_to(self.path)
+        self._thread.start()
 
     def _run(self) -> None:
         while True:
             self._wake.wait()
             closing = self._closing.wait(_GATHER_SECONDS)
             self._wake.clear()
-            with self._lock:
+            with critical(), self._lock:
                 batch = list(self._waiting)
                 self._waiting.clear()
                 self._waiting_bytes = 0
@@ -257,15 +257,3 @@ class _File:
         if not self._backups:
             path.unlink(missing_ok=True)
         self.open()
-
-
-_writers: Final[WeakSet[LineWriter]] = WeakSet()
-
-
-def _start_in_child() -> None:
-    for writer in list(_writers):
-        writer._start_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_in_child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from tidegauge._critical import critical
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.run_state import RunState
@@ -74,9 +75,10 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         trail = run.trail
         if trail is None:
             continue
-        with run.lock:
+        with critical(), run.lock:
             trouble = trouble_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
-            steps += run.loops.steps
+            if "loops" not in run.lost:
+                steps += run.loops.steps
             loop_steps += run.loops.loop_steps
             loop_tokens += run.totals.loop_tokens
             tokens = tokens or run.tokens is not None

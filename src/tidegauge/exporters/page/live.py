@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from tidegauge._critical import reset_after_fork
 from tidegauge.exporters.page.fleet import Fleet, read_fleet
 from tidegauge.exporters.page.runs import Digest, read_ended, read_row, read_run
 from tidegauge.exporters.prometheus.labels import MAX_LENGTH, label_value
@@ -83,6 +84,10 @@ class LiveReading:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._process = os.urandom(8).hex()  # a page learns from it that it talks to another one
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._fleet: Fleet | None = None
         self._read_at = 0.0

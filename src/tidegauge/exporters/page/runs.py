@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from tidegauge._critical import critical
 from tidegauge.exporters.page.fleet import Fleet, trouble_of
 from tidegauge.exporters.prometheus.labels import label_value
 from tidegauge.streaming_metrics.chronicle import EndedRun
@@ -26,7 +27,7 @@ _MAX_SHOWN: Final = 2**53
 
 def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
     """What a row of the list shows."""
-    with run.lock:
+    with critical(), run.lock:
         trail, started = run.trail, run.started
         return {
             "key": trail.number if trail is not None else 0,
@@ -35,6 +36,7 @@ def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
             "group": label_value(started.task_group),
             "trouble": trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at),
             "finished": run.finished,
+            "unguarded": run.watch_only,
             "steps": run.steps,
             "loop": _loop(run),
             "stale": run.stale_score.current,
@@ -47,7 +49,7 @@ def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
 
 def read_run(run: RunState, fleet: Fleet, digest: Digest) -> dict[str, Any]:
     """What is shown of the chosen run."""
-    with run.lock:
+    with critical(), run.lock:
         trouble = trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
         report, loop, trail = run.report(), _loop(run), run.trail
         steps = trail.steps() if trail is not None else []
@@ -114,6 +116,8 @@ def _numbers(report: RunReport) -> dict[str, Any]:
         "intervention_reason": report.intervention_reason,
         "saved_steps": report.saved_steps,
         "saved_tokens": report.saved_tokens,
+        "unguarded": report.unguarded,
+        "lost": list(report.lost),
     }
 
 

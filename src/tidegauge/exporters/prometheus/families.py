@@ -300,6 +300,10 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     },
     catalog.BACKTRACKS: lambda group: group.totals.backtracks if _placed(group) else None,
     catalog.DISPLACED_LEADS: lambda group: group.totals.displaced_leads if _placed(group) else None,
+    catalog.NOT_COMPARABLE: lambda group: {
+        (label_value(action), part): count
+        for (action, part), count in group.totals.not_comparable.items()
+    },
     catalog.INTERVENTIONS: lambda group: {
         (label_value(action), label_value(reason)): count
         for (action, reason), count in group.totals.interventions.items()
@@ -310,6 +314,7 @@ _OF_GROUP: Final[Mapping[MetricDefinition, Callable[[GroupSnapshot], Reading]]] 
     catalog.RUNS_ACTIVE: lambda group: len(group.active),
     catalog.RUNS_LOOPING: lambda group: group.runs_looping,
     catalog.RUNS_STALE: lambda group: group.runs_stale,
+    catalog.RUNS_UNGUARDED: lambda group: group.runs_unguarded,
     catalog.FRONTIER_PLACES: lambda group: _sum([run.frontier for run in group.active]),
     catalog.PENDING_TASKS: lambda group: _sum([run.pending for run in group.active]),
     catalog.STALE_SCORE: lambda group: _stale_score(group.active),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import WeakSet
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from tidegauge._critical import reset_after_fork
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
 from tidegauge.exporters.prometheus.families import More, PlaceLabel, read_families
@@ -100,11 +99,14 @@ class MetricsServer:
         root = f"{scheme}://{address}:{self._server.server_port}/"
         self.url = f"{root}metrics"
         self.page_url = root if page is not None else None
-        _servers.add(self)
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        # The child has the socket but not the thread: it would keep the port and not answer.
+        self.stop()
 
     def stop(self) -> None:
         """Close the socket and end the thread; a second call does nothing."""
-        _servers.discard(self)
         if self._thread.is_alive():  # not in a forked child, where waiting for it never ends
             with contextlib.suppress(OSError):
                 self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes it, or half a second goes by
@@ -235,16 +237,3 @@ def _handshake_later(
 
 def _ignore(request: object, client_address: object) -> None:
     """Nothing."""
-
-
-_servers: Final[WeakSet[MetricsServer]] = WeakSet()
-
-
-def _close_in_child() -> None:
-    """A forked child has the socket but not the thread: it would keep the port and not answer."""
-    for server in list(_servers):
-        server.stop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_core.callbacks import BaseCallbackHandler
 
 from tidegauge.errors import RunStopped
+from tidegauge.instrumentation.values import is_a
 
-__all__ = ["STOP", "GraphHandler", "ending", "hand_off", "is_failure", "is_interrupt", "resumes"]
+__all__ = [
+    "COMMANDS",
+    "STOP",
+    "GraphHandler",
+    "ending",
+    "hand_off",
+    "is_failure",
+    "is_interrupt",
+    "resumes",
+]
 
 STOP: type[RunStopped] = RunStopped
 """What is raised to stop a run, in the form that LangGraph lets through where it is installed."""
@@ -49,7 +59,8 @@ else:
     except ModuleNotFoundError:
         GraphHandler = BaseCallbackHandler
 
-_COMMANDS: Final = _commands
+COMMANDS: Final = _commands
+"""LangGraph's ``Command``, where it is installed."""
 _HAND_OFFS: Final = _hand_offs
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
@@ -62,7 +73,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def resumes(inputs: object) -> bool:
     """Whether a graph that is invoked with this goes on from its thread's last checkpoint."""
-    return inputs is None or isinstance(inputs, _COMMANDS)
+    return inputs is None or is_a(inputs, COMMANDS)
 
 
 def hand_off(error: BaseException) -> object:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from langchain_core.tracers.context import register_configure_hook
 
+from tidegauge._critical import critical
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
 
 __all__ = ["instrument", "uninstrument"]
@@ -60,7 +61,7 @@ def instrument(**options: Any) -> TidegaugeCallbackHandler:
     """
     global _registered  # noqa: PLW0603 -- LangChain keeps its hooks for ever: one is enough
     handler = TidegaugeCallbackHandler(**options)
-    with _lock:
+    with critical(), _lock:
         _everywhere.handler = handler
         if not _registered:
             _registered = True
@@ -74,5 +75,4 @@ def instrument(**options: Any) -> TidegaugeCallbackHandler:
 
 def uninstrument() -> None:
     """Undo :func:`instrument`; runs that are open go on to their end."""
-    with _lock:
-        _everywhere.handler = None
+    _everywhere.handler = None

@@ -7,14 +7,16 @@ and the tool messages at its very end (the answers to the last round).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult
+from tidegauge.instrumentation.langchain.control_flow import COMMANDS
 from tidegauge.instrumentation.told import ChosenCall, added
+from tidegauge.instrumentation.values import failure_text, is_a
 
 __all__ = [
     "ModelAnswer",
@@ -73,20 +75,19 @@ def task_text(inputs: object) -> str | None:
     >>> task_text({"input": "find the key"})
     'find the key'
     """
-    if isinstance(inputs, str):
-        return inputs
-    if isinstance(inputs, Mapping):
-        messages = inputs.get("messages")
+    if is_a(inputs, Mapping):
+        given = cast("Mapping[str, Any]", inputs)
+        messages = given.get("messages")
         if messages is None:
-            return next((value for value in inputs.values() if isinstance(value, str)), None)
+            return next((value for value in given.values() if is_a(value, str)), None)
         inputs = messages
-    if isinstance(inputs, str):
-        return inputs
-    if isinstance(inputs, BaseMessage):
+    if is_a(inputs, str):
+        return cast("str", inputs)
+    if is_a(inputs, BaseMessage):
         inputs = [inputs]
-    if not isinstance(inputs, list):
+    if not is_a(inputs, list):
         return None
-    return next(filter(None, map(_human_text, inputs)), None)
+    return next(filter(None, map(_human_text, cast("list[Any]", inputs))), None)
 
 
 def model_and_provider(
@@ -166,22 +167,23 @@ def tool_result(output: object) -> CallResult:
     A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
     a list of those.
     """
-    if isinstance(output, ToolMessage):
-        return CallResult(output.content, output.status == "error")
-    if hasattr(output, "update") and hasattr(output, "goto"):
-        update = output.update
-        if isinstance(update, Mapping):
+    if is_a(output, ToolMessage):
+        message = cast("ToolMessage", output)
+        return CallResult(message.content, message.status == "error")
+    if is_a(output, COMMANDS):
+        update = cast("Any", output).update
+        if is_a(update, Mapping):
             told = [tool_result(item) for item in _tool_messages(update.get("messages"))]
             return _joined(told) if told else CallResult(update, False)
         return CallResult(update, False)
-    if isinstance(output, list) and output and isinstance(output[0], ToolMessage):
+    if type(output) is list and output and is_a(output[0], ToolMessage):
         return _joined([tool_result(item) for item in output])
     return CallResult(output, False)
 
 
 def failed_result(error: BaseException) -> CallResult:
     """What a tool's exception says."""
-    return CallResult(f"{type(error).__name__}: {error}", True)
+    return CallResult(failure_text(error), True)
 
 
 def last_content(state: object) -> object:
@@ -190,16 +192,16 @@ def last_content(state: object) -> object:
     >>> last_content({"messages": [("user", "find the key"), ("ai", "there is none")]})
     'there is none'
     """
-    if hasattr(state, "update") and hasattr(state, "goto"):
-        state = state.update
-    messages = state.get("messages") if isinstance(state, Mapping) else state
-    if isinstance(messages, list) and messages:
+    if is_a(state, COMMANDS):
+        state = cast("Any", state).update
+    messages: Any = cast("Any", state).get("messages") if is_a(state, Mapping) else state
+    if is_a(messages, list) and messages:
         messages = messages[-1]
-    if isinstance(messages, BaseMessage):
+    if is_a(messages, BaseMessage):
         return messages.content
-    if isinstance(messages, Mapping) and "content" in messages:
+    if is_a(messages, Mapping) and "content" in messages:
         return messages["content"]
-    if isinstance(messages, tuple) and len(messages) == 2:
+    if is_a(messages, tuple) and len(messages) == 2:
         return messages[1]
     return state if messages is None else messages
 
@@ -226,31 +228,31 @@ def _logprobs(token: Mapping[str, Any]) -> list[float]:
     ]
 
 
-def _human_text(message: object) -> str | None:
-    if isinstance(message, str):
-        return message
+def _human_text(message: Any) -> str | None:
+    if is_a(message, str):
+        return cast("str", message)
     role: object
-    content: object
-    if isinstance(message, BaseMessage):
+    content: Any
+    if is_a(message, BaseMessage):
         role, content = message.type, message.content
-    elif isinstance(message, Mapping):
+    elif is_a(message, Mapping):
         role, content = message.get("role") or message.get("type"), message.get("content")
-    elif isinstance(message, tuple) and len(message) == 2:
+    elif is_a(message, tuple) and len(message) == 2:
         role, content = message
     else:
         return None
-    if role not in _HUMAN:
+    if not is_a(role, str) or role not in _HUMAN:
         return None
-    if isinstance(content, list):
-        blocks = (item.get("text") for item in content if isinstance(item, Mapping))
-        content = " ".join([text for text in blocks if isinstance(text, str)])
-    return content if isinstance(content, str) else None
+    if is_a(content, list):
+        blocks = (item.get("text") for item in content if is_a(item, Mapping))
+        content = " ".join([text for text in blocks if is_a(text, str)])
+    return content if is_a(content, str) else None
 
 
 def _tool_messages(messages: object) -> list[ToolMessage]:
-    if not isinstance(messages, list | tuple):
+    if not is_a(messages, (list, tuple)):
         messages = [messages]
-    return [message for message in messages if isinstance(message, ToolMessage)]
+    return [message for message in cast("list[Any]", messages) if is_a(message, ToolMessage)]
 
 
 def _joined(results: list[CallResult]) -> CallResult:

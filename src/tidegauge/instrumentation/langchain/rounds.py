@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge._critical import critical
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
 from tidegauge.instrumentation.langchain.parsing import tool_answers, tool_result
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.values import same_value
 
 __all__ = ["Round", "Rounds", "ToolCall"]
 
@@ -49,10 +51,11 @@ class Round:
             blocked.
         signals: what was known when it was issued.
         decision: to block it; ``None``, its calls are run.
+        spent: tokens spent on choosing it.
         tokens: spent inside its tools.
     """
 
-    __slots__ = ("calls", "decision", "place", "signals", "step", "tokens")
+    __slots__ = ("calls", "decision", "place", "signals", "spent", "step", "tokens")
 
     def __init__(self, chosen: Sequence[ChosenCall], number: int, place: object = None) -> None:
         self.calls = [
@@ -63,6 +66,7 @@ class Round:
         self.step: int | None = None
         self.signals: Signals | None = None
         self.decision: Decision | None = None
+        self.spent: int | None = None
         self.tokens: int | None = None
 
     @property
@@ -88,7 +92,8 @@ class Round:
 
 
 class Rounds:
-    """Reports one run's rounds. Parallel tools end in threads of their own, hence the lock.
+    """Reports one run's rounds. Parallel tools end in threads of their own, hence the lock, which
+    is never held while something is reported.
 
     At most 1,000 calls are waited for; of more, the oldest are given up: their steps stay
     unobserved. Of blocked calls the last 1,000 are known.
@@ -110,7 +115,7 @@ class Rounds:
         """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
         if tokens is None:
             return
-        with self._lock:
+        with critical(), self._lock:
             if tool is None:
                 self._tokens = (self._tokens or 0) + tokens
             else:
@@ -134,15 +139,17 @@ class Rounds:
             chosen: the calls.
             entropy: of the model's answer, in nats per token.
             place: the execution of a graph's node in which it chose; ``None``, in no graph.
-            blockable: whether somebody asks for :meth:`blocked` before they are run, and answers
-                those that are.
+            blockable: whether :meth:`blocked` is asked before they are run, and those that are
+                blocked are answered.
         """
-        with self._lock:
-            if place is None or not self._chosen_again(chosen, place):
-                self._issue(chosen, entropy=entropy, place=place, blockable=blockable)
+        with critical(), self._lock:
+            if place is not None and self._chosen_again(chosen, place):
+                return
+            made, settled = self._make(chosen, place)
+        self._report(made, settled, entropy=entropy, blockable=blockable)
 
     def blocked(self, call_id: str) -> Decision | None:
-        """Why a chosen call is to be answered and not to be run; ``None``, it is to be run.
+        """Why a chosen call must be answered and not run; ``None``, it is run.
 
         The calls of a round are one action: all of them are blocked, or none. A blocked call is
         waited for no more, and its answer is no outcome.
@@ -159,16 +166,19 @@ class Rounds:
         A call that raised and is begun again (retried by middleware or ``with_retry``) stays the
         same call: the agent chose once.
         """
-        with self._lock:
+        with critical(), self._lock:
             call = self._chosen(name, arguments, call_id)
-            if call is None:
-                call = self._issue((ChosenCall(name, arguments, call_id),))[0]
-            call.begun = True
-            if call.result is not None:
-                call.result, call.raised = None, False
-                if call.round in self._raised:
-                    self._raised.remove(call.round)
-            return call
+            if call is not None:
+                call.begun = True
+                if call.result is not None:
+                    call.result, call.raised = None, False
+                    if call.round in self._raised:
+                        self._raised.remove(call.round)
+                return call
+            made, settled = self._make((ChosenCall(name, arguments, call_id),), None)
+            made.calls[0].begun = True
+        self._report(made, settled)
+        return made.calls[0]
 
     def end(self, call: ToolCall, result: CallResult, *, raised: bool = False) -> None:
         """A call has ended.
@@ -178,14 +188,15 @@ class Rounds:
             result: what it brought back.
             raised: it raised an exception.
         """
-        with self._lock:
+        with critical(), self._lock:
             call.result, call.raised = result, raised
             if not call.round.ended:
                 return
             if call.round.raised:
                 self._raised.append(call.round)
-            else:
-                self._observe(call.round)
+                return
+            self._close(call.round)
+        self._observe(call.round)
 
     def turn(self, messages: Sequence[Any] = ()) -> None:
         """The model is about to choose again: what was chosen before is settled.
@@ -195,42 +206,51 @@ class Rounds:
         """
         if not self._waiting and not self._raised:
             return
-        with self._lock:
-            self._settle()
-            for message in tool_answers(messages):
-                call = self._waiting.get(message.tool_call_id)
+        answers = [(one.tool_call_id, tool_result(one)) for one in tool_answers(messages)]
+        with critical(), self._lock:
+            settled = self._settle()
+            for call_id, result in answers:
+                call = self._waiting.get(call_id)
                 if call is not None and call.result is None:
-                    call.result = tool_result(message)
+                    call.result = result
                     if call.round.ended:
-                        self._observe(call.round)
+                        self._close(call.round)
+                        settled.append(call.round)
+        for one in settled:
+            self._observe(one)
 
-    def _issue(
+    def _make(self, chosen: Sequence[ChosenCall], place: object) -> tuple[Round, list[Round]]:
+        """A round to be reported, and those that must be observed before it."""
+        settled = self._settle() if self._raised else []
+        made = self._last = Round(chosen, self._recorded.steps, place)
+        made.spent, self._tokens = self._tokens, None
+        return made, settled
+
+    def _report(
         self,
-        chosen: Sequence[ChosenCall],
+        made: Round,
+        settled: list[Round],
         *,
         entropy: float | None = None,
-        place: object = None,
         blockable: bool = False,
-    ) -> list[ToolCall]:
-        if self._raised:
-            self._settle()
+    ) -> None:
+        for one in settled:
+            self._observe(one)
         recorded = self._recorded
-        tokens, self._tokens = self._tokens, None
         steps = recorded.steps
-        self._last = made = Round(chosen, steps, place)
-        calls = tuple([Call(call.name, call.arguments) for call in chosen])
+        calls = tuple([Call(call.name, call.arguments) for call in made.calls])
         decision = recorded.issue(
-            Step(recorded.id, calls, ABSENT, tokens, entropy, blockable=blockable)
+            Step(recorded.id, calls, ABSENT, made.spent, entropy, blockable=blockable)
         )
-        if decision.block:
-            made.signals, made.decision = decision.signals, decision
-        elif decision.signals is not None:
-            made.signals = decision.signals
-            made.step = decision.signals.step
-        elif recorded.steps > steps:
-            made.step = steps
-        self._expect(made)
-        return made.calls
+        with critical(), self._lock:
+            if decision.block:
+                made.signals, made.decision = decision.signals, decision
+            elif decision.signals is not None:
+                made.signals = decision.signals
+                made.step = decision.signals.step
+            elif recorded.steps > steps:
+                made.step = steps
+            self._expect(made)
 
     def _expect(self, made: Round) -> None:
         """Its calls may run now; what has their keys of an earlier round is forgotten."""
@@ -255,7 +275,7 @@ class Rounds:
             return False
         pairs = list(zip(last.calls, chosen, strict=True))
         for call, again in pairs:
-            if (call.name, call.arguments) != (again.name, again.arguments):
+            if call.name != again.name or not same_value(call.arguments, again.arguments):
                 return False
         for call, again in pairs:
             self._waiting.pop(call.key, None)
@@ -271,20 +291,22 @@ class Rounds:
         # Called by hand with the arguments alone: the call that was chosen with them, else the
         # first of that name that has not begun.
         named = [call for call in self._waiting.values() if call.name == name]
-        same = [call for call in named if call.arguments == arguments]
+        same = [call for call in named if same_value(call.arguments, arguments)]
         fresh = [call for call in (*same, *named) if not call.begun]
         return fresh[0] if fresh else same[0] if same else None
 
-    def _settle(self) -> None:
+    def _settle(self) -> list[Round]:
         raised, self._raised = self._raised, []
         for one in raised:
-            self._observe(one)
+            self._close(one)
+        return raised
 
-    def _observe(self, one: Round) -> None:
+    def _close(self, one: Round) -> None:
         for call in one.calls:
             if self._waiting.get(call.key) is call:
                 del self._waiting[call.key]
-        if one.step is None:
-            return
-        results = tuple([call.result or CallResult() for call in one.calls])
-        self._recorded.observe(Outcome(self._recorded.id, results, one.step, tokens=one.tokens))
+
+    def _observe(self, one: Round) -> None:
+        if one.step is not None:
+            results = tuple([call.result or CallResult() for call in one.calls])
+            self._recorded.observe(Outcome(self._recorded.id, results, one.step, tokens=one.tokens))

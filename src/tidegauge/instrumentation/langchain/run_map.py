@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from tidegauge._critical import critical
 from tidegauge.instrumentation import run_map
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
 
@@ -36,6 +37,9 @@ class RunMap(run_map.RunMap[int, Scope]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
+
+    def _reset_after_fork(self) -> None:
+        super()._reset_after_fork()
         self._waiting: dict[WaitingKey, AgentRun] = {}
 
     @property
@@ -53,7 +57,7 @@ class RunMap(run_map.RunMap[int, Scope]):
         Returns:
             A run that waited at the same place, which nobody will resume any more.
         """
-        with self._lock:
+        with critical(), self._lock:
             if run.key is None or not run.held:
                 return None
             before = self._waiting.get(run.key)
@@ -65,7 +69,7 @@ class RunMap(run_map.RunMap[int, Scope]):
 
     def take_waiting(self, key: WaitingKey) -> AgentRun | None:
         """The run that waits at this place, which is held no more: it is resumed or ended."""
-        with self._lock:
+        with critical(), self._lock:
             run = self._waiting.get(key)
             if run is not None:
                 self._take_out(run)

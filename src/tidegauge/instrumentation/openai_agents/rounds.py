@@ -17,6 +17,7 @@ from typing import Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge._critical import critical
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.told import ChosenCall
@@ -54,15 +55,17 @@ class Round:
     Attributes:
         step: its index; ``None``, not reported.
         decision: what was decided when it was issued.
+        spent: tokens spent on choosing it.
         tokens: spent by its tools.
     """
 
-    __slots__ = ("calls", "decision", "step", "tokens")
+    __slots__ = ("calls", "decision", "spent", "step", "tokens")
 
     def __init__(self, chosen: Sequence[ChosenCall] = ()) -> None:
         self.calls = [ToolCall(self, call.name, call.arguments, call.id) for call in chosen]
         self.step: int | None = None
         self.decision: Decision | None = None
+        self.spent: int | None = None
         self.tokens: int | None = None
 
     @property
@@ -82,7 +85,7 @@ class Round:
 
 
 class Rounds:
-    """Reports one run's rounds.
+    """Reports one run's rounds. Its lock is never held while something is reported.
 
     Args:
         recorded: takes the steps.
@@ -99,7 +102,7 @@ class Rounds:
         """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
         if tokens is None:
             return
-        with self._lock:
+        with critical(), self._lock:
             if tool is None:
                 self._tokens = (self._tokens or 0) + tokens
             else:
@@ -112,13 +115,16 @@ class Rounds:
             chosen: the calls.
             blockable: whether every one of them can be answered without being run.
         """
-        with self._lock:
-            self._settle()
-            self._chosen = self._issue(Round(chosen), blockable=blockable)
+        with critical(), self._lock:
+            before = self._take()
+            made = self._chosen = Round(chosen)
+            made.spent, self._tokens = self._tokens, None
+        self._report(*before)
+        self._issue(made, blockable=blockable)
 
     def begin(self, name: str | None = None) -> ToolCall:
         """A tool is about to run, or, without a name, a hand-off."""
-        with self._lock:
+        with critical(), self._lock:
             call = self._next(name)
             if call is None:
                 if self._unchosen is None:
@@ -135,47 +141,56 @@ class Rounds:
         Args:
             call: what :meth:`begin` gave.
             result: what it brought back.
-            arguments: its arguments, where they were not told before.
+            arguments: its arguments, where they were not known before.
         """
-        with self._lock:
+        with critical(), self._lock:
             call.result = result
             if call.arguments is ABSENT:
                 call.arguments = arguments
-            if call.round is self._chosen and call.round.ended:
-                self._settle()
+            if call.round is not self._chosen or not call.round.ended:
+                return
+            before = self._take()
+        self._report(*before)
 
     def turn(self) -> None:
         """The model is about to choose again: what was chosen before is settled."""
         if self._chosen is not None or self._unchosen is not None:
-            with self._lock:
-                self._settle()
+            with critical(), self._lock:
+                before = self._take()
+            self._report(*before)
 
     def _next(self, name: str | None) -> ToolCall | None:
         calls = self._chosen.calls if self._chosen is not None else []
         fresh = [call for call in calls if not call.begun]
         return next((call for call in fresh if call.name == name), fresh[0] if fresh else None)
 
-    def _issue(self, made: Round, *, blockable: bool = False) -> Round:
+    def _take(self) -> tuple[Round | None, Round | None]:
+        """The rounds that are over: the one that was chosen, and the calls that nothing chose."""
+        chosen, self._chosen = self._chosen, None
+        unchosen, self._unchosen = self._unchosen, None
+        if unchosen is not None:
+            unchosen.spent, self._tokens = self._tokens, None
+        return chosen, unchosen
+
+    def _report(self, chosen: Round | None, unchosen: Round | None) -> None:
+        """Report rounds that are over; no lock is held."""
+        if chosen is not None:
+            self._observe(chosen)
+        # Without their arguments, calls would all look the same: then there is no step.
+        if unchosen is not None and all(call.arguments is not ABSENT for call in unchosen.calls):
+            self._issue(unchosen)
+            self._observe(unchosen)
+
+    def _issue(self, made: Round, *, blockable: bool = False) -> None:
         recorded = self._recorded
-        tokens, self._tokens = self._tokens, None
         calls = tuple([Call(call.name, call.arguments) for call in made.calls])
         steps = recorded.steps
-        decision = recorded.issue(Step(recorded.id, calls, tokens=tokens, blockable=blockable))
+        decision = recorded.issue(Step(recorded.id, calls, tokens=made.spent, blockable=blockable))
         made.decision = decision
         if decision.signals is not None:
             made.step = decision.signals.step
         elif recorded.steps > steps:
             made.step = steps
-        return made
-
-    def _settle(self) -> None:
-        chosen, self._chosen = self._chosen, None
-        unchosen, self._unchosen = self._unchosen, None
-        if chosen is not None:
-            self._observe(chosen)
-        # Without their arguments, calls would all look the same: then there is no step.
-        if unchosen is not None and all(call.arguments is not ABSENT for call in unchosen.calls):
-            self._observe(self._issue(unchosen))
 
     def _observe(self, one: Round) -> None:
         if one.step is None or one.blocked:

@@ -25,6 +25,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tidegauge._critical import critical, reset_after_fork
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.spans.dedupe import RecentModels, SeenModel
 from tidegauge.instrumentation.spans.nodes import (
@@ -70,12 +72,17 @@ class Grouping:
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._lock = threading.Lock()
         self._closed = False
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
         self._nodes: OrderedDict[tuple[int, int], Node] = OrderedDict()
         self._runs: OrderedDict[str, WatchedRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, WatchedRun] = {}  # the outermost open run of a trace
         self._models = RecentModels()
+        self._opened: list[WatchedRun] = []  # and not reported yet
 
     def __len__(self) -> int:
         """How many spans and runs are open."""
@@ -84,7 +91,7 @@ class Grouping:
     @property
     def runs(self) -> list[WatchedRun]:
         """The open runs, the one seen last at the end."""
-        with self._lock:
+        with critical(), self._lock:
             return list(self._runs.values())
 
     def start(
@@ -107,7 +114,7 @@ class Grouping:
             scope: name of the instrumentation that makes it.
             live: tells its attributes while it is open.
         """
-        with self._lock:
+        with critical(), self._lock:
             if self._closed:
                 return
             parent = None
@@ -140,7 +147,8 @@ class Grouping:
         seen = SeenModel.of(span, told) if isinstance(told, ModelSpan) else None
         gone: list[tuple[WatchedRun, str]] = []
         watched, in_tool = None, False
-        with self._lock:
+        get_recorder()  # made now, where no lock is held, if nothing was configured
+        with critical(), self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
                 return
@@ -150,6 +158,9 @@ class Grouping:
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None:
                 self._take_out(ended)
+            opened, self._opened = self._opened, []
+        for run in opened:  # outermost first
+            run.rounds.send()
         for idle, reason in gone:
             idle.end(outcome="unknown", reason=reason)
         if watched is not None and seen is not None:
@@ -165,7 +176,7 @@ class Grouping:
 
     def find(self, trace_id: int, span_id: int | None = None) -> WatchedRun | None:
         """The innermost open run around a span, else the outermost one in its trace."""
-        with self._lock:
+        with critical(), self._lock:
             node = None if span_id is None else self._nodes.get((trace_id, span_id))
             found = None if node is None else node.enclosing_run()
             if found is None or found.recorded.ended:
@@ -174,7 +185,7 @@ class Grouping:
 
     def find_conversation(self, conversation: str) -> WatchedRun | None:
         """The open run of a conversation; of several, the outermost of those seen last."""
-        with self._lock:
+        with critical(), self._lock:
             runs = [
                 run
                 for run in reversed(self._runs.values())
@@ -186,7 +197,7 @@ class Grouping:
 
     def close(self) -> None:
         """End all runs: nobody will tell how they ended. What is told afterwards is ignored."""
-        with self._lock:
+        with critical(), self._lock:
             self._closed = True
             runs = list(self._runs.values())
             for held in (self._runs, self._nodes, self._models, self._traces):
@@ -261,6 +272,7 @@ class Grouping:
             around=around,
         )
         self._runs[watched.recorded.id] = watched
+        self._opened.append(watched)
         return watched
 
     def _run_id(self, root: Node, around: WatchedRun | None) -> str:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from tidegauge._critical import critical
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, Step
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.dedupe import (
@@ -74,6 +76,9 @@ class _Round:
 class SpanRounds:
     """Reports one run's rounds. Spans end in any thread, hence the lock.
 
+    What is to be reported is put in a queue under the lock and sent after it, in that order, by
+    one thread at a time; another one leaves it what it has and does not wait.
+
     At most 1,000 calls are waited for; of more, the oldest rounds are given up: their steps stay
     unobserved.
 
@@ -84,6 +89,8 @@ class SpanRounds:
     def __init__(self, recorded: RecordedRun) -> None:
         self._recorded = recorded
         self._lock = threading.Lock()
+        self._reports: deque[Callable[[], object]] = deque()
+        self._sending = threading.Lock()
         self._tokens: int | None = None  # spent since the last step
         self._open: list[_Round] = []  # issued and not observed
         self._recent: deque[_Round] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
@@ -101,20 +108,24 @@ class SpanRounds:
             seen: what the span tells.
             in_tool: it was made inside a tool: its tokens are that step's, its choice is no step.
         """
+        with critical(), self._lock:
+            self._take_model(span, seen, in_tool=in_tool)
+        self.send()
+
+    def _take_model(self, span: SpanData, seen: SeenModel, *, in_tool: bool) -> None:
         told = seen.told
-        with self._lock:
-            again = self._shown_already(seen)
-            if not again:
-                if not in_tool:
-                    self._turn(told.answers)
-                self._add_tokens(told.tokens, in_tool)
-            if in_tool:
-                return
-            self._asked = True
-            if told.calls is not None:
-                self._told = True
-            if told.calls and not again:
-                self._issue(_calls(told.calls), span.end)
+        again = self._shown_already(seen)
+        if not again:
+            if not in_tool:
+                self._turn(told.answers)
+            self._add_tokens(told.tokens, in_tool)
+        if in_tool:
+            return
+        self._asked = True
+        if told.calls is not None:
+            self._told = True
+        if told.calls and not again:
+            self._issue(_calls(told.calls), span.end)
 
     def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
         """A tool call has ended.
@@ -124,35 +135,62 @@ class SpanRounds:
             tool: what that tells.
             alone: a step of its own for sure, where no model chose it.
         """
-        with self._lock:
-            if self._shown_by_another(span, tool):
-                return
-            found = self._chosen(span, tool)
-            if found is not None:
-                one, call = found
-                call.show(span, tool)
-                self._observe_ended(one)
-                return
-            call = _Call(tool.name, tool.arguments, tool.id)
+        with critical(), self._lock:
+            self._take_tool(span, tool, alone=alone)
+        self.send()
+
+    def _take_tool(self, span: SpanData, tool: ToolSpan, *, alone: bool) -> None:
+        if self._shown_by_another(span, tool):
+            return
+        found = self._chosen(span, tool)
+        if found is not None:
+            one, call = found
             call.show(span, tool)
-            if self._told or alone:
-                self._observe_ended(self._issue([call], span.start))
-                return
-            if not self._asked and not self._overlaps_loose(span):
-                self._issue_loose()
-            self._loose.append(call)
-            if len(self._loose) > _MAX_WAITING:
-                self._issue_loose()
+            self._observe_ended(one)
+            return
+        call = _Call(tool.name, tool.arguments, tool.id)
+        call.show(span, tool)
+        if self._told or alone:
+            self._observe_ended(self._issue([call], span.start))
+            return
+        if not self._asked and not self._overlaps_loose(span):
+            self._issue_loose()
+        self._loose.append(call)
+        if len(self._loose) > _MAX_WAITING:
+            self._issue_loose()
 
     def waiting(self) -> set[str]:
         """Names of the tools that are waited for."""
-        with self._lock:
+        with critical(), self._lock:
             return {call.name for one in self._open for call in one.calls if call.result is None}
 
-    def settle(self) -> None:
-        """Nothing more will come: report what is known of the rest."""
-        with self._lock:
+    def settle(self, *, then: Callable[[], object] | None = None) -> None:
+        """Nothing more will come: report what is known of the rest.
+
+        Args:
+            then: reported after it.
+        """
+        with critical(), self._lock:
             self._turn(())
+            if then is not None:
+                self._reports.append(then)
+        self.send()
+
+    def report_first(self, report: Callable[[], object]) -> None:
+        """Report this before anything else, with the next :meth:`send`."""
+        self._reports.append(report)
+
+    def send(self) -> None:
+        """Send what is to be reported, unless another thread is about it."""
+        reports = self._reports
+        while reports:
+            if not self._sending.acquire(blocking=False):
+                return  # the one who sends takes ours, too
+            try:
+                while reports:
+                    reports.popleft()()
+            finally:
+                self._sending.release()
 
     def _turn(self, answers: Sequence[tuple[str, CallResult]]) -> None:
         """The model chooses again. What it is shown as answers tells of calls without a span."""
@@ -256,15 +294,9 @@ class SpanRounds:
             self._observe(self._issue(calls, since))
 
     def _issue(self, calls: list[_Call], since: int) -> _Round:
-        recorded, one = self._recorded, _Round(calls, since)
+        one = _Round(calls, since)
         tokens, self._tokens = self._tokens, None
-        steps = recorded.steps
-        chosen = tuple([Call(call.name, call.arguments) for call in calls])
-        decision = recorded.issue(Step(recorded.id, chosen, ABSENT, tokens))
-        if decision.signals is not None:
-            one.step = decision.signals.step
-        elif recorded.steps > steps:
-            one.step = steps
+        self._reports.append(partial(self._report_issue, one, tokens))
         self._open.append(one)
         while sum(len(waiting.calls) for waiting in self._open) > _MAX_WAITING > len(calls):
             del self._open[0]
@@ -279,6 +311,19 @@ class SpanRounds:
         if one in self._open:
             self._open.remove(one)
         self._recent.append(one)
+        self._reports.append(partial(self._report_outcome, one))
+
+    def _report_issue(self, one: _Round, tokens: int | None) -> None:
+        recorded = self._recorded
+        steps = recorded.steps
+        chosen = tuple([Call(call.name, call.arguments) for call in one.calls])
+        decision = recorded.issue(Step(recorded.id, chosen, ABSENT, tokens))
+        if decision.signals is not None:
+            one.step = decision.signals.step
+        elif recorded.steps > steps:
+            one.step = steps
+
+    def _report_outcome(self, one: _Round) -> None:
         if one.step is None or one.observed:
             return
         one.observed = True

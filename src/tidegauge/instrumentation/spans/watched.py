@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -102,10 +103,7 @@ class WatchedRun:
 
     def end(self, **told: Any) -> None:
         """Report the rest of its rounds, and its end; see ``RecordedRun.end``."""
-        try:
-            self.rounds.settle()
-        finally:
-            self.recorded.end(**told)
+        self.rounds.settle(then=partial(self.recorded.end, **told))
 
 
 def open_run(
@@ -119,7 +117,7 @@ def open_run(
     inner: Sequence[Node] = (),
     around: WatchedRun | None = None,
 ) -> WatchedRun:
-    """Open a run, without spans of ours: they are somebody else's.
+    """Make a run, without spans of ours: they are somebody else's. Its first report opens it.
 
     Args:
         run_id: what it is called by.
@@ -155,8 +153,11 @@ def open_run(
         conversation=told.conversation or (outer.conversation if outer else None),
         trace_id=f"{root.trace_id:032x}",
     )
+    recorded = get_recorder().make_run(event)
     theirs = SpanContext(root.trace_id, root.span_id, is_remote=False)
-    return WatchedRun(get_recorder().start_run(event, beside=theirs), root, name, around)
+    watched = WatchedRun(recorded, root, name, around)
+    watched.rounds.report_first(partial(recorded.start, None, theirs))
+    return watched
 
 
 def ending(span: SpanData) -> dict[str, Any]:

@@ -34,6 +34,10 @@ function costOf(run) {
 }
 
 function policyOf(run) {
+  if (run.unguarded) {
+    const lost = run.lost.length ? `; not measured: ${run.lost.map(words).join(", ")}` : "";
+    return `off after an internal error${lost}`;
+  }
   if (run.intervention === null) return ABSENT;
   const did = run.intervention === "stop" ? "stopped" : "would stop";
   return `${did} at ${run.intervention_step}: ${words(run.intervention_reason)}`;

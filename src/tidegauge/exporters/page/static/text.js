@@ -35,6 +35,10 @@ export function loopOf(loop, since = "since step") {
 
 /** What is the matter with a run, in a few words. */
 export function matterOf(run) {
+  return [troubleOf(run), run.unguarded ? "policy off" : ""].filter(Boolean).join(", ");
+}
+
+function troubleOf(run) {
   if (run.loop && !run.loop.excused) return loopOf(run.loop, "since");
   if (run.loop) return "repeats, as declared";
   if (run.trouble !== "stuck") return "";

@@ -1,0 +1,149 @@
+"""Critical sections: where locks are held, what may interrupt them, and what a fork leaves of them.
+
+CPython runs code of others in the middle of ours: the garbage collector and reference counting run
+finalisers, a signal runs its handler, and either may call a tool of the same agent, in the thread
+that is just inside a section. Were that call to wait for the lock, it would wait for itself.
+
+Three rules prevent that:
+
+1. Locks are taken only inside a critical section (``with critical(), lock:``), and inside a section
+   there is only arithmetic of ours and calls of OpenTelemetry, whose own locks are not re-entrant.
+   What users supply (normalisers, keys, extractors) runs before the section.
+2. Every hook that user code can reach is :func:`~tidegauge._guard.guarded`, and no guarded function
+   is called inside a section. So a guarded function that finds its thread inside one was started
+   by the interpreter. It is put off (:func:`defer`) and runs with the next ordinary call of any
+   thread (:func:`run_deferred`).
+3. A generator that is closed early is reported the same way, because its end may be a collection
+   that interrupts code of others.
+
+A section is marked by an ``RLock`` that each thread has for itself: ``with`` on a lock made in C
+acquires and releases it without a moment at which an exception of a signal handler could leave it
+locked.
+
+What this does not cover: a signal handler that calls a tool while the *application's own* code is
+inside a lock of OpenTelemetry or of another library.
+
+After a fork, the child has one thread, and locks that other threads held stay locked for ever.
+Objects that live long register with :func:`reset_after_fork`; the child then gives them new locks
+and an empty state: the runs of the parent are the parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from weakref import WeakSet
+
+from tidegauge.errors import CallBlocked, RunStopped
+
+__all__ = [
+    "MAX_DEFERRED",
+    "critical",
+    "defer",
+    "dropped_calls",
+    "interrupted",
+    "process_generation",
+    "reset_after_fork",
+    "run_deferred",
+]
+
+MAX_DEFERRED: Final = 10_000
+"""Calls that wait to be run; later ones are dropped and counted."""
+
+
+_logger = logging.getLogger("tidegauge")
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.section: Any = threading.RLock()
+
+
+_thread = _Thread()
+_deferred: deque[Callable[[], object]] = deque()
+_dropped = 0
+
+
+def critical() -> Any:
+    """This thread's critical section, to be entered with ``with``; sections nest.
+
+    >>> with critical():
+    ...     interrupted()
+    True
+    >>> interrupted()
+    False
+    """
+    return _thread.section
+
+
+def interrupted() -> bool:
+    """Whether this thread is inside a critical section, which the caller then interrupts."""
+    owned: bool = _thread.section._is_owned()  # as threading.Condition asks it
+    return owned
+
+
+def defer(call: Callable[[], object]) -> None:
+    """Put a call off until the next ordinary one; when too many wait it is dropped and counted."""
+    global _dropped  # noqa: PLW0603 -- no lock may be taken here
+    if len(_deferred) < MAX_DEFERRED:
+        _deferred.append(call)
+    else:
+        _dropped += 1
+
+
+def dropped_calls() -> int:
+    """How many calls were dropped because too many waited."""
+    return _dropped
+
+
+def run_deferred() -> None:
+    """Run the calls that wait, in their order; each handles its own faults."""
+    # As many as wait now: one that is put off again while it runs waits for the next time.
+    for _ in range(len(_deferred)):
+        try:
+            call = _deferred.popleft()
+        except IndexError:
+            return
+        # A stop that a late report brings is raised by the next step of its run.
+        with contextlib.suppress(RunStopped, CallBlocked):
+            call()
+
+
+class _Forkable(Protocol):
+    def _reset_after_fork(self) -> None:
+        """Make locks anew and forget what was the parent's."""
+
+
+_forkable: WeakSet[_Forkable] = WeakSet()
+_generation = 0
+
+
+def reset_after_fork(held: _Forkable) -> None:
+    """Have ``held._reset_after_fork()`` called in the child of every fork, while it exists."""
+    _forkable.add(held)
+
+
+def process_generation() -> int:
+    """How many forks lie between this process and the one that imported tidegauge."""
+    return _generation
+
+
+def _start_child() -> None:
+    global _dropped, _generation  # noqa: PLW0603 -- two numbers a process
+    _generation += 1
+    _dropped = 0
+    _deferred.clear()
+    for held in list(_forkable):
+        try:
+            held._reset_after_fork()
+        except Exception:
+            _logger.exception("tidegauge: internal error after a fork in %s", type(held).__name__)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_child)

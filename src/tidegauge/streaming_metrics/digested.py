@@ -1,0 +1,364 @@
+"""Digesting events: from what an adapter reports to plain data, before any lock is taken.
+
+This is where code of the user may run (a normaliser, a tool's ``key=``), and where values of the
+user's are looked at. What comes out holds digests, numbers and plain identities only, so that
+nothing of the user's is called, compared or freed while the locks of a run are held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from tidegauge._guard import arrived_from_outside, internal_errors
+from tidegauge.events import (
+    ABSENT,
+    Absent,
+    Call,
+    Identity,
+    Outcome,
+    RunStarted,
+    Step,
+    Task,
+    ToolDeclaration,
+)
+from tidegauge.streaming_metrics.amounts import amount
+from tidegauge.streaming_metrics.fingerprint import (
+    Normaliser,
+    call_digest,
+    canonical_bytes,
+    compared_arguments,
+    content_digest,
+    joined_digest,
+    plain_identity,
+    round_digest,
+    round_name,
+)
+from tidegauge.streaming_metrics.wording import words_of
+
+__all__ = ["MAX_CONTENT", "DigestedOutcome", "DigestedStep", "Digester", "round_outcome"]
+
+MAX_CONTENT: Final = 400
+"""How many characters of a step's arguments and of its results are kept, where they are."""
+
+N = TypeVar("N", int, float)
+_NO_WORDS: Final[frozenset[int]] = frozenset()
+_NUMBERS: Final = (int, float)
+
+
+class DigestedStep(NamedTuple):
+    """An issued action, as plain data.
+
+    Attributes:
+        run: id of the run.
+        calls: a digest for each call of the round.
+        action: digest of the round.
+        name: its name.
+        state: digest of what the agent saw; ``None``, not known.
+        state_given: whether a state was given; else it is the previous result.
+        declared: what is declared of the tool of each call; empty, nothing of any.
+        tokens: tokens spent on choosing.
+        entropy: entropy of the choice, nats per token.
+        uses: entities that the action uses.
+        mentions: entities that occur in the state.
+        time: seconds since the epoch.
+        blockable: whether the calls can be answered without being run.
+        similarity: likeness of the action to an earlier one, where it is known already.
+        words: checksums of its words, where they are compared.
+        shown: the beginning of its arguments, where contents are shown.
+        not_comparable: what of the step cannot be compared: ``arguments``, ``state``.
+    """
+
+    run: str
+    calls: list[bytes]
+    action: bytes
+    name: str
+    state: bytes | None = None
+    state_given: bool = False
+    declared: Sequence[ToolDeclaration | None] = ()
+    tokens: float | None = None
+    entropy: float | None = None
+    uses: tuple[Identity, ...] = ()
+    mentions: tuple[Identity, ...] = ()
+    time: float | None = None
+    blockable: bool = False
+    similarity: float | None = None
+    words: frozenset[int] = _NO_WORDS
+    shown: str | None = None
+    not_comparable: tuple[str, ...] = ()
+
+
+class DigestedOutcome(NamedTuple):
+    """An observed result, as plain data.
+
+    Attributes:
+        run: id of the run.
+        results: for each call, the digest of its result (``None``: not comparable; absent: not
+            observed) and whether it failed.
+        step: index of the step; ``None``, the one issued last.
+        place, exits, tasks, achieved, progress, tokens, seconds, time, blocked: as in
+            :class:`~tidegauge.events.Outcome`.
+        shown: the beginning of its results, where contents are shown.
+    """
+
+    run: str
+    results: Sequence[tuple[bytes | Absent | None, bool | None]] = ()
+    step: int | None = None
+    place: Identity | None = None
+    exits: tuple[Identity, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    achieved: tuple[Identity, ...] = ()
+    progress: float | None = None
+    tokens: float | None = None
+    seconds: float | None = None
+    time: float | None = None
+    blocked: bool = False
+    shown: str | None = None
+
+
+class Digester:
+    """Digests events as one engine compares them.
+
+    Args:
+        normaliser: applied to texts before they are digested; ``None`` compares exactly.
+        declarations: what is declared of tools, by their names.
+        words: whether the words of actions are compared.
+        contents: whether the beginnings of arguments and results are shown to people.
+    """
+
+    __slots__ = ("contents", "declarations", "normaliser", "words")
+
+    def __init__(
+        self,
+        normaliser: Normaliser | None = None,
+        declarations: Mapping[str, ToolDeclaration] | None = None,
+        *,
+        words: bool = False,
+        contents: bool = False,
+    ) -> None:
+        self.normaliser = normaliser
+        self.declarations = dict(declarations or {})
+        self.words = words
+        self.contents = contents
+
+    def run(self, event: RunStarted) -> RunStarted:
+        """The same event with plain text, numbers and identities in it."""
+        place, exits, tasks, goal = event.place, event.exits, event.tasks, event.goal
+        return dataclasses.replace(
+            event,
+            run=_text(event.run) or "",
+            agent=_text(event.agent) or "",
+            task=_text(event.task),
+            task_group=_text(event.task_group) or "",
+            model=_text(event.model),
+            t_max=_whole(event.t_max),
+            memory=_text(event.memory),
+            operations=_whole(event.operations),
+            height=_whole(event.height),
+            place=None if place is None else _identity(place),
+            exits=None if exits is None else _identities(exits),
+            tasks=_tasks(tasks),
+            goal=None if goal is None else _identity(goal),
+            time=_number(event.time),
+        )
+
+    def text(self, value: str | None) -> bytes | None:
+        """The digest of a text; ``None``, there is none."""
+        return None if value is None else content_digest(value, self.normaliser)
+
+    def step(self, event: Step) -> DigestedStep:
+        """Digest an issued action."""
+        calls: Sequence[Call] = event.calls
+        normaliser = self.normaliser
+        declared: Sequence[ToolDeclaration | None] = ()
+        if self.declarations or len(calls) != 1 or calls[0].declared is not None:
+            calls, declared = self._declared(calls)
+        digests: list[bytes] = []
+        missing: tuple[str, ...] = ()
+        for call in calls:
+            digest = call_digest(call, normaliser)
+            if digest is None:
+                missing = ("arguments",)
+                digest = os.urandom(16)  # equal to nothing
+            digests.append(digest)
+        state: bytes | None = None
+        given = event.state is not ABSENT
+        if given:
+            state = content_digest(event.state, normaliser)
+            if state is None:
+                missing = (*missing, "state")
+        return DigestedStep(
+            event.run,
+            digests,
+            digests[0] if len(digests) == 1 else round_digest(digests),
+            round_name(event.calls),
+            state,
+            given,
+            declared,
+            event.tokens if event.tokens is None else amount(_number(event.tokens)),
+            event.entropy if event.entropy is None else _number(event.entropy),
+            _identities(event.uses) if event.uses else (),
+            _identities(event.mentions) if event.mentions else (),
+            event.time if event.time is None else _number(event.time),
+            event.blockable,
+            event.similarity if event.similarity is None else _number(event.similarity),
+            words_of(calls, normaliser) if self.words else _NO_WORDS,
+            _beginning([call.arguments for call in event.calls]) if self.contents else None,
+            missing,
+        )
+
+    def outcome(self, event: Outcome) -> DigestedOutcome:
+        """Digest an observed result."""
+        normaliser = self.normaliser
+        results = [
+            (
+                ABSENT if outcome is ABSENT else content_digest(outcome, normaliser),
+                error if error is None or error is True or error is False else _flag(error),
+            )
+            for outcome, error in event.results
+        ]
+        shown = None
+        if self.contents:
+            shown = _beginning([one.outcome for one in event.results if one.outcome is not ABSENT])
+        place, exits = event.place, event.exits
+        return DigestedOutcome(
+            event.run,
+            results,
+            event.step,
+            place if place is None else _identity(place),
+            exits if exits is None else _identities(exits),
+            _tasks(event.tasks) if event.tasks else (),
+            _identities(event.achieved) if event.achieved else (),
+            event.progress if event.progress is None else _number(event.progress),
+            event.tokens if event.tokens is None else amount(_number(event.tokens)),
+            event.seconds if event.seconds is None else amount(_number(event.seconds)),
+            event.time if event.time is None else _number(event.time),
+            event.blocked,
+            shown,
+        )
+
+    def _declared(
+        self, calls: Sequence[Call]
+    ) -> tuple[Sequence[Call], Sequence[ToolDeclaration | None]]:
+        """The calls as they are compared, and what is declared of their tools."""
+        by_name = self.declarations
+        declared = [call.declared or by_name.get(call.action) for call in calls]
+        if not any(declared):
+            return calls, ()
+        compared = [
+            call
+            if one is None or one.key is None
+            else call._replace(arguments=compared_arguments(one, call.arguments))
+            for call, one in zip(calls, declared, strict=True)
+        ]
+        return compared, declared
+
+
+def round_outcome(
+    calls: Sequence[bytes], results: Sequence[tuple[bytes | Absent | None, bool | None]]
+) -> bytes | None:
+    """Digest of what a round brought back; ``None`` when that is not known or not comparable.
+
+    The digest of a single call is that of its result. Several are taken as a multiset of
+    (call, result): the order in which parallel calls come back means nothing.
+
+    Args:
+        calls: digests of the round's calls.
+        results: those of their results, in the same order; more of them belong to no call.
+    """
+    if len(calls) == 1 and results:
+        digest = results[0][0]
+        return None if isinstance(digest, Absent) else digest
+    parts: list[bytes] = []
+    known = False
+    for call, (digest, _) in zip(calls, results, strict=False):
+        if digest is None:
+            return None
+        known = known or digest is not ABSENT
+        parts.append(call if isinstance(digest, Absent) else call + digest)
+    return joined_digest(parts) if known else None
+
+
+def _flag(value: object) -> bool | None:
+    try:
+        return bool(value)
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
+        return None
+
+
+def _text(value: Any) -> str | None:
+    """A label or an id as plain text."""
+    if value is None or type(value) is str:
+        return value
+    if issubclass(type(value), str):
+        return str.__str__(value)
+    identity = _identity(value)
+    return str(identity)
+
+
+def _number(value: Any) -> float | None:
+    """A number as plain data; ``None`` and an internal error where it is none."""
+    kind = type(value)
+    if value is None or kind is float or kind is int:
+        return value  # type: ignore[no-any-return]
+    if issubclass(kind, int):
+        return int.__index__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    return _converted(float, value)
+
+
+def _whole(value: Any) -> int | None:
+    kind = type(value)
+    if value is None or kind is int:
+        return value
+    return int.__index__(value) if issubclass(kind, int) else _converted(int, value)
+
+
+def _converted(kind: Callable[[Any], N], value: object) -> N | None:
+    # A mock can be converted to a number, and means none.
+    if type(value).__module__.startswith("unittest."):
+        internal_errors.record("value", TypeError(f"{type(value).__qualname__} is not a number"))
+        return None
+    try:
+        return kind(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        internal_errors.record("value", error)
+        return None
+
+
+def _identity(value: object) -> Identity:
+    kind = type(value)
+    known: Identity = value if kind is str or kind is int else plain_identity(value)
+    return known
+
+
+def _identities(values: Sequence[Any]) -> tuple[Identity, ...]:
+    for value in values:
+        if type(value) is not str:
+            return tuple([_identity(value) for value in values])
+    return tuple(values)
+
+
+def _tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    return tuple(
+        [
+            Task(_identity(one[0]), tuple([_identities(needed) for needed in one[1]]))
+            for one in tasks
+        ]
+    )
+
+
+def _beginning(values: Sequence[object]) -> str:
+    """The beginnings of the values' texts, one after the other."""
+    shown = []
+    for value in values:
+        # The bytes of a character that is cut in two are left out.
+        data = (canonical_bytes(value) or b"...")[: 4 * MAX_CONTENT]
+        shown.append(data.decode("utf-8", "ignore"))
+    text = ", ".join(shown)
+    return text if len(text) <= MAX_CONTENT else text[: MAX_CONTENT - 1] + "…"
