@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from tidegauge._critical import (
     _deferred,
@@ -129,14 +129,21 @@ internal_errors = InternalErrors()
 
 
 def guarded(
-    where: str, *, default: D, on_fault: Callable[P, object] | None = None
+    where: str,
+    *,
+    default: D,
+    on_fault: Callable[P, object] | None = None,
+    interrupting: Literal["defer", "skip", "run"] = "defer",
 ) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Decorate a hook so that no fault of ours leaves it.
 
     Args:
         where: name under which a fault is counted.
-        default: what the hook returns when it failed, or was put off.
+        default: what the hook returns when it failed, or was not run now.
         on_fault: called with the hook's arguments when it failed; must not raise.
+        interrupting: what to do in the middle of a critical section: ``"defer"`` runs the hook
+            with the next ordinary call; ``"skip"`` does not run it (it asks for something);
+            ``"run"`` runs it (it takes no lock, or re-entrant ones and only reads).
 
     >>> @guarded("doctest", default=0)
     ... def hook(value: int) -> int:
@@ -148,11 +155,13 @@ def guarded(
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
-            if _thread.section._is_owned():
-                defer(functools.partial(wrapper, *args, **kwargs))
-                return default
-            if _deferred:
-                run_deferred()
+            if interrupting != "run":
+                if _thread.section._is_owned():
+                    if interrupting == "defer":
+                        defer(functools.partial(wrapper, *args, **kwargs))
+                    return default
+                if _deferred:
+                    run_deferred()
             try:
                 return function(*args, **kwargs)
             except (RunStopped, CallBlocked):

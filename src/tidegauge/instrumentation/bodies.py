@@ -95,6 +95,7 @@ def _plain(function: _Function, begin: Begin) -> _Function:
             with scope:
                 result = function(*args, **kwargs)
         except BaseException as error:
+            scope.__exit__(None, None, None)  # where something arrived before it was left
             scope.end(error=error)
             raise
         return _end_with(scope, result)
@@ -113,6 +114,7 @@ def _coroutine(function: _Function, begin: Begin) -> _Function:
             with scope:
                 result = await function(*args, **kwargs)
         except BaseException as error:
+            scope.__exit__(None, None, None)
             scope.end(error=error)
             raise
         return _end_with(scope, result)
@@ -224,7 +226,7 @@ def _defines(kind: type, name: str) -> bool:
     return any(name in vars(base) for base in kind.__mro__)
 
 
-@guarded("bodies.future", default=False)
+@guarded("bodies.future", default=False, interrupting="run")
 def _end_when_done(scope: Scope, future: Any) -> bool:
     future.add_done_callback(functools.partial(_end_with_future, scope))
     return True

@@ -19,7 +19,7 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.current import find_current_run
 from tidegauge.instrumentation.open_run import Failure, OpenRun
 from tidegauge.instrumentation.recorder import new_run_id
 
@@ -280,7 +280,7 @@ def run(
         conversation: id of the conversation or thread that the run belongs to.
         run_id: the run's id; left out, a new one.
     """
-    outer = current_run.get()
+    outer = find_current_run()
     event = RunStarted(
         run=run_id or new_run_id(),
         agent=agent,
@@ -315,5 +315,5 @@ def get_current_run() -> Run:
     >>> tidegauge.get_current_run().act("look").action
     'go_on'
     """
-    current = current_run.get()
+    current = find_current_run()
     return Run(current.run if current else OpenRun(RunStarted(run="")))

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from contextvars import ContextVar, Token, copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from opentelemetry import context as otel_context
 
@@ -21,6 +21,7 @@ __all__ = [
     "Current",
     "CurrentRun",
     "current_run",
+    "find_current_run",
     "get_recorder",
     "propagate",
     "set_recorder",
@@ -31,14 +32,54 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CurrentRun(NamedTuple):
-    """The run that the caller is in, and whether it is inside one of its tools."""
+class CurrentRun:
+    """The run that the caller is in, and the call of one of its tools, if it is inside one.
 
-    run: OpenRun
-    in_tool: bool
+    Attributes:
+        run: the run.
+        call: the call; ``None``, the caller is in no tool.
+        around: what was current around it.
+    """
+
+    __slots__ = ("around", "call", "run")
+
+    def __init__(self, run: OpenRun, call: Ending | None = None) -> None:
+        self.run = run
+        self.call = call
+        self.around: CurrentRun | None = None
+
+    @property
+    def in_tool(self) -> bool:
+        """Whether the caller is inside a tool of the run."""
+        return self.call is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is one of the process that this one was forked from."""
+        call = self.call
+        return (call is not None and call.ended) or self.run.is_over
+
+
+class Ending(Protocol):
+    """Something that ends."""
+
+    @property
+    def ended(self) -> bool: ...
 
 
 current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
+
+
+def find_current_run() -> CurrentRun | None:
+    """Where the caller is.
+
+    What is over and still current is passed over: an exception of a signal handler may have
+    arrived before it was taken away.
+    """
+    current = current_run.get()
+    while current is not None and current.is_over:
+        current = current.around
+    return current
 
 
 class Current:
@@ -52,21 +93,26 @@ class Current:
         context: becomes OpenTelemetry's current context; ``None``, that stays as it is.
     """
 
-    __slots__ = ("_context", "_context_token", "_run", "_run_token")
+    __slots__ = ("_context", "_context_token", "_made", "_run", "_run_token")
 
     def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
         self._run: CurrentRun | None = run
+        self._made = run
         self._context = context
         self._run_token: Token[CurrentRun | None] | None = None
         self._context_token: Token[otel_context.Context] | None = None
 
-    @guarded("current.enter", default=None)
+    @guarded("current.enter", default=None, interrupting="run")
     def __enter__(self) -> None:
-        self._run_token = current_run.set(self._run)
+        run = self._run
+        if run is not None and run is self._made:
+            around = current_run.get()
+            run.around = None if around is run else around
+        self._run_token = current_run.set(run)
         if self._context is not None:
             self._context_token = otel_context.attach(self._context)
 
-    @guarded("current.leave", default=None)
+    @guarded("current.leave", default=None, interrupting="run")
     def __exit__(
         self,
         kind: type[BaseException] | None = None,
@@ -114,7 +160,7 @@ def _undo(token: Token[Any]) -> None:
     A block left in another context than it was entered in (a generator closed early) has nothing
     to undo: that context is gone, and with it what was set there.
     """
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RuntimeError):  # RuntimeError: it was undone before
         token.var.reset(token)
 
 

@@ -18,7 +18,7 @@ from tidegauge.errors import CallBlocked, ConfigurationError
 from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration
 from tidegauge.instrumentation.bodies import Answer, Begin, Scope, wrap
 from tidegauge.instrumentation.context import run
-from tidegauge.instrumentation.current import Current, CurrentRun, current_run
+from tidegauge.instrumentation.current import Current, CurrentRun, find_current_run
 from tidegauge.instrumentation.open_run import Failure, OpenRun
 from tidegauge.instrumentation.values import is_a
 
@@ -165,8 +165,8 @@ def tool(
         names = _parameter_names(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | Answer | None:
-            current = current_run.get()
-            if current is None or current.in_tool or not current.run.is_of_this_process:
+            current = find_current_run()
+            if current is None or current.in_tool:
                 return None
             call = Call(label, _arguments(names, args, kwargs), declared)
             if interrupted():
@@ -209,7 +209,7 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
 
-@guarded("tool.arguments", default=None)
+@guarded("tool.arguments", default=None, interrupting="run")
 def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The call's arguments by name; a method's own object is none of them."""
     arguments = dict(zip(names, args, strict=False))
@@ -244,7 +244,7 @@ class _AgentCall:
 
     end_quietly = end
 
-    @guarded("agent.finish", default=None)
+    @guarded("agent.finish", default=None, interrupting="run")
     def _tell_success(self, answer: object) -> None:
         if self._success is not None:
             self._run.success = self._success(answer)
@@ -253,16 +253,16 @@ class _AgentCall:
 class _ToolCall(Current):
     """One call of a tool as a step that was issued: observed when it ends."""
 
-    __slots__ = ("_began", "_ended", "_index", "_opened")
+    __slots__ = ("_began", "_index", "_opened", "ended")
 
     def __init__(self, opened: OpenRun, index: int) -> None:
         span = opened.tool_span(index)
         context = trace.set_span_in_context(span) if span.is_recording() else None
-        super().__init__(CurrentRun(opened, in_tool=True), context)
+        super().__init__(CurrentRun(opened, self), context)
         self._opened = opened
         self._index = index
         self._began = time.monotonic()
-        self._ended = False
+        self.ended = False
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
         """Report what the call brought back.
@@ -280,8 +280,8 @@ class _ToolCall(Current):
         self._end_once(result, error, enforce=False)
 
     def _end_once(self, result: object, error: BaseException | None, *, enforce: bool) -> None:
-        ended, self._ended = self._ended, True
-        if ended:
+        before, self.ended = self.ended, True
+        if before:
             return
         if type(error) is not GeneratorExit:
             self._end(result, error, enforce=enforce)
@@ -319,16 +319,18 @@ class _InterruptingCall(Current):
     It is a step as a whole, reported with the next ordinary call: nothing can be decided now.
     """
 
-    __slots__ = ("_began", "_call", "_opened")
+    __slots__ = ("_began", "_call", "_opened", "ended")
 
     def __init__(self, opened: OpenRun, call: Call) -> None:
-        super().__init__(CurrentRun(opened, in_tool=True), None)
+        super().__init__(CurrentRun(opened, self), None)
         self._opened = opened
         self._call = call
         self._began = time.monotonic()
+        self.ended = False
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
         """Report the call and what it brought back, later."""
+        self.ended = True
         seconds = time.monotonic() - self._began
         defer(partial(_report_call, self._opened, self._call, result, error, seconds))
 
@@ -345,7 +347,7 @@ def _report_call(
     opened.observe([(result, failure)], outcome, enforce=False)
 
 
-@guarded("tool.issue", default=(GO_ON, None))
+@guarded("tool.issue", default=(GO_ON, None), interrupting="skip")
 def _issue(opened: OpenRun, call: Call) -> tuple[Decision, _ToolCall | None]:
     decision, index = opened.issue(Step(opened.id, (call,), blockable=True))
     return decision, None if decision.block else _ToolCall(opened, index)

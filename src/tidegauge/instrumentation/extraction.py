@@ -179,7 +179,7 @@ class _FunctionExtractor:
         return None if self._observe is None else self._observe(call, result)
 
 
-@guarded("extractor", default=None)
+@guarded("extractor", default=None, interrupting="run")
 def _reach(each: Extractor) -> Reach | None:
     reach = each.reach
     if reach not in (None, "adjacent", "anywhere"):
@@ -187,12 +187,12 @@ def _reach(each: Extractor) -> Reach | None:
     return reach
 
 
-@guarded("extractor", default=())
+@guarded("extractor", default=(), interrupting="run")
 def _uses(each: Extractor, call: Call) -> tuple[Identity, ...]:
     return _identities(each.uses(call))
 
 
-@guarded("extractor", default=None)
+@guarded("extractor", default=None, interrupting="run")
 def _observe(each: Extractor, call: Call, result: CallResult) -> Observation | None:
     """One extractor's answer, bounded; a faulty one is no answer."""
     seen = each.observe(call, result)

@@ -44,6 +44,7 @@ class OpenRun:
         self.reason: str | None = None
         self._recorded_run: RecordedRun | None = None
         self._process = process_generation()
+        self._closed = False
         self._decision: Decision = GO_ON  # once it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the two collections below
@@ -63,9 +64,9 @@ class OpenRun:
         return self._recorded
 
     @property
-    def is_of_this_process(self) -> bool:
-        """Whether it was made here, and not in the process that this one was forked from."""
-        return self._process == process_generation()
+    def is_over(self) -> bool:
+        """Whether it has ended, or is one of the process that this one was forked from."""
+        return self._closed or self._process != process_generation()
 
     @property
     def _recorded(self) -> RecordedRun | None:
@@ -86,12 +87,12 @@ class OpenRun:
         """Open the run; it is not the current one yet."""
         recorded = self._recorded = get_recorder().start_run(self.event)
         context = recorded.context if recorded.span.is_recording() else None
-        self._current = Current(CurrentRun(self, in_tool=False), context)
+        self._current = Current(CurrentRun(self), context)
 
     def enter(self) -> None:
         """The run's body goes on: the run is the current one, also where it could not be opened."""
         if self._current is None:
-            self._current = Current(CurrentRun(self, in_tool=False), None)
+            self._current = Current(CurrentRun(self), None)
         self._current.__enter__()
 
     def leave(self) -> None:
@@ -194,7 +195,7 @@ class OpenRun:
     @guarded("run.close", default=None)
     def _end(self, error: BaseException | None) -> None:
         recorded, self._recorded = self._recorded, None
-        self._current = None
+        self._current, self._closed = None, True
         if recorded is None:
             return
         self._decision = recorded.decision

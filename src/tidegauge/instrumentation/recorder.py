@@ -287,7 +287,7 @@ class RecordedRun:
                 stopped = (self.decision.reason or reason) if outcome == "stopped" else None
                 self._spans.end(summary, stopped_reason=stopped, error=error)
 
-    @guarded("recorder.take_nudge", default=None)
+    @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
         """The nudge that the model has not been told yet; taken, it counts as told."""
         if self._nudge is None:

@@ -88,7 +88,7 @@ class EmbeddingMatcher(Generic[T]):
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
 
-    @guarded("embedding_matcher", default=ABSENT)
+    @guarded("embedding_matcher", default=ABSENT, interrupting="skip")
     def __call__(self, item: T) -> bytes:
         """The item's state; ``ABSENT`` where the embedder failed."""
         return self.match(self.embed(item))

@@ -101,7 +101,7 @@ def compared_arguments(declared: ToolDeclaration | None, arguments: object) -> o
     return arguments if found is None else found[0]
 
 
-@guarded("tool.key", default=None)
+@guarded("tool.key", default=None, interrupting="run")
 def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | None:
     return None if declared.key is None else (declared.key(arguments),)
 

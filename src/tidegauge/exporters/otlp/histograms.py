@@ -74,7 +74,7 @@ class HistogramExporter(MetricExporter):
         """Close the exporter."""
         self._exporter.shutdown(timeout_millis, **kwargs)
 
-    @guarded("otlp", default=None)
+    @guarded("otlp", default=None, interrupting="run")
     def _with_histograms(self, data: MetricsData) -> MetricsData:
         found = list(self._metrics())
         return replace(data, resource_metrics=[_added(one, found) for one in data.resource_metrics])

@@ -58,7 +58,7 @@ class Observation:
     ) -> Iterable[Observed]:
         return self._read(name, metric, part)
 
-    @guarded("otlp", default=())
+    @guarded("otlp", default=(), interrupting="run")
     def _read(self, name: str, metric: MetricDefinition, part: _Part) -> Iterable[Observed]:
         readings = self.readings
         if readings is None:

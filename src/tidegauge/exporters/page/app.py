@@ -96,7 +96,7 @@ class Page:
             return _say(start_response, "500 Internal Server Error", "reading failed; see the log")
         return _answer(start_response, "200 OK", "application/json", body)
 
-    @guarded("page", default=None)
+    @guarded("page", default=None, interrupting="run")
     def _read(self, asked: Asked) -> bytes:
         return orjson.dumps(self._live.read(asked))
 

@@ -93,7 +93,7 @@ def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
     return (*(str(float(bound)) for bound in bounds), "+Inf")
 
 
-@guarded(WHERE, default={})
+@guarded(WHERE, default={}, interrupting="run")
 def _told(more: More) -> dict[MetricDefinition, Sequence[Row]]:
     return {
         metric: [
@@ -107,12 +107,12 @@ def _told(more: More) -> dict[MetricDefinition, Sequence[Row]]:
     }
 
 
-@guarded(WHERE, default=None)
+@guarded(WHERE, default=None, interrupting="run")
 def _snapshot(engine: Engine) -> Snapshot | None:
     return engine.snapshot()
 
 
-@guarded(WHERE, default={})
+@guarded(WHERE, default={}, interrupting="run")
 def _exemplars(snapshot: Snapshot) -> dict[MetricDefinition, dict[Labels, Exemplar]]:
     """The last exemplar of each series of the counters that have them."""
     found: dict[MetricDefinition, dict[Labels, Exemplar]] = {}
@@ -125,7 +125,7 @@ def _exemplars(snapshot: Snapshot) -> dict[MetricDefinition, dict[Labels, Exempl
     return found
 
 
-@guarded(WHERE, default={})
+@guarded(WHERE, default={}, interrupting="run")
 def _measured(
     snapshot: Snapshot, place_label: PlaceLabel | None
 ) -> dict[MetricDefinition, Sequence[Row]]:
@@ -147,7 +147,7 @@ def _measured(
     }
 
 
-@guarded(WHERE, default={})
+@guarded(WHERE, default={}, interrupting="run")
 def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
     rows: dict[MetricDefinition, Sequence[Row]] = {}
     if snapshot is not None:
@@ -158,7 +158,7 @@ def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
     return rows
 
 
-@guarded(WHERE, default=())
+@guarded(WHERE, default=(), interrupting="run")
 def _rows(read: Callable[[S], Reading], subjects: Mapping[Labels, S]) -> Sequence[Row]:
     rows: list[Row] = []
     for labels, subject in subjects.items():

@@ -113,7 +113,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._warned = False
 
     @hook_config(can_jump_to=["end"])
-    @guarded("langchain.middleware.before_model", default=None)
+    @guarded("langchain.middleware.before_model", default=None, interrupting="skip")
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Settle the last round; end the agent when the run is to stop."""
         run = self._find_run()
@@ -171,7 +171,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """As :meth:`wrap_tool_call`."""
         return self._refused(request) or await handler(request)
 
-    @guarded("langchain.middleware.find_run", default=None)
+    @guarded("langchain.middleware.find_run", default=None, interrupting="skip")
     def _find_run(self) -> SteeredRun | None:
         """The run that this agent's model chooses for; from now on stepping in is left to us."""
         callbacks = get_config().get("callbacks")
@@ -198,11 +198,11 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             run.recorded.give_back_nudge(nudge)
             raise
 
-    @guarded("langchain.middleware.nudge", default=None)
+    @guarded("langchain.middleware.nudge", default=None, interrupting="skip")
     def _with_nudge(self, request: ModelRequest[Any], nudge: Decision) -> ModelRequest[Any]:
         return request.override(messages=[*request.messages, self._nudge_message(nudge)])
 
-    @guarded("langchain.middleware.stop", default=None)
+    @guarded("langchain.middleware.stop", default=None, interrupting="skip")
     def _ended(
         self, run: SteeredRun | None, response: ModelResponse[Any]
     ) -> ModelResponse[Any] | None:
@@ -221,7 +221,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         result = [*response.result, *refused, self._last_message(run, stop)]
         return ModelResponse(result, response.structured_response)
 
-    @guarded("langchain.middleware.block", default=None)
+    @guarded("langchain.middleware.block", default=None, interrupting="skip")
     def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
         run, call = self._find_run(), request.tool_call
         decision = None if run is None else run.blocked(call["id"] or "")
@@ -238,16 +238,16 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _nudge_message(self, nudge: Decision) -> AnyMessage:
         return self._own_nudge(nudge) or nudge_message(nudge)
 
-    @guarded("langchain.middleware.stop_message", default=None)
+    @guarded("langchain.middleware.stop_message", default=None, interrupting="skip")
     def _own_stop_text(self, stop: RunStopped) -> str | None:
         return self._stop_message(stop) if self._stop_message else None
 
-    @guarded("langchain.middleware.nudge_message", default=None)
+    @guarded("langchain.middleware.nudge_message", default=None, interrupting="skip")
     def _own_nudge(self, nudge: Decision) -> AnyMessage | None:
         return self._nudge(nudge) if self._nudge else None
 
 
-@guarded("langchain.middleware.edited", default=False)
+@guarded("langchain.middleware.edited", default=False, interrupting="skip")
 def _edited(request: ToolCallRequest) -> bool:
     """Whether a person or another middleware made of the call what the model did not choose."""
     call = request.tool_call

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.current import find_current_run
 from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
 from tidegauge.instrumentation.langchain.parsing import task_text
 from tidegauge.instrumentation.recorder import new_run_id
@@ -38,7 +38,7 @@ def root_run(
     if around is not None:
         parent: str | None = around.run.recorded.id
     else:
-        outer = current_run.get()
+        outer = find_current_run()
         parent = outer.run.id if outer else None
     return RunStarted(
         run=new_run_id(),

@@ -24,7 +24,7 @@ class RunHolder(GraphHandler):
         self._runs = runs
 
 
-@guarded("langchain.find_agent_run", default=None)
+@guarded("langchain.find_agent_run", default=None, interrupting="skip")
 def find_agent_run(callbacks: object) -> AgentRun | None:
     """The run whose next action is chosen here.
 

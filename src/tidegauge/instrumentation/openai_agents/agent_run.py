@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import current_run, get_recorder
+from tidegauge.instrumentation.current import find_current_run, get_recorder
 from tidegauge.instrumentation.openai_agents.rounds import Rounds, ToolCall
 from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
@@ -126,7 +126,7 @@ def open_root_run(root: str, name: str, *, told: RunLabels, labels: RunLabels) -
         told: what the metadata of the trace say; overrides ``labels``.
         labels: what the processor was given.
     """
-    around = current_run.get()
+    around = find_current_run()
     event = RunStarted(
         run=new_run_id(),
         agent=told.agent or name,

@@ -110,7 +110,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
         """Nothing waits: every span is read when it ends."""
         return True
 
-    @guarded("spans.find_run", default=None)
+    @guarded("spans.find_run", default=None, interrupting="skip")
     def find_run(
         self, where: Where = None, *, conversation: str | None = None
     ) -> RecordedRun | None:
