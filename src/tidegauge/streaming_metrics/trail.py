@@ -94,6 +94,8 @@ class Trail:
     def issued(self, t: int, action: bytes, tool: str, loops: Loops, step: Step) -> None:
         """A step was issued, and ``loops`` knows of it."""
         row = [t, tool, action, False, False, None, None, None, None, None, None, None, None]
+        if self._contents:  # the user's, so that it may raise: before anything is kept
+            row[_ARGUMENTS] = _beginning([call.arguments for call in step.calls])
         ring = self._ring
         if t < MAX_STEPS:
             ring.append(row)
@@ -102,27 +104,26 @@ class Trail:
         if loops.settled:  # that many steps turn out to have been loop steps
             for back in range(min(loops.settled, len(ring))):
                 ring[(t - back) % MAX_STEPS][_LOOPED] = True
-        if self._contents:
-            row[_ARGUMENTS] = _beginning([call.arguments for call in step.calls])
 
     def observed(
         self, step: ObservedStep, stale_score: int | None, results: Sequence[CallResult]
     ) -> None:
         """The outcome of a step was observed; one that is no longer kept is left out."""
         row = self._row(step.t)
-        if row is not None:
-            row[_OF_THE_OUTCOME] = (
-                True,
-                step.outcome,
-                step.failed,
-                step.tokens,
-                step.seconds,
-                stale_score,
+        if row is None:
+            return
+        if self._contents:  # the user's: first, as above
+            row[_RESULT] = _beginning(
+                [result.outcome for result in results if result.outcome is not ABSENT]
             )
-            if self._contents:
-                row[_RESULT] = _beginning(
-                    [result.outcome for result in results if result.outcome is not ABSENT]
-                )
+        row[_OF_THE_OUTCOME] = (
+            True,
+            step.outcome,
+            step.failed,
+            step.tokens,
+            step.seconds,
+            stale_score,
+        )
 
     def intervened(self, action: str, reason: str, t: int) -> None:
         """A policy stepped in at a step, or would have."""
