@@ -14,6 +14,9 @@ V = TypeVar("V")
 _SHARE: Final = 8
 """One of so many keys is found at a time: the dead entries passed on the way are shared by them."""
 
+_NOTHING: Final[list[Any]] = []  # in place of a list for each dict that evicts nothing
+_delete: Final = dict.__delitem__  # on the step path: ``super()`` costs more than the deletion
+
 
 class EvictingDict(dict[K, V]):
     """A dict, in the order in which its keys were put in, from which the oldest are evicted.
@@ -33,13 +36,12 @@ class EvictingDict(dict[K, V]):
     (['c', 'a'], 'c')
     """
 
-    __slots__ = ("_oldest",)
+    __slots__ = ("_gone", "_oldest")
 
     def __init__(self, entries: Iterable[tuple[K, V]] = ()) -> None:
         super().__init__(entries)
-        # The next keys to be evicted, in reverse: a dict gives up its last entry in O(1). What is
-        # deleted from this dict is deleted there as well.
-        self._oldest: dict[K, None] | None = None
+        self._oldest: list[K] = _NOTHING  # the next keys to be evicted, the very next one last
+        self._gone: set[K] | None = None  # what was deleted since they were found
 
     def oldest(self) -> K:
         """The key that was put in first.
@@ -47,10 +49,11 @@ class EvictingDict(dict[K, V]):
         Raises:
             KeyError: there is none.
         """
-        oldest = self._oldest or self._find_oldest()
-        key, _ = oldest.popitem()  # not next(reversed(...)), which passes dead entries as well
-        oldest[key] = None
-        return key
+        while True:
+            key = (self._oldest or self._find_oldest())[-1]
+            if not self._gone or key not in self._gone:
+                return key
+            self._oldest.pop()
 
     def evict(self) -> None:
         """Delete the key that was put in first.
@@ -58,34 +61,54 @@ class EvictingDict(dict[K, V]):
         Raises:
             KeyError: there is none.
         """
-        oldest = self._oldest or self._find_oldest()
-        super().__delitem__(oldest.popitem()[0])
+        oldest = self._oldest
+        if oldest and not self._gone:  # as oldest() has it, in short: this is on the step path
+            _delete(self, oldest[-1])
+            oldest.pop()
+        else:
+            _delete(self, self.oldest())
+            self._oldest.pop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self.items()),)  # a copy finds its oldest by itself
 
     def __delitem__(self, key: K, /) -> None:
-        super().__delitem__(key)
+        _delete(self, key)
         if self._oldest:
-            self._oldest.pop(key, None)
+            self._note(key)
 
     def pop(self, key: K, /, *default: Any) -> Any:
         """As of a dict."""
         value = super().pop(key, *default)
         if self._oldest:
-            self._oldest.pop(key, None)
+            self._note(key)
         return value
 
     def popitem(self) -> tuple[K, V]:
         """As of a dict: the newest."""
         key, value = super().popitem()
         if self._oldest:
-            self._oldest.pop(key, None)
+            self._note(key)
         return key, value
 
     def clear(self) -> None:
         """As of a dict."""
         super().clear()
-        self._oldest = None
+        self._oldest, self._gone = _NOTHING, None
 
-    def _find_oldest(self) -> dict[K, None]:
-        some = list(islice(self, len(self) // _SHARE + 1))
-        self._oldest = dict.fromkeys(reversed(some))
-        return self._oldest
+    def _find_oldest(self) -> list[K]:
+        found = list(islice(self, len(self) // _SHARE + 1))
+        if not found:
+            raise KeyError("there is no entry to evict")
+        found.reverse()
+        self._oldest, self._gone = found, None
+        return found
+
+    def _note(self, key: K) -> None:
+        """A key was deleted: if it is among the oldest it is no more, also when put in again."""
+        if self._gone is None:
+            self._gone = {key}
+        elif len(self._gone) <= len(self) // _SHARE:
+            self._gone.add(key)
+        else:  # so many deletions pay for finding the oldest anew
+            self._oldest, self._gone = _NOTHING, None

@@ -76,9 +76,9 @@ class Recurrence(Metric[ObservedStep]):
 
     def _forget_one(self) -> None:
         counts = self._counts[self._counts.oldest()]
-        if isinstance(counts, EvictingDict):
-            counts.evict()
-        if isinstance(counts, bytes) or not counts:
+        if isinstance(counts, bytes) or len(counts) == 1:
             self._counts.evict()
+        else:
+            counts.evict()
         self._pairs -= 1
         self.dropped_pairs += 1
