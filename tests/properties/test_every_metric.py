@@ -8,6 +8,8 @@ import inspect
 import json
 import math
 import pkgutil
+import statistics
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge import streaming_metrics
+from tidegauge.events import Task
 from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
@@ -36,6 +39,7 @@ from tidegauge.streaming_metrics.pass_at_k import PassAtK
 from tidegauge.streaming_metrics.premature_halt import PrematureHalts
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import GroupRecallLag, RecallLag
+from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.stale_score import StaleScore
@@ -312,14 +316,70 @@ def test_memory_is_bounded_under_a_hostile_stream(kind, repeats):
     json.dumps(metric.state())
 
 
-def shrink(metric: Stateful) -> None:
+UNHASHABLE: Any = ["no", "name"]
+SPOILT = [
+    IssuedStep(9, b"s", b"a", uses=(1, UNHASHABLE), mentions=(1,)),
+    IssuedStep(9, b"s", b"a", uses=(1,), mentions=(1, UNHASHABLE)),
+    ObservedStep(9, b"a", b"o", place=UNHASHABLE, exits=("new",)),
+    ObservedStep(9, b"a", b"o", place="new", exits=("newer", UNHASHABLE)),
+    ObservedStep(9, b"a", b"o", place="new", achieved=("done-1", UNHASHABLE)),
+    ObservedStep(9, b"a", b"o", place="new", tasks=(Task("t"), Task(UNHASHABLE))),
+    ObservedStep(9, b"a", b"o", place="new", tasks=(Task("t"), Task("u", (("v", UNHASHABLE),)))),
+]
+
+
+@each([kind for kind in METRICS if kind.takes in (IssuedStep, ObservedStep)])
+@pytest.mark.parametrize("before", [0, 4])
+def test_a_record_that_cannot_be_taken_changes_nothing(kind, before):
+    for record in [one for one in SPOILT if type(one) is kind.takes]:
+        metric = fed(kind, {}, streams.hostile(kind.takes, before))
+        state = copy.deepcopy(metric.state())
+        try:
+            metric.update(record)
+        except TypeError:
+            assert metric.state() == state
+
+
+NEW_IN_ALL: dict[type, Callable[[int], Any]] = {
+    IssuedStep: lambda t: IssuedStep(t, b"%d" % t, b"%d" % t, f"{t}", uses=(t,), mentions=(t,)),
+    ChosenAction: lambda t: ChosenAction(t, frozenset({t})),
+    ObservedStep: lambda t: ObservedStep(t, b"%d" % t, b"%d" % t, place=t),
+}
+
+
+@each([kind for kind in METRICS if kind.takes in NEW_IN_ALL])
+def test_a_step_past_the_caps_costs_what_one_before_costs(kind):
+    """Slices of a new and of a long run in turns, so that other processes slow down both.
+
+    With these caps an eviction that passes the entries deleted before it costs some 20 steps.
+    """
+    cap, record = 30_000, NEW_IN_ALL[kind.takes]
+    early, late = kind(), kind()
+    shrink(early, cap)
+    shrink(late, cap)
+    for t in range(70_000):
+        late.update(record(t))
+    ratios = []
+    for begin in range(0, 10_000, 500):
+        taken = []
+        for metric, first in ((early, begin), (late, 70_000 + begin)):
+            steps = [record(t) for t in range(first, first + 500)]
+            began = time.thread_time()
+            for step in steps:
+                metric.update(step)
+            taken.append(time.thread_time() - began)
+        ratios.append(taken[1] / taken[0])
+    assert statistics.median(ratios) < 7
+
+
+def shrink(metric: Stateful, cap: int = CAP) -> None:
     """Set every cap to a few, also those of the parts."""
     for name in metric._slots():
         value = getattr(metric, name)
         if name.startswith("max_"):
-            setattr(metric, name, CAP)
+            setattr(metric, name, cap)
         elif isinstance(value, Stateful):
-            shrink(value)
+            shrink(value, cap)
 
 
 def entries(value: Any) -> int:

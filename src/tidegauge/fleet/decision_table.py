@@ -7,6 +7,7 @@ overtaking change nothing.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -46,8 +47,9 @@ class DecisionTable:
     def __init__(self, *, max_runs: int = 100_000, ended_seconds: float = 3_600.0) -> None:
         self._max_runs = max_runs
         self._ended_seconds = ended_seconds
-        self._open: dict[str, DecisionRecord] = {}  # the one without news for longest first
-        self._ended: dict[str, tuple[DecisionRecord, float]] = {}
+        # the one without news for longest first; the other, the one that ended first
+        self._open: OrderedDict[str, DecisionRecord] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[DecisionRecord, float]] = OrderedDict()
         self._traces: dict[str, set[str]] = {}
         self.dropped = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeAlias, cast
@@ -48,8 +49,8 @@ class OpenRun:
         self._decision: Decision = GO_ON  # once it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the two collections below
-        self._tools: dict[int, list[Span]] = {}
-        self._blocked: dict[int, None] = {}  # steps that were not run: nothing to observe
+        self._tools: OrderedDict[int, list[Span]] = OrderedDict()
+        self._blocked: OrderedDict[int, None] = OrderedDict()  # steps not run: nothing to observe
         self._last_step = -1
         self._faults = 0
 
@@ -132,7 +133,7 @@ class OpenRun:
             with critical(), self._lock:
                 self._blocked[index] = None
                 if len(self._blocked) > _MAX_OPEN_STEPS:
-                    del self._blocked[next(iter(self._blocked))]
+                    self._blocked.popitem(last=False)
         elif recorded.calls_wanted:
             self._start_tools(recorded, index, step, call_ids, decision)
         return decision, index

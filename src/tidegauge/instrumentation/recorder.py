@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -128,7 +129,8 @@ class RecordedRun:
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self._nudge: Decision | None = None
-        self._calls: dict[int, tuple[Call, ...]] = {}  # of steps not observed yet, for extractors
+        # of steps not observed yet, for extractors
+        self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
         self._onset_step = -1
         self.event = event
@@ -203,7 +205,7 @@ class RecordedRun:
             with critical(), self._lock:
                 self._calls[decision.signals.step] = step.calls
                 if len(self._calls) > _MAX_WAITING:
-                    del self._calls[next(iter(self._calls))]
+                    self._calls.popitem(last=False)
         if _is_notable(decision):
             self._note(decision)
         return decision

@@ -30,7 +30,7 @@ class HeldRun(Protocol[Id]):
     root: Id
     held: bool
     last_seen: float
-    open_ids: dict[Id, None]
+    open_ids: OrderedDict[Id, None]
 
     def end(self, **told: Any) -> None:
         """Report its end."""
@@ -116,8 +116,7 @@ class RunMap(Generic[Id, Scope]):
             self._scopes[key] = scope
             run.open_ids[key] = None
             if len(run.open_ids) > _MAX_OPEN_IDS:
-                oldest = next(iter(run.open_ids))
-                del run.open_ids[oldest]
+                oldest, _ = run.open_ids.popitem(last=False)
                 self._scopes.pop(oldest, None)
 
     def leave(self, key: Id) -> Scope | None:

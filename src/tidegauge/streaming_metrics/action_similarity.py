@@ -41,8 +41,9 @@ class ActionSimilarity(Metric[ChosenAction]):
     def update(self, step: ChosenAction) -> None:
         """Take the next action."""
         words, told = step.words, step.similarity
-        self._current = told if told is not None else max(self._alike(words), default=0.0)
+        current = told if told is not None else max(self._alike(words), default=0.0)
         self._recent.append(words)
+        self._current = current
 
     def _alike(self, words: frozenset[int]) -> list[float]:
         size = len(words)

@@ -100,8 +100,9 @@ class Chronicle:
 
     def run_ended(self, report: RunReport, trail: Trail) -> None:
         """A run ended."""
+        ended = EndedRun(report._replace(loops=[]), trail)
         with critical(), self._lock:
-            self._ended[trail.number] = EndedRun(report._replace(loops=[]), trail)
+            self._ended[trail.number] = ended
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
             self.tells_tokens = self.tells_tokens or report.tokens is not None

@@ -125,8 +125,8 @@ class EmbeddingMatcher(Generic[T]):
         return self._ids[int(older[0] if older.size else near[0])]
 
     def _keep(self, direction: npt.NDArray[np.float32]) -> bytes:
-        rows = self._room_for(direction)
         identity = _digest(direction.tobytes())
+        rows = self._room_for(direction)
         if len(self._ids) < self.max_vectors:
             rows[len(self._ids)] = direction
             self._ids.append(identity)
@@ -142,9 +142,9 @@ class EmbeddingMatcher(Generic[T]):
 
         rows = self._rows
         if rows is None or rows.shape[1] != direction.size:
+            rows = np.empty((min(_FIRST_ROWS, self.max_vectors), direction.size), np.float32)
             self.dropped_vectors += len(self._ids)
             self._ids, self._oldest = [], 0
-            rows = np.empty((min(_FIRST_ROWS, self.max_vectors), direction.size), np.float32)
         elif len(self._ids) == len(rows) < self.max_vectors:
             more = min(2 * len(rows), self.max_vectors)
             rows = np.concatenate([rows, np.empty((more - len(rows), direction.size), np.float32)])

@@ -176,6 +176,7 @@ class Exploration(Metric[ObservedStep]):
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
+        _look_up(step)
         place, old = step.place, self.here
         case = self._case() if self.placed else None
         gain = None
@@ -184,10 +185,9 @@ class Exploration(Metric[ObservedStep]):
             groups = self._targets(case)
             gain = self._gain(place, groups)
             several = sum(map(len, groups)) > 1
+        found = place is not None and old is not None and self._is_new(place)
 
         self.steps += 1
-        first = place is not None and old is None
-        found = place is not None and not first and self._is_new(place)
         achieved = self._arrive(place, step.exits, step.tasks, step.achieved)
         self.progress = found or achieved > 0
         self._follow(step, self.progress)
@@ -380,3 +380,14 @@ class Exploration(Metric[ObservedStep]):
             stale.stay(progress=progress)
         else:
             stale.move(place, progress=progress)
+
+
+def _look_up(step: ObservedStep) -> None:
+    """Raise here what the step's names raise when they are looked up, with nothing kept yet.
+
+    They are the user's, and are given to graph, leads, tasks and stale score one after the other.
+    What remains is a name that has a hash and cannot be compared with an earlier one of that hash.
+    """
+    names = {step.place, *(step.exits or ()), *step.achieved}
+    for task, requires in step.tasks:
+        names.update((task,), *requires)

@@ -113,6 +113,7 @@ class KnownGraph(Stateful):
             return 0
         self.mapped = True
         revealed = 0
+        # One after the other, kept at once: that each has a hash is known before (Exploration).
         told = self._neighbours[place]
         for index, target in enumerate(exits):
             if target in told or target == place:

@@ -44,19 +44,21 @@ class Leads(Stateful):
         """One step revealed ``count`` leads at the time ``birth``, not before any earlier one."""
         if not count:
             return
+        batch = self._batches.get(birth, 0) + count
         if not self._births or self._births[-1] != birth:
             self._births.append(birth)
-        self._batches[birth] = self._batches.get(birth, 0) + count
+        self._batches[birth] = batch
         self.open += count
         self._drop_used()
 
     def visit(self, birth: int | None, clock: int) -> None:
         """The step at the time ``clock`` visited the lead of that birth; ``None``, no lead."""
-        self.visited_age = None if birth is None else clock - birth
         if birth is None:
+            self.visited_age = None
             return
-        self.open -= 1
         self._batches[birth] -= 1
+        self.open -= 1
+        self.visited_age = clock - birth
         self._drop_used()
 
     @property

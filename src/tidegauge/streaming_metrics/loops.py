@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import IssuedStep
 
@@ -40,6 +41,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
+    version: ClassVar[int] = 2
     __slots__ = (
         "_cycle",
         "_listed",
@@ -82,18 +84,19 @@ class Loops(Metric[IssuedStep]):
         self._cycle: list[_Step] = []  # the kept cycle: it ended at the cursor
         # The steps since the cursor, in order: no state among them repeats, so that one mapping
         # from state to action holds them all.
-        self._stretch: dict[bytes, bytes] = {}
+        self._stretch: EvictingDict[bytes, bytes] = EvictingDict()
         self._names: deque[str] = deque()
         self._listed: list[tuple[int, int, int]] = []
 
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step; steps are counted from 0 in the order they come."""
+        # Nothing here raises: what is compared and looked up are digests, of the engine's making.
         _, state, action, name, *_ = step
         stretch = self._stretch
         if state in stretch:
             self._close_cycle(state)
         elif len(stretch) >= self.max_period:
-            del stretch[next(iter(stretch))]
+            stretch.evict()
             self._names.popleft()
             self.dropped_starts += 1
         stretch[state] = action

@@ -105,24 +105,27 @@ class Navigation(Metric[ObservedStep]):
         self._acted = False  # whether the present stay is among the stays counted
         self._visited: set[Identity] = set()
         if place is not None:
-            self._enter(place, self._zone_of(place))
+            self._enter(place, self._zone_of(place), known=False)
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
-        place = step.place
-        moves = place is not None and place != self.here
+        place, here = step.place, self.here
+        moves = place is not None and place != here
+        # Places and zones are the user's: what they raise is raised before anything is counted.
         zone = self._zone_of(place) if moves else None
-        if self.here is not None:
+        known = moves and place in self._visited
+        zone_changes = moves and zone != self.current_zone
+        if here is not None:
             self.actions += 1
             self.stays += not self._acted
             self._acted = True
-        if place is None or not moves:
+        if not moves:
             return
-        if self.here is not None:
+        if here is not None:
             self.moves += 1
-            self.backtracks += place in self._visited
-            self.zone_changes += zone != self.current_zone
-        self._enter(place, zone)
+            self.backtracks += known
+            self.zone_changes += zone_changes
+        self._enter(place, zone, known=known)
 
     @property
     def value(self) -> float | None:
@@ -142,13 +145,12 @@ class Navigation(Metric[ObservedStep]):
     def _zone_of(self, place: Identity) -> Identity:
         return zone_of(place) if self.zone is None else self.zone(place)
 
-    def _enter(self, place: Identity, zone: Identity) -> None:
+    def _enter(self, place: Identity, zone: Identity, *, known: bool) -> None:
+        if not known:
+            if len(self._visited) < self.max_places:
+                self._visited.add(place)
+            else:
+                self.dropped_places += 1
         self.here = place
         self.current_zone = zone
         self._acted = False
-        if place in self._visited:
-            return
-        if len(self._visited) < self.max_places:
-            self._visited.add(place)
-        else:
-            self.dropped_places += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -29,6 +30,7 @@ class Novelty(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
+    version: ClassVar[int] = 2
     __slots__ = ("_new", "_recent", "_seen", "dropped_outcomes", "max_outcomes", "window")
 
     def __init__(self, *, window: int = 12, max_outcomes: int = 10_000) -> None:
@@ -37,26 +39,26 @@ class Novelty(Metric[ObservedStep]):
         self.dropped_outcomes = 0
         self._recent: deque[bool] = deque(maxlen=window)
         self._new = 0
-        self._seen: dict[bytes, None] = {}  # the one seen longest ago first
+        self._seen: EvictingDict[bytes, None] = EvictingDict()  # the one seen longest ago first
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
         outcome = step.outcome
         if outcome is None:
             return
-        seen = self._seen
+        seen, recent = self._seen, self._recent
         new = outcome not in seen
+        among = self._new + new
+        if len(recent) == self.window:
+            among -= recent[0]
         if not new:
             del seen[outcome]
         elif len(seen) >= self.max_outcomes:
-            del seen[next(iter(seen))]
+            seen.evict()
             self.dropped_outcomes += 1
         seen[outcome] = None
-        recent = self._recent
-        if len(recent) == self.window:
-            self._new -= recent[0]
         recent.append(new)
-        self._new += new
+        self._new = among
 
     @property
     def latest(self) -> bool:

@@ -101,6 +101,7 @@ class PendingTasks(Stateful):
 
         What was first told of a task stays; only a place that it lacked is added.
         """
+        # One after the other, kept at once: that each has a hash is known before (Exploration).
         for task, requires in tasks:
             if task in self.achieved:
                 continue

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any
 
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
+
 __all__ = ["from_plain", "to_plain"]
 
 
@@ -35,8 +37,9 @@ def to_plain(value: object) -> Any:
     if isinstance(value, deque):
         return {"~deque": [value.maxlen, [to_plain(item) for item in value]]}
     if isinstance(value, dict):
-        kind = "~ordered" if isinstance(value, OrderedDict) else "~dict"
-        return {kind: [[to_plain(key), to_plain(item)] for key, item in value.items()]}
+        kinds = {EvictingDict: "~evicting", OrderedDict: "~ordered"}
+        items = [[to_plain(key), to_plain(item)] for key, item in value.items()]
+        return {kinds.get(type(value), "~dict"): items}
     raise TypeError(f"no plain form for {type(value).__name__}")
 
 
@@ -73,5 +76,7 @@ def _value(kind: str, body: Any) -> Any:
             return {from_plain(key): from_plain(item) for key, item in body}
         case "~ordered":
             return OrderedDict((from_plain(key), from_plain(item)) for key, item in body)
+        case "~evicting":
+            return EvictingDict((from_plain(key), from_plain(item)) for key, item in body)
         case _:
             raise ValueError(f"unknown kind {kind!r} in a metric's state")

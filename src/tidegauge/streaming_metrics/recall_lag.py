@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import ClassVar, Final, Self
 
 from tidegauge.events import Identity
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, RecallCounts
 
@@ -43,6 +44,7 @@ class RecallLag(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
+    version: ClassVar[int] = 2
     __slots__ = ("_last_seen", "counts", "dropped_entities", "max_entities", "total")
 
     def __init__(self, *, max_entities: int = 10_000) -> None:
@@ -50,21 +52,25 @@ class RecallLag(Metric[IssuedStep]):
         self.dropped_entities = 0
         self.total = 0  # steps, over all lags
         self.counts = [0] * _BUCKETS  # lags by bucket
-        self._last_seen: dict[Identity, int] = {}  # the entity seen longest ago first
+        # the entity seen longest ago first
+        self._last_seen: EvictingDict[Identity, int] = EvictingDict()
 
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step."""
-        last_seen = self._last_seen
-        for entity in dict.fromkeys(step.uses):
-            seen = last_seen.get(entity)
+        last_seen, t = self._last_seen, step.t
+        # The entities are the user's: one that cannot be looked up raises here, in either loop.
+        used = [last_seen.get(entity) for entity in dict.fromkeys(step.uses)]
+        mentioned = [(entity, entity in last_seen) for entity in step.mentions]
+        for seen in used:
             if seen is not None:
-                self.total += step.t - seen
-                self.counts[bisect_left(RECALL_LAG_BOUNDS, step.t - seen)] += 1
-        for entity in step.mentions:
-            last_seen.pop(entity, None)
-            last_seen[entity] = step.t
+                self.total += t - seen
+                self.counts[bisect_left(RECALL_LAG_BOUNDS, t - seen)] += 1
+        for entity, known in mentioned:
+            if known or last_seen.get(entity) == t:  # the second: mentioned twice in this step
+                del last_seen[entity]
+            last_seen[entity] = t
         while len(last_seen) > self.max_entities:
-            del last_seen[next(iter(last_seen))]
+            last_seen.evict()
             self.dropped_entities += 1
 
     @property

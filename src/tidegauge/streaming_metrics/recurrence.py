@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -28,6 +29,7 @@ class Recurrence(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
+    version: ClassVar[int] = 2
     __slots__ = ("_counts", "_pairs", "current", "dropped_pairs", "max_pairs", "maximum")
 
     def __init__(self, *, max_pairs: int = 10_000) -> None:
@@ -37,24 +39,28 @@ class Recurrence(Metric[ObservedStep]):
         self.maximum: int | None = None
         # By outcome, the one seen longest ago first: the only action that brought it, once, or
         # how often each of its actions did. Most outcomes of a run come once, and so cost little.
-        self._counts: dict[bytes, bytes | dict[bytes, int]] = {}
+        self._counts: EvictingDict[bytes, bytes | EvictingDict[bytes, int]] = EvictingDict()
         self._pairs = 0
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
-        if step.outcome is None:
+        action, outcome = step.action, step.outcome
+        if outcome is None:
             self.current = None
             return
-        action = step.action
-        counts = self._counts.pop(step.outcome, None)
+        seen = 0
+        counts = self._counts.get(outcome)
         if counts is None:
-            seen, counts = 0, action
+            counts = action
         else:
             if isinstance(counts, bytes):
-                counts = {counts: 1}
-            seen = counts.pop(action, 0)
+                counts = EvictingDict([(counts, 1)])
+            seen = counts.get(action, 0)
+            if seen:
+                del counts[action]
             counts[action] = seen + 1
-        self._counts[step.outcome] = counts
+            del self._counts[outcome]
+        self._counts[outcome] = counts
         self.current = seen
         if self.maximum is None or seen > self.maximum:
             self.maximum = seen
@@ -69,10 +75,10 @@ class Recurrence(Metric[ObservedStep]):
         return self.current
 
     def _forget_one(self) -> None:
-        outcome, counts = next(iter(self._counts.items()))
-        if isinstance(counts, dict):
-            del counts[next(iter(counts))]
-        if isinstance(counts, bytes) or not counts:
-            del self._counts[outcome]
+        counts = self._counts[self._counts.oldest()]
+        if isinstance(counts, bytes) or len(counts) == 1:
+            self._counts.evict()
+        else:
+            counts.evict()
         self._pairs -= 1
         self.dropped_pairs += 1

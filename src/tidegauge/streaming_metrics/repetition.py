@@ -47,7 +47,7 @@ class Repetition(Stateful):
 
     def issue(self, step: ChosenAction, *, excused: bool = False) -> float:
         """Take an issued action and return its likeness, which :meth:`observe` wants back."""
-        self._similarity.update(step)
+        self._similarity.update(step)  # compares before it keeps; what follows cannot raise
         alike = 0.0 if excused else self._similarity.value or 0.0
         self.total += alike * alike
         self.current = alike

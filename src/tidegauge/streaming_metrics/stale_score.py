@@ -99,15 +99,16 @@ class StaleScore(Metric[ObservedStep]):
         self._number = _DROPPED  # of the place where the path ends
         if place is not None:
             self.placed = True
-            self._restart(place)
+            self._restart(place, {place: 0})
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step; one that tells neither place nor state is no move."""
         if step.place is not None:
             if not self.placed:
+                index: dict[Identity | None, int] = {step.place: 0}  # raises, if anything does
                 self.placed = True
                 self.maximum = None
-                self._restart(step.place)
+                self._restart(step.place, index)
             else:
                 self.move(step.place, progress=bool(step.achieved))
         elif self.placed or step.state is None:
@@ -118,10 +119,10 @@ class StaleScore(Metric[ObservedStep]):
     def move(self, place: Identity, *, progress: bool = False) -> None:
         """The step led to ``place``, which may be where the path was already."""
         if progress or self.current is None:
-            self._restart(place)
+            self._restart(place, {place: 0})
             return
         previous, score = self._number, self.current
-        number = self._index.get(place)
+        number = self._index.get(place)  # a place is the user's: here it raises, if it does
         if number is not None:
             visits = self._revisits[number] = self._revisits.get(number, 1) + 1
             score += visits > _FREE
@@ -146,7 +147,7 @@ class StaleScore(Metric[ObservedStep]):
         """The step led nowhere: the path goes on from where it was."""
         self.rose = False
         if progress and self.current is not None:
-            self._restart(self.here)
+            self._restart(self.here, {self.here: 0})
 
     @property
     def value(self) -> int | None:
@@ -168,9 +169,9 @@ class StaleScore(Metric[ObservedStep]):
         self._edges[edge] = uses + 1
         return 1 if not uses or uses >= _FREE else 0
 
-    def _restart(self, place: Identity | None) -> None:
+    def _restart(self, place: Identity | None, index: dict[Identity | None, int]) -> None:
         self.here = place
-        self._index = {place: 0}
+        self._index = index
         self._origins = [_DROPPED]
         self._revisits = {}
         self._reuses = {}

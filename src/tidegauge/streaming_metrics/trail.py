@@ -110,16 +110,17 @@ class Trail:
             shown: the beginning of its results; ``None``, contents are not shown.
         """
         row = self._row(step.t)
-        if row is not None:
-            row[_OF_THE_OUTCOME] = (
-                True,
-                step.outcome,
-                step.failed,
-                step.tokens,
-                step.seconds,
-                stale_score,
-            )
-            row[_RESULT] = shown
+        if row is None:
+            return
+        row[_OF_THE_OUTCOME] = (
+            True,
+            step.outcome,
+            step.failed,
+            step.tokens,
+            step.seconds,
+            stale_score,
+        )
+        row[_RESULT] = shown
 
     def intervened(self, action: str, reason: str, t: int) -> None:
         """A policy stepped in at a step, or would have."""

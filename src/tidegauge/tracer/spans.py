@@ -183,7 +183,7 @@ class RunSpans:
         self._factory = factory
         self.span = span
         self.context = context
-        self._children: dict[int, _Child] = {}
+        self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
         self._attributes = attributes or {}
         self._began = perf_counter()

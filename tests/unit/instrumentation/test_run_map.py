@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from tidegauge import testing
@@ -14,7 +15,7 @@ class OpenRun:
         self.root = root
         self.held = False
         self.last_seen = 0.0
-        self.open_ids: dict[str, None] = {}
+        self.open_ids: OrderedDict[str, None] = OrderedDict()
         self.ended: dict[str, Any] | None = None
 
     def end(self, **told: Any) -> None:

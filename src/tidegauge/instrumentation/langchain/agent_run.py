@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -118,7 +119,7 @@ class AgentRun:
         self.watched_only = False
         self.held = False
         self.last_seen = 0.0
-        self.open_ids: dict[int, None] = {}
+        self.open_ids: OrderedDict[int, None] = OrderedDict()
         self._model_nodes: set[str] = set()
         self._success = success
 

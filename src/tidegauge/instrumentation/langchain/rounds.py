@@ -8,6 +8,7 @@ having been chosen by a model is a round of its own.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -106,8 +107,8 @@ class Rounds:
         self._recorded = recorded
         self._lock = threading.Lock()
         self._tokens: int | None = None  # spent since the last step
-        self._waiting: dict[str, ToolCall] = {}  # by their keys
-        self._blocked: dict[str, ToolCall] = {}  # by their keys
+        self._waiting: OrderedDict[str, ToolCall] = OrderedDict()  # by their keys
+        self._blocked: OrderedDict[str, ToolCall] = OrderedDict()  # by their keys
         self._last: Round | None = None
         self._raised: list[Round] = []  # ended, but a call that raised may be tried again
 
@@ -258,7 +259,7 @@ class Rounds:
         for call in made.calls:
             waiting[call.key] = call
         while len(waiting) > _MAX_WAITING:
-            del waiting[next(iter(waiting))]
+            waiting.popitem(last=False)
         if made.decision is None and not blocked:
             return
         for call in made.calls:
@@ -266,7 +267,7 @@ class Rounds:
             if made.decision is not None:
                 blocked[call.key] = waiting.pop(call.key)
         while len(blocked) > _MAX_WAITING:
-            del blocked[next(iter(blocked))]
+            blocked.popitem(last=False)
 
     def _chosen_again(self, chosen: Sequence[ChosenCall], place: object) -> bool:
         """Whether this is the last round once more; its calls have new keys then."""

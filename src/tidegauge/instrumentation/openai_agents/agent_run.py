@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from agents import get_current_trace
@@ -73,7 +74,7 @@ class AgentRun:
         self.error: str | None = None
         self.held = False
         self.last_seen = 0.0
-        self.open_ids: dict[str, None] = {}
+        self.open_ids: OrderedDict[str, None] = OrderedDict()
 
     def enforce(self) -> None:
         """Raise the deliberate stop, when the run is to stop."""

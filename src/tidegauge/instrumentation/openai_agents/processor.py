@@ -16,6 +16,7 @@ A trace processor cannot stop anything: see :mod:`tidegauge.instrumentation.open
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -99,7 +100,8 @@ class TidegaugeTracingProcessor(TracingProcessor):
             raise ConfigurationError("t_max is to be at least 1")
         self._labels = RunLabels(task_group=task_group, t_max=t_max, memory=memory)
         self._runs: RunMap[str, Scope] = RunMap()
-        self._tasks: dict[str, Scope | None] = {}  # open task spans -> what is around them
+        # open task spans -> what is around them
+        self._tasks: OrderedDict[str, Scope | None] = OrderedDict()
         self._told_of_contents = False
 
     def current(self) -> Scope | None:
@@ -172,7 +174,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         """A ``Runner.run`` began; its run is opened when its agent is known."""
         self._tasks[key] = around
         if len(self._tasks) > _MAX_TASKS:
-            self._tasks.pop(next(iter(self._tasks)), None)
+            self._tasks.popitem(last=False)
 
     def _start_agent(
         self, span: Span[AgentSpanData], data: AgentSpanData, scope: Scope | None
