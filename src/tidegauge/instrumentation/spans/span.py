@@ -23,6 +23,7 @@ __all__ = [
     "Reading",
     "SpanData",
     "ToolSpan",
+    "clock_of",
 ]
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -72,6 +73,24 @@ class SpanData(NamedTuple):
     remote: bool = False
     size: int = 0
     read: ReadSpan | None = None
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it has an end, which is not before its start."""
+        return 0 < self.start <= self.end
+
+
+def clock_of(resource: Attributes) -> str:
+    """The clock that a process goes by: that of its host, else its own; empty, not known.
+
+    >>> clock_of({"host.name": "a", "service.name": "search"}), clock_of({"service.name": "search"})
+    ('a', 'search/')
+    """
+    host = resource.get("host.id") or resource.get("host.name")
+    if host:
+        return str(host)
+    service, instance = resource.get("service.name"), resource.get("service.instance.id")
+    return f"{service or ''}/{instance or ''}" if service or instance else ""
 
 
 class About(NamedTuple):
