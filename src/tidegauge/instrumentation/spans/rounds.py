@@ -15,6 +15,7 @@ the model's id of it, by its parent, then by name and time, and the contradictio
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -127,6 +128,8 @@ class SpanRounds:
             again = self._shown_already(seen)
             if not again:
                 if not in_tool:
+                    if told.calls is not None and self._loose:
+                        span_faults.repair("unmatched", len(self._loose))
                     self._turn(told.answers)
                 self._add_tokens(told.tokens, in_tool)
             if in_tool:
@@ -352,8 +355,10 @@ class SpanRounds:
             return
         one.observed = True
         results = tuple([call.result or CallResult() for call in one.calls])
-        ended = max((call.when.end for call in one.calls if call.when is not None), default=0)
-        seconds = (ended - one.since) / 1e9 if ended >= one.since > 0 else None
+        shown = [call.when for call in one.calls if call.when is not None]
+        seconds = (max(when.end for when in shown) - one.since) / 1e9 if shown else None
+        if seconds is not None and (seconds < 0 or any(when.end < when.start for when in shown)):
+            seconds = math.nan  # not known, and no clock of ours tells it
         self._recorded.observe(
             Outcome(self._recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
         )

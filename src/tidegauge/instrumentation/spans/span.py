@@ -80,16 +80,18 @@ class SpanData(NamedTuple):
         return 0 < self.start <= self.end
 
 
+_PROCESS: Final = ("host.id", "host.name", "service.name", "service.instance.id")
+
+
 def clock_of(resource: Attributes) -> str:
     """The clock that a process goes by: that of its host, else its own; empty, not known.
 
     >>> clock_of({"host.name": "a", "service.name": "search"}), clock_of({"service.name": "search"})
     ('a', 'search/')
     """
-    host = resource.get("host.id") or resource.get("host.name")
-    if host:
-        return str(host)
-    service, instance = resource.get("service.name"), resource.get("service.instance.id")
+    host_id, host, service, instance = map(resource.get, _PROCESS)
+    if host_id or host:
+        return str(host_id or host)
     return f"{service or ''}/{instance or ''}" if service or instance else ""
 
 
