@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge import _private_files
 from tidegauge._guard import internal_errors
 from tidegauge._private_files import open_private, private
 from tidegauge.diagnose.judges.judgement import JudgementFile
@@ -50,9 +49,9 @@ def test_a_recording_is_not_written_through_a_link(tmp_path: Path, there: bool) 
     (tmp_path / "runs.jsonl").symlink_to(elsewhere)
     with pytest.raises(ConfigurationError, match="symbolic link"):
         LineWriter(tmp_path / "runs.jsonl")
-    assert (elsewhere.read_text() if there else elsewhere.exists()) == (
-        "mine\n" if there else False
-    )
+    assert elsewhere.exists() == there
+    assert not there or elsewhere.read_text() == "mine
+"
 
 
 def test_a_folder_that_is_a_link_is_the_users_business(tmp_path: Path) -> None:
@@ -134,7 +133,6 @@ def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(os, "geteuid", lambda: 4_321)
     with pytest.raises(ConfigurationError, match="belongs to user"):
         LineWriter(path)
-    assert len(os.listdir("/proc/self/fd")) < 1_000 if os.path.isdir("/proc/self/fd") else True
 
 
 def test_where_there_are_no_modes_it_is_opened_all_the_same(
@@ -144,7 +142,6 @@ def test_where_there_are_no_modes_it_is_opened_all_the_same(
     monkeypatch.delattr(os, "O_NOFOLLOW")
     os.close(open_private(tmp_path / "runs.jsonl"))
     assert (tmp_path / "runs.jsonl").exists()
-    assert _private_files.__all__ == ["open_private", "private"]
 
 
 def test_judgements_quote_runs(tmp_path: Path) -> None:
