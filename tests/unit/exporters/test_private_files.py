@@ -50,8 +50,7 @@ def test_a_recording_is_not_written_through_a_link(tmp_path: Path, there: bool) 
     with pytest.raises(ConfigurationError, match="symbolic link"):
         LineWriter(tmp_path / "runs.jsonl")
     assert elsewhere.exists() == there
-    assert not there or elsewhere.read_text() == "mine
-"
+    assert not there or elsewhere.read_text() == "mine\n"
 
 
 def test_a_folder_that_is_a_link_is_the_users_business(tmp_path: Path) -> None:

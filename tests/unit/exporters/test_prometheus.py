@@ -26,6 +26,7 @@ from tidegauge.catalog import (
     RECEIVER,
     RECORDING,
     RUNS_FINISHED,
+    SPAN_FAULTS,
     WORKER,
 )
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
