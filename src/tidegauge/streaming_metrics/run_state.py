@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     outcome_digest,
     round_digest,
     round_name,
+    task_digest,
 )
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
@@ -158,7 +160,9 @@ class RunState:
         repetition: bool = False,
     ) -> None:
         self.lock = threading.Lock()
-        self.started = started
+        self.started = started  # but the words of the task
+        if started.task is not None:
+            self.started = replace(started, task=task_digest(started.task))
         self.group = group
         self.trail = trail  # only where somebody may look on
         self.t_max = t_max
