@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tidegauge._guard import internal_errors
 from tidegauge._private_files import open_private, private
+from tidegauge.cli.main import cli
 from tidegauge.diagnose.judges.judgement import JudgementFile
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.jsonl import LineWriter
@@ -153,3 +155,16 @@ def test_what_a_command_is_asked_to_write_goes_through_links(tmp_path: Path) -> 
     with open(tmp_path / "out", "wb", opener=private):
         pass
     assert mode(tmp_path / "file") == 0o600
+
+
+def test_a_report_shows_what_agents_read(tmp_path: Path) -> None:
+    recording = tmp_path / "runs.jsonl"
+    recording.write_text('{"run":"r","action":"look","outcome":"nothing"}\n')
+    for command in (
+        ["report", str(recording), "-o", str(tmp_path / "report.html")],
+        ["select", str(recording), "--where", "steps > 0", "-o", str(tmp_path / "some.jsonl")],
+        ["replay", str(recording), "--steps-out", str(tmp_path / "steps.jsonl")],
+    ):
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+        assert mode(Path(command[-1])) == 0o600
