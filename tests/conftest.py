@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 
 from tidegauge import testing
 from tidegauge._guard import internal_errors
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import current_run
 
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
@@ -26,6 +27,7 @@ SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shar
 @pytest.fixture(autouse=True)
 def _faults_are_failures() -> Iterator[None]:
     internal_errors.clear()
+    span_faults.clear()
     with testing.raise_internal_errors():
         yield
     assert current_run.get() is None, "a test left a run as the current one"

@@ -20,6 +20,7 @@ __all__ = [
     "POLICY",
     "RECEIVER",
     "RECORDING",
+    "SPAN_FAULTS",
     "WORKER",
     "Kind",
     "MetricDefinition",
@@ -240,6 +241,43 @@ DROPPED_EVENTS: Final = MetricDefinition(
     "Events that belonged to no active run, or to no step that waited for them.",
     labels=(),
 )
+
+# Spans of other instrumentations, wherever they are read.
+
+DROPPED_SPANS: Final = MetricDefinition(
+    "tidegauge_dropped_spans_total",
+    "counter",
+    "spans",
+    "Model and tool calls in spans of others that count nowhere: invalid ids; no_agent, chain or "
+    "workflow around them; no_start, which was not seen or is forgotten, as more than 100,000 "
+    "spans were open; run_ended before them; after the shutdown; too_many calls waited for in "
+    "their run.",
+    labels=("reason",),
+    values=("invalid", "no_agent", "no_start", "run_ended", "shutdown", "too_many"),
+)
+REPAIRED_SPANS: Final = MetricDefinition(
+    "tidegauge_repaired_spans_total",
+    "counter",
+    "spans",
+    "Spans of others that are measured although something is wrong: a cycle of parents, which was "
+    "cut; more than 1,000 spans around one another (depth); an end that is missing or before the "
+    "start (no_time), so that durations are absent; more in it than is read, which is cut; an "
+    "attribute of an agent that is unreadable, and left out; undecided calls, for whose parent "
+    "there was no room to wait; tool calls that are unmatched by what the models chose, and steps "
+    "of their own.",
+    labels=("fault",),
+    values=("cycle", "cut", "depth", "no_time", "undecided", "unmatched", "unreadable"),
+)
+CLOCK_SKEW: Final = MetricDefinition(
+    "tidegauge_clock_skew_total",
+    "counter",
+    "contradictions",
+    "Times in spans of two hosts that contradict each other, by the service.name of the span that "
+    "was chosen, or called, by the other host: one of the two clocks is off.",
+    labels=("service",),
+)
+SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW)
+"""Measured where spans of other instrumentations are read."""
 
 # Health of the receiver of spans (``tidegauge serve``).
 
@@ -831,6 +869,7 @@ METRICS: Final = (
     *POLICY,
     *JUDGING,
     *RECORDING,
+    *SPAN_FAULTS,
     *RECEIVER,
     *DECISIONS,
     *WORKER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import urllib.request
 from typing import Any
@@ -12,9 +13,11 @@ from langchain_core.tools import tool
 
 import tidegauge
 from support.scripted_model import ScriptedChatModel, chooses
+from tidegauge.events import RunStarted
 from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.policies import Rule
+from tidegauge.streaming_metrics.moving import state_of_run
 from tidegauge.testing import Capture, capture
 
 SECRET = "s3cret"
@@ -93,3 +96,35 @@ def test_a_short_content_cannot_be_guessed_from_its_digest() -> None:
     ours = digests()
     assert ours != digests()  # another key for every pipeline
     assert digests(digest_key=b"team") == digests(digest_key=b"team") != digests(digest_key=b"b")
+
+
+def keepers(task: str) -> list[RunStarted]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, RunStarted) and each.task == task]
+
+
+def test_the_words_of_a_task_are_forgotten_while_the_run_goes_on() -> None:
+    task = f"{SECRET}-goal of this test"
+    with capture() as seen, tidegauge.run(agent="browser", task=task, task_group="shop") as run:
+        run.act("look", {"at": "here"})
+        assert keepers(task) == []
+        active = seen.pipeline.engine.get(run.id)
+        assert active is not None
+        assert SECRET not in repr(state_of_run(active))
+
+
+def test_the_words_of_a_task_that_spans_are_to_show_are_kept_for_them() -> None:
+    task = f"{SECRET}-goal of that test"
+    with capture(capture_content=True), tidegauge.run(agent="browser", task=task) as run:
+        run.act("look", {"at": "here"})
+        assert len(keepers(task)) == 1
+
+
+def test_a_task_is_told_from_others_by_its_digest() -> None:
+    with capture() as seen:
+        for task, success in (("a", True), ("a", False), ("b", False)):
+            with tidegauge.run(agent="browser", task=task) as run:
+                run.act("look")
+                run.finish(success=success)
+        [group] = seen.pipeline.engine.snapshot().groups
+        assert (group.finished.pass_at_k.at(1), group.finished.pass_at_k.at(2)) == (0.25, 1.0)

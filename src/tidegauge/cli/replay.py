@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import click
 import orjson
 
+from tidegauge._private_files import private
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.recorded import RecordedRuns, replay_files
 from tidegauge.cli.recording_options import recording_options
@@ -90,7 +91,7 @@ def replay(
         if steps_out is not None:
             from tidegauge.cli.step_lines import StepLines
 
-            out = stack.enter_context(open(steps_out, "wb"))
+            out = stack.enter_context(open(steps_out, "wb", opener=private))
             sink = lines = StepLines(
                 runs,
                 runs.engine,

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
-from pathlib import Path
 
+from tidegauge._private_files import private
 from tidegauge._version import __version__
 from tidegauge.cli.document import document
 from tidegauge.cli.faults import FaultLog
@@ -88,7 +88,8 @@ def write_report(
         data["skipped_lines"] = told["skipped_lines"]
         progress.begin("the page")
         text = page(data, _lines(runs) if with_contents else _wordless_lines(runs))
-        Path(out).write_text(text, encoding="utf-8")
+        with open(out, "w", encoding="utf-8", opener=private) as file:
+            file.write(text)
     return len(runs)
 
 

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from tidegauge._private_files import private
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.gathered import LineTaker
 from tidegauge.cli.recorded import replay_files
@@ -97,7 +98,7 @@ def select(
     with ExitStack() as stack:
         stream: BinaryIO = sys.stdout.buffer
         if out is not None:
-            stream = stack.enter_context(open(out, "wb"))
+            stream = stack.enter_context(open(out, "wb", opener=private))
         absent = dict.fromkeys(competencies)
         selected = SelectedRuns(
             lambda fields: condition.holds({**absent, **judged.get(fields["run"], {}), **fields}),

@@ -250,19 +250,28 @@ def _health() -> list[Panel]:
             "Faults swallowed so that agents go on, by place. Any is a defect: see the logs of "
             "the process, and report it. Empty until the first one.",
             Query(total(EVENTS.increase(catalog.INTERNAL_ERRORS), ["where"]), "{{where}}"),
-        ).span(8),
+        ).span(6),
         bars(
             "Dropped events, evicted runs",
             "Dropped: events that belong to no active run. Evicted: runs that were idle for too "
             "long, or one too many; raise max_runs or idle_seconds if they were alive.",
             Query(total(EVENTS.increase(catalog.DROPPED_EVENTS)), "dropped events"),
             Query(total(EVENTS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
-        ).span(8),
+        ).span(6),
         bars(
             "Recording: lines written and lost",
             "Lines of step events that were written, and those that were lost, by reason: the "
             "disk is full or too slow. Empty where nothing is recorded.",
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
-        ).span(8),
+        ).span(6),
+        bars(
+            "Spans of others: lost, repaired, clocks that are off",
+            "Calls in spans of other instrumentations that count nowhere; spans that count though "
+            "something is wrong with them; and times of two hosts that contradict each other, by "
+            "service. docs/others-spans.md says what each means. Empty where no spans are read.",
+            Query(total(EVENTS.increase(catalog.DROPPED_SPANS), ["reason"]), "lost: {{reason}}"),
+            Query(total(EVENTS.increase(catalog.REPAIRED_SPANS), ["fault"]), "repaired: {{fault}}"),
+            Query(total(EVENTS.increase(catalog.CLOCK_SKEW), ["service"]), "clock: {{service}}"),
+        ).span(6),
     ]

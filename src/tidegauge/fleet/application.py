@@ -112,6 +112,7 @@ class FleetApplication(Application):
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self._largest = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what messages say is in it
         super().__init__(
             brokers,
             consumer_group=group,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidegauge._guard import internal_errors
+from tidegauge._span_faults import span_faults
 from tidegauge.errors import StepEventError
 from tidegauge.fleet.kept_record import (
     CLOCK_KEY,
@@ -197,6 +198,7 @@ class Partition:
                 self._assembly.unfinish(trace_id)
         self._clean()
 
+    @span_faults.paused()  # what is wrong with a span was counted when it came
     def restore(self, kept: Iterable[tuple[bytes, bytes]]) -> int:
         """Go through what was kept, in the order of its keys; how many messages.
 

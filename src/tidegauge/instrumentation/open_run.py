@@ -87,6 +87,7 @@ class OpenRun:
     def start(self) -> None:
         """Open the run; it is not the current one yet."""
         recorded = self._recorded = get_recorder().start_run(self.event)
+        self.event = recorded.event
         context = recorded.context if recorded.span.is_recording() else None
         self._current = Current(CurrentRun(self), context)
 

@@ -102,7 +102,7 @@ class RecordedRun:
     """One run, as its adapter reports it.
 
     Attributes:
-        event: what it was started with.
+        event: what it was started with; the task only where spans are to show it.
         decision: the last decision that was not to go on; one to stop stays.
         steps: steps issued.
     """
@@ -189,6 +189,8 @@ class RecordedRun:
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:
         self._recorder.sink.run_started(self.event)
+        if not (self._traced and self._recorder.spans.capture_content):
+            self.event = replace(self.event, task=None)  # no span will show it
 
     @guarded("recorder.issue", default=GO_ON)
     def issue(self, step: Step) -> Decision:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from types import WrapperDescriptorType
 from typing import Any, Final
 
-__all__ = ["failure_text", "is_a", "same_value"]
+__all__ = ["failure_text", "is_a", "same_value", "text_digest"]
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _MAX_COMPARED: Final = 10_000
@@ -40,6 +41,11 @@ def failure_text(error: BaseException) -> str:
     else:
         text = ", ".join([str(one) if type(one) in _PLAIN else type(one).__name__ for one in args])
     return f"{kind.__name__}: {text[:_MAX_TEXT]}"
+
+
+def text_digest(text: str) -> str:
+    """What stands for a text that need not be kept: 32 hexadecimal digits."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def same_value(left: object, right: object) -> bool:

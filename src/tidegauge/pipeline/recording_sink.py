@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegauge._critical import critical
@@ -41,7 +42,7 @@ class RecordingSink:
         run = self._inner.engine.get(event.run)
         if run is None:
             return
-        self._lines.run_started(run.started, t_max=run.t_max)
+        self._lines.run_started(replace(run.started, task=event.task), t_max=run.t_max)
         if self._inner.engine.get(event.run) is not run:
             self._lines.run_ended(RunEnded(run=event.run))  # evicted before it was known here
 

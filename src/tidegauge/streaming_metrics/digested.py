@@ -233,7 +233,7 @@ class Digester:
             _identities(event.achieved) if event.achieved else (),
             event.progress if event.progress is None else _number(event.progress),
             event.tokens if event.tokens is None else amount(_number(event.tokens)),
-            event.seconds if event.seconds is None else amount(_number(event.seconds)),
+            event.seconds if event.seconds is None else _number(event.seconds),
             event.time if event.time is None else _number(event.time),
             event.blocked,
             shown,

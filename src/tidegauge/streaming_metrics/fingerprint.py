@@ -28,6 +28,7 @@ __all__ = [
     "outcome_digest",
     "round_digest",
     "round_name",
+    "task_digest",
 ]
 
 Normaliser: TypeAlias = Callable[[str], str]
@@ -41,6 +42,7 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _MAX_NAME = 200
+_TASK_DIGEST = "digest:"
 _BYTES = (bytes, bytearray, memoryview)
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _HUGE_NUMBER = re.compile(r"\d{20}")
@@ -110,6 +112,16 @@ def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes
     """Digest of a state or an outcome."""
     data = canonical_bytes(value)
     return _digest(_normalised(data, normaliser) if normaliser else data)
+
+
+def task_digest(task: str) -> str:
+    """What a task is known by once its words are forgotten; of one of these, itself.
+
+    >>> task_digest("find the key") == task_digest(task_digest("find the key"))
+    True
+    """
+    known = task.startswith(_TASK_DIGEST) and len(task) == len(_TASK_DIGEST) + 32
+    return task if known else _TASK_DIGEST + content_digest(task).hex()
 
 
 def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes:

@@ -6,16 +6,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tidegauge._guard import arrived_from_outside
 from tidegauge.events import Outlook, RunEnded, RunOutcome, RunStarted, Signals
-from tidegauge.streaming_metrics.amounts import added, all_failed
+from tidegauge.streaming_metrics.amounts import added, all_failed, amount
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
 from tidegauge.streaming_metrics.entropy_split import EntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
@@ -156,7 +158,9 @@ class RunState:
     ) -> None:
         # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
         self.lock = threading.RLock()
-        self.started = started
+        self.started = started  # but the words of the task
+        if started.task is not None:
+            self.started = replace(started, task=task_digest(started.task))
         self.group = group
         self.trail = trail  # only where somebody may look on
         self.t_max = t_max
@@ -701,7 +705,7 @@ class RunState:
 
 def _seconds(outcome: DigestedOutcome, issued: Issued, now: float | None) -> float | None:
     if outcome.seconds is not None:
-        return outcome.seconds
+        return amount(outcome.seconds)
     # Times that were told and those of our own clock have nothing in common.
     start, end = issued.time, outcome.time
     if start is None or end is None:

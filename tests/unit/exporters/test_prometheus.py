@@ -26,6 +26,7 @@ from tidegauge.catalog import (
     RECEIVER,
     RECORDING,
     RUNS_FINISHED,
+    SPAN_FAULTS,
     WORKER,
 )
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
@@ -130,7 +131,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.act("find", uses=["knife"])
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
             families = list(TidegaugeCollector(seen.pipeline.engine, place_label=str).collect())
-    elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER
+    elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]

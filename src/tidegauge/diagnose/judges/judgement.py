@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import orjson
 
+from tidegauge._private_files import private
 from tidegauge.diagnose.judges.judge import Judge
 from tidegauge.diagnose.judges.text import writable
 
@@ -127,7 +128,7 @@ class JudgementFile:
         if self.path.is_file():
             with self.path.open("rb") as lines:
                 self._known = {found.key: found for found in read_judgements(lines)}
-        self._file: BinaryIO = self.path.open("ab")
+        self._file: BinaryIO = open(self.path, "ab", opener=private)  # noqa: SIM115 -- close() does
         if self._file.tell() and not self._ends_whole():
             self._file.write(b"\n")  # the last line was cut short: it costs itself alone
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -14,6 +15,7 @@ from typing import Final
 from tidegauge import catalog
 from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import internal_errors
+from tidegauge._private_files import open_private
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 
@@ -29,7 +31,8 @@ class LineWriter:
     Lines wait for 50 ms at most before they are handed to the operating system, so that many are
     written at once, in whole lines: after a crash the file is readable up to its last full line.
     A line cut short by a disk that is full or a process that was killed is ended before the next
-    one, so that it costs itself alone. A file that was moved or removed is begun anew.
+    one, so that it costs itself alone. A file that was moved or removed is begun anew. It is made
+    for its owner alone, and never opened through a symbolic link.
 
     Args:
         path: the file; ``{pid}`` in its name stands for the process id, so that several processes
@@ -74,7 +77,8 @@ class LineWriter:
         try:
             self._file.open()
         except OSError as error:
-            raise ConfigurationError(f"cannot record to {self.path}: {error.strerror}") from error
+            why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise ConfigurationError(f"cannot record to {self.path}: {why or error}") from error
         self._begin()
         self._thread.start()
         reset_after_fork(self)
@@ -184,8 +188,7 @@ class _File:
 
     def open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._descriptor = os.open(self._path, flags, 0o640)
+        self._descriptor = open_private(self._path)
         told = os.fstat(self._descriptor)
         self._regular = stat.S_ISREG(told.st_mode)
         self._identity = (told.st_dev, told.st_ino)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tidegauge import catalog
 from tidegauge._guard import guarded, internal_errors
+from tidegauge._span_faults import span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity
 from tidegauge.exporters.prometheus.labels import label_value
@@ -155,6 +156,11 @@ def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
         rows[catalog.DROPPED_EVENTS] = [((), float(snapshot.dropped_events))]
     faults = _counts(internal_errors.counts(), known=(WHERE,))
     rows[catalog.INTERNAL_ERRORS] = [(labels, float(count)) for labels, count in faults.items()]
+    for metric, counts in span_faults.metrics().items():
+        rows[metric] = [
+            (tuple([label_value(label) for label in labels]), float(count))
+            for labels, count in counts.items()
+        ]
     return rows
 
 

@@ -22,13 +22,14 @@ from tidegauge.instrumentation.spans.span import (
     ModelSpan,
     SpanData,
     ToolSpan,
+    clock_of,
 )
 from tidegauge.instrumentation.spans.values import error_type, failure_text, labels, parsed
 
 __all__ = ["Shown", "written_span"]
 
+_SERVICE, _HOST = "service.name", "host.id"
 _MAX_NUMBER: Final = (1 << 63) - 1
-_SERVICE: Final = "service.name"
 
 
 class Shown(Protocol):
@@ -117,10 +118,13 @@ def _telltales(attributes: Attributes) -> dict[str, str | None]:
 
 
 def _resource(resource: Attributes, shown: Shown) -> dict[str, str]:
-    """What a run may be known by, of the process that made the span."""
+    """What a run may be known by, of the process that made the span, and whose clock that has."""
     told = {f"tidegauge.{key}": text for key, text in _labels(labels(resource), shown).items()}
-    name = resource.get(_SERVICE)
-    return told if name is None else {_SERVICE: str(name), **told}
+    name, clock = resource.get(_SERVICE), clock_of(resource)
+    known = {} if name is None else {_SERVICE: str(name)}
+    if clock:
+        known[_HOST] = str(shown.content(clock))
+    return {**known, **told}
 
 
 def _about(about: About, shown: Shown) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
 from tidegauge.instrumentation.langchain.parsing import task_text
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.told import RunLabels, run_labels
+from tidegauge.instrumentation.values import text_digest
 
 __all__ = ["child_run", "root_run", "waiting_key"]
 
@@ -89,7 +90,8 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
     if thread is None:
         return None
     place = metadata.get("langgraph_checkpoint_ns")
-    return thread, event.agent, str(place or ""), event.task if place else None
+    task = text_digest(event.task) if place and event.task is not None else None
+    return thread, event.agent, str(place or ""), task
 
 
 def _conversation(metadata: Mapping[str, Any]) -> str | None:

@@ -27,15 +27,21 @@ from collections.abc import Callable, Container, Mapping
 from itertools import count
 from typing import Any, Final
 
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
-from tidegauge.instrumentation.spans.nodes import Node, root_of
+from tidegauge.instrumentation.spans.nodes import MAX_DEPTH, Node, root_of
 from tidegauge.instrumentation.spans.reading import may_enclose_run
-from tidegauge.instrumentation.spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    ModelSpan,
+    SpanData,
+    ToolSpan,
+    clock_of,
+)
 from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, ending
 
 __all__ = ["ArrivedSpans"]
 
-_MAX_DEPTH: Final = 1_000
 _MAX_NAMED: Final = 100_000
 """How many traces are remembered that a run was called by."""
 
@@ -123,14 +129,21 @@ class ArrivedSpans(Grouping):
                 break
             parent = self._nodes.get((node.trace_id, parent_id))
             outer = arrived.get(parent_id)
+            if len(chain) == 1 and outer is not None and _before(span, outer):
+                span_faults.skew(str(span.resource.get("service.name") or ""))
             if outer is not None and (parent is None or not parent.known):
-                told = outer if len(chain) < _MAX_DEPTH else None
+                if len(chain) < MAX_DEPTH:
+                    told = outer
+                else:
+                    span_faults.repair("depth")
             elif parent is not None:
                 if node is not parent and node not in parent.lineage():
                     node.parent = parent
             else:
                 outermost = self._traces.get(node.trace_id)
-                root = None if outermost is None or outermost.root in chain else outermost.root
+                root = None if outermost is None else outermost.root
+                if root is not None and (root in chain or node in root.lineage()):
+                    root = None
                 if parent_id in gone:
                     node.parent = root
                 else:
@@ -158,8 +171,6 @@ class ArrivedSpans(Grouping):
         inner: list[Node] = []
         for each in node.lineage() if node is not None else ():
             if each.run is not None:
-                if each.run.recorded.ended:
-                    self.late_calls += 1
                 unknown = _deciding(each.run, inner, told)
                 return unknown, unknown is not None
             inner.append(each)
@@ -222,6 +233,9 @@ class ArrivedSpans(Grouping):
             self._nodes.popitem(last=False)
         return node
 
+    def _late(self) -> None:
+        self.late_calls += 1
+
     def _climb(self, node: Node, run: WatchedRun) -> None:
         """The root of a run is known now: it may have been the wrong one."""
         around = list(node.lineage())
@@ -243,6 +257,14 @@ def _parent_id(span: SpanData) -> int | None:
     if span.remote and may_enclose_run(span.name, span.attributes):
         return None
     return span.parent_id
+
+
+def _before(inner: SpanData, outer: SpanData) -> bool:
+    """Whether a span starts before the one around it, by the clock of another host."""
+    if not 0 < inner.start < outer.start:
+        return False
+    clocks = {clock_of(inner.resource), clock_of(outer.resource)}
+    return len(clocks) == 2 and "" not in clocks
 
 
 def _deciding(run: WatchedRun, inner: list[Node], told: ModelSpan | ToolSpan) -> Node | None:

@@ -15,9 +15,12 @@ from heapq import heappop, heappush
 from typing import Final
 
 from tidegauge._guard import guarded
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.otlp.arriving import ArrivedSpans
+from tidegauge.instrumentation.otlp.causality import in_causal_order
 from tidegauge.instrumentation.otlp.limits import ASSEMBLY_LIMITS, AssemblyLimits
 from tidegauge.instrumentation.otlp.undecided import Undecided, UndecidedCall
+from tidegauge.instrumentation.spans.nodes import MAX_DEPTH
 from tidegauge.instrumentation.spans.reading import TELLTALES, may_enclose_run, read_span
 from tidegauge.instrumentation.spans.span import ModelSpan, Reading, SpanData, ToolSpan
 from tidegauge.instrumentation.spans.watched import RunDefaults
@@ -41,17 +44,41 @@ class AssemblyCounts:
 
 
 class _Trace:
-    """One trace. Told spans stay in ``seen`` only."""
+    """One trace. Told spans stay in ``parents`` only."""
 
-    __slots__ = ("arrived", "awaited", "batches", "last_seen", "order", "seen")
+    __slots__ = ("arrived", "awaited", "batches", "last_seen", "order", "parents")
 
     def __init__(self) -> None:
         self.arrived: dict[int, SpanData] = {}  # not told yet, by id
-        self.order: list[tuple[int, int, SpanData]] = []  # the same, a heap by their ends
-        self.seen: set[int] = set()
+        self.order: list[tuple[int, int, int]] = []  # their ids, a heap by their ends
+        self.parents: dict[int, int | None] = {}  # ids of their parents, by id
         self.batches: deque[tuple[float, int]] = deque()  # (when it arrived, its latest end)
         self.awaited: set[int] = set()  # ids of spans that others are inside, and do not arrive
         self.last_seen = 0.0
+
+    def add(self, span: SpanData) -> None:
+        """A span has arrived. One that is inside itself has its cycle cut."""
+        span_id, parents = span.span_id, self.parents
+        parents[span_id] = span.parent_id
+        self.arrived[span_id] = span
+        heappush(self.order, (span.end, len(parents), span_id))
+        cycle = [span_id]
+        around = span.parent_id
+        while around is not None and around != span_id:
+            if len(cycle) == MAX_DEPTH:
+                self._cut(span_id, "depth")
+                return
+            cycle.append(around)
+            around = parents.get(around)
+        if around is not None:  # what is around others ends last
+            waiting = [self.arrived[each] for each in cycle if each in self.arrived]
+            self._cut(max(waiting, key=_order).span_id, "cycle")
+
+    def _cut(self, span_id: int, fault: str) -> None:
+        """From here on nothing is around this span."""
+        span_faults.repair(fault)
+        self.parents[span_id] = None
+        self.arrived[span_id] = self.arrived[span_id]._replace(parent_id=None)
 
 
 class Assembly:
@@ -162,12 +189,12 @@ class Assembly:
                     self._counts.late += 1
                     continue
                 trace = self._traces[trace_id] = _Trace()
-            if span_id in trace.seen:
+            if span_id in trace.parents:
                 self._counts.duplicates += 1
                 continue
-            trace.seen.add(span_id)
-            trace.arrived[span_id] = span
-            heappush(trace.order, (span.end, len(trace.seen), span))
+            if not span.has_times:
+                span_faults.repair("no_time")
+            trace.add(span)
             self._remembered += 1
             self._arrived_bytes += span.size
             if span.end >= touched.get(trace_id, 0):
@@ -212,7 +239,7 @@ class Assembly:
             latest = max(latest, trace.batches.popleft()[1])
         ended: list[SpanData] = []
         while trace.order and trace.order[0][0] <= latest:
-            ended.append(heappop(trace.order)[-1])
+            ended.append(trace.arrived[heappop(trace.order)[-1]])
         self._tell_all(trace_id, trace, ended)
         if trace_id in self._finished:
             self._forget(trace_id)
@@ -228,9 +255,11 @@ class Assembly:
             )
             for span in spans
         ]
-        for span, reading in told:
+        for span, reading in in_causal_order(told):
             if self._spans.node(trace_id, span.span_id) is not None:  # else it is nobody's parent
                 self._tell(trace, span, reading)
+            elif isinstance(reading, ModelSpan | ToolSpan):
+                span_faults.drop("no_start")
             del trace.arrived[span.span_id]
             self._arrived_bytes -= span.size
             if trace_id in self._finished:
@@ -244,7 +273,7 @@ class Assembly:
         if not may_enclose_run(span.name, span.attributes):
             reading = read_span(span)
         if isinstance(reading, ModelSpan | ToolSpan):
-            trace.awaited.update(self._spans.learn(span, trace.arrived, trace.seen))
+            trace.awaited.update(self._spans.learn(span, trace.arrived, trace.parents))
         return reading
 
     @guarded("otlp.assembling", default=None)
@@ -266,7 +295,7 @@ class Assembly:
             trace.awaited.discard(span.span_id)
         call = isinstance(reading, ModelSpan | ToolSpan)
         if not call:  # those have their places already
-            trace.awaited.update(self._spans.learn(span, trace.arrived, trace.seen))
+            trace.awaited.update(self._spans.learn(span, trace.arrived, trace.parents))
         for before in self._undecided.pop(span.trace_id, span.span_id):
             self._tell(trace, *before)
         if isinstance(reading, ModelSpan | ToolSpan) and not decided:
@@ -278,8 +307,10 @@ class Assembly:
                 if self._undecided.add(unknown.span_id, UndecidedCall(span, reading)):
                     surplus = self._undecided.surplus(span.trace_id, unknown.span_id)
                     if surplus is not None:
+                        span_faults.repair("undecided")
                         self._tell(trace, *surplus, decided=True)
                     return
+                span_faults.repair("undecided")
                 self._decide(span.trace_id, trace)  # no room: those before it can wait no longer
         run = node.run
         if run is not None and run.root is node and run.around is None:
@@ -310,7 +341,7 @@ class Assembly:
 
     def _forget(self, trace_id: int) -> None:
         trace = self._traces.pop(trace_id)
-        self._remembered -= len(trace.seen)
+        self._remembered -= len(trace.parents)
         self._arrived_bytes -= sum([span.size for span in trace.arrived.values()])
         self._undecided.pop_all(trace_id)
         for span_id in trace.awaited:

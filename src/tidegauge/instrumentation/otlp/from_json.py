@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.otlp.decoded import (
     MAX_DEPTH,
     MAX_EVENTS,
@@ -70,6 +71,8 @@ class _Attributes(Mapping[str, Any]):
         pairs = holder.get("attributes") if isinstance(holder, dict) else None
         self._pairs: dict[str, Any] = {}
         self._limits = limits
+        if isinstance(pairs, list) and len(pairs) > limits.attributes:
+            span_faults.repair("cut")
         for pair in pairs[: limits.attributes] if isinstance(pairs, list) else ():
             if isinstance(pair, dict) and isinstance(pair.get("key"), str):
                 self._pairs[pair["key"]] = pair.get("value")
@@ -115,15 +118,19 @@ def _span(
         status.get("code") in _ERROR,
         str(message) if message else None,
         tuple(
-            [
-                (str(event.get("name", "")), _Attributes(event, limits))
-                for event in _objects(span, "events", MAX_EVENTS)
-            ]
+            [(str(event.get("name", "")), _Attributes(event, limits)) for event in _events(span)]
         ),
         resource,
         _unsigned(span.get("flags")) & REMOTE == REMOTE,
         size,
     )
+
+
+def _events(span: dict[str, Any]) -> list[Any]:
+    found = _objects(span, "events", MAX_EVENTS + 1)
+    if len(found) > MAX_EVENTS:
+        span_faults.repair("cut")
+    return found[:MAX_EVENTS]
 
 
 def _size(span: object, most: int) -> int:
@@ -174,6 +181,8 @@ def _objects(holder: Mapping[str, Any], key: str, most: int | None = None) -> li
 
 
 def _text(told: Any, limits: ReadLimits) -> Any:
+    if isinstance(told, str) and len(told) > limits.text:
+        span_faults.repair("cut")
     return told[: limits.text] if isinstance(told, str) else None
 
 

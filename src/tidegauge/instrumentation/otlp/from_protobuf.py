@@ -11,6 +11,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.otlp.decoded import (
     MAX_DEPTH,
     MAX_EVENTS,
@@ -83,6 +84,10 @@ def _span_attributes(raw: bytes, pairs: Any, limits: ReadLimits) -> Attributes:
     """The attributes of a span, if it has one that says that it is of an agent."""
     for telltale in _TELLTALES:  # may be found where it is no name: then they are read in vain
         if telltale in raw:
+            if len(pairs) > limits.attributes or any(
+                len(pair.value.string_value) > limits.text for pair in pairs
+            ):
+                span_faults.repair("cut")
             return _attributes(pairs, limits)
     return _NOT_READ if pairs else _NOTHING
 
@@ -96,6 +101,8 @@ def _attributes(pairs: Any, limits: ReadLimits) -> Attributes:
 
 
 def _events(events: Any, limits: ReadLimits) -> tuple[tuple[str, Attributes], ...]:
+    if len(events) > MAX_EVENTS:
+        span_faults.repair("cut")
     return tuple(
         [(event.name, _attributes(event.attributes, limits)) for event in events[:MAX_EVENTS]]
     )

@@ -2,7 +2,8 @@
 
 What two instrumentations make of one call overlaps in time and comes from different scopes.
 Beyond that the ids of tool calls decide; where one of the two does not tell them, name and
-arguments do.
+arguments do. Of two hosts the clocks may differ: then equal ids decide whatever the times are, and
+without ids times a second apart still are those of one call.
 """
 
 from __future__ import annotations
@@ -12,12 +13,27 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.spans.span import UNKNOWN_ARGUMENTS, ModelSpan, SpanData
+from tidegauge.instrumentation.spans.span import (
+    UNKNOWN_ARGUMENTS,
+    ModelSpan,
+    SpanData,
+    clock_of,
+)
 
 if TYPE_CHECKING:
     from tidegauge.instrumentation.spans.watched import WatchedRun
 
-__all__ = ["Interval", "RecentModels", "SeenModel", "same_arguments", "same_model_call"]
+__all__ = [
+    "MAX_SKEW",
+    "Interval",
+    "RecentModels",
+    "SeenModel",
+    "same_arguments",
+    "same_model_call",
+]
+
+MAX_SKEW: Final = 1_000_000_000
+"""Nanoseconds that the clocks of two hosts may be apart, where only times tell what is one call."""
 
 _MAX_RECENT: Final = 1_000
 
@@ -36,6 +52,16 @@ class Interval(NamedTuple):
         """
         return self.start < other.end and other.start < self.end
 
+    def near(self, other: Interval) -> bool:
+        """Whether they are no further apart than clocks may be.
+
+        >>> Interval(0, 1).near(Interval(MAX_SKEW, MAX_SKEW)), Interval(0, 1).near(Interval(1, 2))
+        (True, True)
+        >>> Interval(0, 1).near(Interval(MAX_SKEW + 2, MAX_SKEW + 3))
+        False
+        """
+        return self.start - other.end <= MAX_SKEW and other.start - self.end <= MAX_SKEW
+
 
 class SeenModel(NamedTuple):
     """A model call as one instrumentation shows it."""
@@ -43,11 +69,12 @@ class SeenModel(NamedTuple):
     scope: str
     when: Interval
     told: ModelSpan
+    clock: str = ""
 
     @classmethod
     def of(cls, span: SpanData, told: ModelSpan) -> SeenModel:
         """What ``span`` shows."""
-        return cls(span.scope, Interval(span.start, span.end), told)
+        return cls(span.scope, Interval(span.start, span.end), told, clock_of(span.resource))
 
 
 class RecentModels:
@@ -84,9 +111,14 @@ class RecentModels:
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:
     """Whether two spans show one model call."""
-    if one.scope == other.scope or not one.when.overlaps(other.when):
+    if one.scope == other.scope:
         return False
     chosen, again = one.told.calls, other.told.calls
+    if not one.when.overlaps(other.when):
+        if one.clock == other.clock or not chosen or not again:
+            return False
+        ids = [call.id for call in chosen]
+        return None not in ids and ids == [call.id for call in again]
     if chosen is None or again is None:
         return _agree(one.told.tokens, other.told.tokens)
     if len(chosen) != len(again):

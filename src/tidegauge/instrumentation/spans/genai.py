@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.span import (
     About,
@@ -111,7 +112,9 @@ def _with_details(span: SpanData) -> Attributes:
 
 def _messages(value: object) -> list[Mapping[str, Any]] | None:
     value = parsed(value)
-    if not isinstance(value, Sequence) or isinstance(value, str):
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        if value is not None:
+            span_faults.repair("unreadable")
         return None
     return [message for message in map(parsed, value) if isinstance(message, Mapping)]
 

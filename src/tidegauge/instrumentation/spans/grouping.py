@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegauge._critical import critical, reset_after_fork
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.spans.dedupe import RecentModels, SeenModel
@@ -67,6 +68,7 @@ class Grouping:
         across_traces: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        span_faults.reading()
         self._across_traces = across_traces
         self._defaults = defaults or RunDefaults()
         self._max_runs = max_runs
@@ -118,7 +120,9 @@ class Grouping:
             if self._closed:
                 return
             parent = None
-            if parent_id is not None:
+            if parent_id == span_id:
+                span_faults.repair("cycle")
+            elif parent_id is not None:
                 parent = self._nodes.get((trace_id, parent_id))
                 if parent is None and trace_id in self._traces:  # it has ended before its child
                     parent = self._traces[trace_id].root
@@ -151,6 +155,8 @@ class Grouping:
         with critical(), self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
+                if isinstance(told, ModelSpan | ToolSpan):
+                    span_faults.drop("shutdown" if self._closed else "no_start")
                 return
             if isinstance(told, ModelSpan | ToolSpan):
                 watched, in_tool = self._place(node, span, told, seen, resource)
@@ -224,6 +230,7 @@ class Grouping:
         if watched is None:
             root = root_of(inner, span.scope)
             if root is None:
+                span_faults.drop("no_agent")
                 return None, False
             inner = inner[: inner.index(root)]
             watched = self._known(node, seen) or self._open(root, inner, told, resource)
@@ -244,7 +251,14 @@ class Grouping:
             watched = child.run
             tool = tool_around(inner, ())
         self._seen(watched, span.scope, seen)
-        return (None if watched.recorded.ended else watched), tool is not None
+        if watched.recorded.ended:
+            self._late()
+            return None, False
+        return watched, tool is not None
+
+    def _late(self) -> None:
+        """A call came after its run had ended."""
+        span_faults.drop("run_ended")
 
     def _known(self, node: Node, seen: SeenModel | None) -> WatchedRun | None:
         """The run that another instrumentation shows in a trace of its own."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.reading import OUR_SCOPE, may_enclose_run, read_span
 from tidegauge.instrumentation.spans.span import NOT_TOLD, About, AgentSpan, Attributes, SpanData
 
 if TYPE_CHECKING:
     from tidegauge.instrumentation.spans.watched import WatchedRun
 
-__all__ = ["Node", "OpenSpan", "child_root", "root_of", "tool_around"]
+__all__ = ["MAX_DEPTH", "Node", "OpenSpan", "child_root", "root_of", "tool_around"]
 
-_MAX_DEPTH: Final = 1_000
+MAX_DEPTH: Final = 1_000
+"""How many spans around another are looked at."""
+
 _TOOL: Final = "execute_tool "
 
 
@@ -92,12 +95,14 @@ class Node:
     def lineage(self) -> Iterator[Node]:
         """The spans around it, innermost first, without our own."""
         node = self.parent
-        for _ in range(_MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             if node is None:
                 return
             if node.scope != OUR_SCOPE:
                 yield node
             node = node.parent
+        if node is not None:
+            span_faults.repair("depth")
 
     def enclosing_run(self) -> WatchedRun | None:
         """The innermost run that it is in."""

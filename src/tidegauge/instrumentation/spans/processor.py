@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, StatusCode
 
 from tidegauge._guard import guarded
+from tidegauge._span_faults import span_faults
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
 from tidegauge.instrumentation.recorder import RecordedRun
@@ -84,7 +85,8 @@ class TidegaugeSpanProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """A span has ended: what it tells goes to its run."""
         context = span.context
-        if context is None:
+        if context is None or not context.is_valid:
+            span_faults.drop("invalid")
             return
         data = SpanData(
             context.trace_id,

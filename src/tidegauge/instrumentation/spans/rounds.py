@@ -7,10 +7,15 @@ their spans has ended. A tool that no model chose is a step of its own.
 Where model spans don't tell (contents are not captured), a round is what ran between two model
 calls: it is issued, late, when the second has ended. With no model spans at all, tools that
 overlap in time are one round.
+
+A tool's span may come from another host, whose clock is off: it then seems to end before the model
+chose it, or apart from what another instrumentation shows of the same call. Its call is found by
+the model's id of it, by its parent, then by name and time, and the contradiction is counted.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,9 +23,11 @@ from functools import partial
 from typing import Final
 
 from tidegauge._critical import critical
+from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, Step
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.dedupe import (
+    MAX_SKEW,
     Interval,
     SeenModel,
     same_arguments,
@@ -30,6 +37,7 @@ from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
     SpanData,
     ToolSpan,
+    clock_of,
 )
 from tidegauge.instrumentation.told import ChosenCall
 
@@ -42,7 +50,17 @@ _MAX_RECENT: Final = 64
 class _Call:
     """One call of a round. ``when`` is ``None`` until a span has shown it."""
 
-    __slots__ = ("arguments", "id", "name", "raised", "result", "scopes", "when")
+    __slots__ = (
+        "arguments",
+        "clock",
+        "id",
+        "name",
+        "parent",
+        "raised",
+        "result",
+        "scopes",
+        "when",
+    )
 
     def __init__(self, name: str, arguments: object, call_id: str | None) -> None:
         self.name = name
@@ -52,22 +70,26 @@ class _Call:
         self.raised = False
         self.scopes: set[str] = set()  # the instrumentations that have shown it
         self.when: Interval | None = None
+        self.clock = ""
+        self.parent: int | None = None  # id of the span around the one that has shown it
 
     def show(self, span: SpanData, tool: ToolSpan) -> None:
         """A span shows it, or shows it being tried again."""
         self.scopes = {span.scope}
         self.result, self.raised = tool.result, tool.raised
         self.when = Interval(span.start, span.end)
+        self.clock, self.parent = clock_of(span.resource), span.parent_id
 
 
 class _Round:
     """The calls of one step. ``step`` is ``None`` when it could not be reported."""
 
-    __slots__ = ("calls", "observed", "since", "step", "tokens")
+    __slots__ = ("calls", "clock", "observed", "since", "step", "tokens")
 
-    def __init__(self, calls: list[_Call], since: int) -> None:
+    def __init__(self, calls: list[_Call], since: int, clock: str) -> None:
         self.calls = calls
         self.since = since  # nanoseconds: when it was chosen
+        self.clock = clock  # by which that is
         self.step: int | None = None
         self.tokens: int | None = None
         self.observed = False
@@ -117,6 +139,8 @@ class SpanRounds:
         again = self._shown_already(seen)
         if not again:
             if not in_tool:
+                if told.calls is not None and self._loose:
+                    span_faults.repair("unmatched", len(self._loose))
                 self._turn(told.answers)
             self._add_tokens(told.tokens, in_tool)
         if in_tool:
@@ -125,7 +149,7 @@ class SpanRounds:
         if told.calls is not None:
             self._told = True
         if told.calls and not again:
-            self._issue(_calls(told.calls), span.end)
+            self._issue(_calls(told.calls), span.end, seen.clock)
 
     def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
         """A tool call has ended.
@@ -145,13 +169,19 @@ class SpanRounds:
         found = self._chosen(span, tool)
         if found is not None:
             one, call = found
+            if span.end < one.since:
+                _count_skew(span)
             call.show(span, tool)
             self._observe_ended(one)
+            return
+        if self._shown_elsewhere(span, tool):
             return
         call = _Call(tool.name, tool.arguments, tool.id)
         call.show(span, tool)
         if self._told or alone:
-            self._observe_ended(self._issue([call], span.start))
+            if not alone:
+                span_faults.repair("unmatched")
+            self._observe_ended(self._issue([call], span.start, call.clock))
             return
         if not self._asked and not self._overlaps_loose(span):
             self._issue_loose()
@@ -215,7 +245,7 @@ class SpanRounds:
             if before.told.calls is None and seen.told.calls is not None:
                 self._models[index] = before._replace(told=seen.told)
                 if seen.told.calls:
-                    self._issue(_calls(seen.told.calls), seen.when.end)
+                    self._issue(_calls(seen.told.calls), seen.when.end, seen.clock)
             return True
         self._models.append(seen)
         return False
@@ -251,11 +281,41 @@ class SpanRounds:
         if not shown:
             return False
         call = next((call for call in shown if call.id and call.id == tool.id), shown[0])
-        call.scopes.add(span.scope)
-        if call.arguments is UNKNOWN_ARGUMENTS and tool.arguments is not ABSENT:
-            call.arguments = tool.arguments
-        if call.result is None or call.result.outcome is ABSENT:
-            call.result = tool.result
+        _show_again(call, span, tool)
+        return True
+
+    def _shown_elsewhere(self, span: SpanData, tool: ToolSpan) -> bool:
+        """Whether a call that is known is shown from another host, at another time."""
+        clock = clock_of(span.resource)
+        known = [call for call in self._all_calls() if call.name == tool.name]
+        call = next((call for call in known if _same_id(call, span, tool, clock)), None)
+        if call is None:
+            when = Interval(span.start, span.end)
+            call = next(
+                (
+                    call
+                    for call in known
+                    if call.when is not None
+                    and (
+                        call.parent == span.span_id
+                        or (
+                            call.clock != clock
+                            and span.scope not in call.scopes
+                            and call.when.near(when)
+                            and _may_be(call, tool)
+                        )
+                    )
+                ),
+                None,
+            )
+        if call is None:
+            return False
+        if call.when is None:  # the model was shown its result
+            call.show(span, tool)
+        else:
+            if call.clock != clock and not call.when.overlaps(Interval(span.start, span.end)):
+                _count_skew(span)
+            _show_again(call, span, tool)
         return True
 
     def _all_calls(self) -> list[_Call]:
@@ -264,18 +324,29 @@ class SpanRounds:
 
     def _chosen(self, span: SpanData, tool: ToolSpan) -> tuple[_Round, _Call] | None:
         """The call of a round that a tool's span shows for the first time, or tried again."""
-        named = [
+        called = [
             (one, call)
             for one in self._open
-            if span.end >= one.since
             for call in one.calls
             if call.name == tool.name and (call.result is None or call.raised)
         ]
+        named = [found for found in called if span.end >= found[0].since]
         if tool.id is not None:
             exact = [found for found in named if found[1].id == tool.id]
             if exact:
                 return exact[-1]
+            elsewhere = [found for found in called if _elsewhere(found[0], span)]
+            exact = [found for found in elsewhere if found[1].id == tool.id]
+            if exact:
+                return exact[0]
             named = [found for found in named if found[1].id is None]
+            called = [found for found in called if found[1].id is None]
+        if not named:
+            named = [
+                found
+                for found in called
+                if _elsewhere(found[0], span) and found[0].since - span.end <= MAX_SKEW
+            ]
         waiting = [found for found in named if found[1].result is None]
         for candidates in (waiting, named):
             for found in candidates:
@@ -291,14 +362,15 @@ class SpanRounds:
         calls, self._loose = self._loose, []
         if calls:
             since = min(call.when.start for call in calls if call.when is not None)
-            self._observe(self._issue(calls, since))
+            self._observe(self._issue(calls, since, calls[0].clock))
 
-    def _issue(self, calls: list[_Call], since: int) -> _Round:
-        one = _Round(calls, since)
+    def _issue(self, calls: list[_Call], since: int, clock: str) -> _Round:
+        one = _Round(calls, since, clock)
         tokens, self._tokens = self._tokens, None
         self._reports.append(partial(self._report_issue, one, tokens))
         self._open.append(one)
         while sum(len(waiting.calls) for waiting in self._open) > _MAX_WAITING > len(calls):
+            span_faults.drop("too_many", len(self._open[0].calls))
             del self._open[0]
         return one
 
@@ -328,8 +400,10 @@ class SpanRounds:
             return
         one.observed = True
         results = tuple([call.result or CallResult() for call in one.calls])
-        ended = [call.when.end for call in one.calls if call.when is not None]
-        seconds = max(0.0, (max(ended) - one.since) / 1e9) if ended else None
+        shown = [call.when for call in one.calls if call.when is not None]
+        seconds = (max(when.end for when in shown) - one.since) / 1e9 if shown else None
+        if seconds is not None and (seconds < 0 or any(when.end < when.start for when in shown)):
+            seconds = math.nan  # not known, and no clock of ours tells it
         self._recorded.observe(
             Outcome(self._recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
         )
@@ -337,6 +411,31 @@ class SpanRounds:
 
 def _calls(chosen: Sequence[ChosenCall]) -> list[_Call]:
     return [_Call(call.name, call.arguments, call.id) for call in chosen]
+
+
+def _show_again(call: _Call, span: SpanData, tool: ToolSpan) -> None:
+    """Another span shows the same call: what the first left out is taken from it."""
+    call.scopes.add(span.scope)
+    if call.arguments is UNKNOWN_ARGUMENTS and tool.arguments is not ABSENT:
+        call.arguments = tool.arguments
+    if call.result is None or call.result.outcome is ABSENT:
+        call.result = tool.result
+
+
+def _same_id(call: _Call, span: SpanData, tool: ToolSpan, clock: str) -> bool:
+    """Whether a call has this id, and it is not one that a model gave twice."""
+    if call.id is None or call.id != tool.id or call.result is None or call.raised:
+        return False
+    return call.when is None or call.clock != clock
+
+
+def _elsewhere(one: _Round, span: SpanData) -> bool:
+    """Whether a span is from another process, as far as is known, than the model's."""
+    return span.remote or one.clock != clock_of(span.resource)
+
+
+def _count_skew(span: SpanData) -> None:
+    span_faults.skew(str(span.resource.get("service.name") or ""))
 
 
 def _may_be(call: _Call, tool: ToolSpan) -> bool:

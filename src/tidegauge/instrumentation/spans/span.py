@@ -23,6 +23,7 @@ __all__ = [
     "Reading",
     "SpanData",
     "ToolSpan",
+    "clock_of",
 ]
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -72,6 +73,26 @@ class SpanData(NamedTuple):
     remote: bool = False
     size: int = 0
     read: ReadSpan | None = None
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it has an end, which is not before its start."""
+        return 0 < self.start <= self.end
+
+
+_PROCESS: Final = ("host.id", "host.name", "service.name", "service.instance.id")
+
+
+def clock_of(resource: Attributes) -> str:
+    """The clock that a process goes by: that of its host, else its own; empty, not known.
+
+    >>> clock_of({"host.name": "a", "service.name": "search"}), clock_of({"service.name": "search"})
+    ('a', 'search/')
+    """
+    host_id, host, service, instance = map(resource.get, _PROCESS)
+    if host_id or host:
+        return str(host_id or host)
+    return f"{service or ''}/{instance or ''}" if service or instance else ""
 
 
 class About(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 
@@ -82,11 +83,17 @@ def text(value: object) -> str | None:
 
 
 def integer(value: object) -> int | None:
-    """A whole number, if it is one."""
+    """A whole number; what is none is counted, and left out.
+
+    >>> integer(5.0), integer(None), integer("five")
+    (5, None, None)
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if value is not None:
+        span_faults.repair("unreadable")
     return None
 
 
