@@ -45,3 +45,10 @@ class TimedSocket(io.RawIOBase):
             raise TimeoutError("it took too long")
         self._connection.settimeout(left)
         return self._connection.recv_into(buffer)
+
+    def drain(self, seconds: float) -> None:
+        """Read and drop what still comes: closed unread, a socket takes back what was answered."""
+        self.allow(seconds)
+        piece = bytearray(65_536)
+        while self.readinto(piece):
+            pass

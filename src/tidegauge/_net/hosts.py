@@ -10,9 +10,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
+from tidegauge._net.head import RejectedRequestError
 from tidegauge.errors import ConfigurationError
 
 __all__ = ["AllowedHosts", "is_loopback"]
@@ -60,6 +62,25 @@ class AllowedHosts:
         self._local = is_loopback(bound)
         self._names = frozenset({bound.lower(), "localhost", *names})
         self._any = not self._local and not names
+
+    def check(self, host: str | None, origin: str | None) -> None:
+        """Refuse a request with a ``Host`` or ``Origin`` that is not allowed.
+
+        Raises:
+            RejectedRequestError: it has.
+        """
+        if not self.allow(host or ""):
+            raise RejectedRequestError(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this host name is not allowed; list it in the setting allowed_hosts",
+                "unauthorized",
+            )
+        if origin is not None and not self.allow_origin(origin):
+            raise RejectedRequestError(
+                HTTPStatus.FORBIDDEN,
+                "pages of this origin are not allowed; list its host in the setting allowed_hosts",
+                "unauthorized",
+            )
 
     def allow(self, host: str) -> bool:
         """Whether a request with this ``Host`` is answered; ``""`` stands for none."""

@@ -16,6 +16,7 @@ import orjson
 
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
+from tidegauge._net.head import RejectedRequestError
 from tidegauge.exporters.prometheus.families import Family, Row
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.fleet.decision_board import DecisionBoard, etag
@@ -24,7 +25,6 @@ from tidegauge.instrumentation.otlp.connections import (
     Answer,
     BoundedHandler,
     BoundedServer,
-    RejectedRequestError,
     Request,
 )
 from tidegauge.instrumentation.otlp.listening import Listening, Tls

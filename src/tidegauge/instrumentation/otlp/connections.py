@@ -1,10 +1,7 @@
 """An HTTP server of threads, bounded and strict. Needs h11, which ``tidegauge[serve]`` brings.
 
 A connection is a thread, there is a highest number of them, and each has to be done with its
-request by a time, however slowly it sends. h11 reads requests and writes answers. What RFC 9112
-leaves to a server, and servers decide differently (a length beside chunks, a length twice, lines
-that end in a bare LF, folded headers), is refused: in such differences requests are smuggled past
-a proxy.
+request by a time, however slowly it sends. h11 parses requests and writes answers.
 
 uvicorn with httptools was measured in its place, see ``docs/performance.md``.
 """
@@ -12,7 +9,6 @@ uvicorn with httptools was measured in its place, see ``docs/performance.md``.
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import ssl
 import sys
@@ -26,6 +22,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge._guard import internal_errors
 from tidegauge._net.deadline import TimedSocket
+from tidegauge._net.head import RejectedRequestError, read_head
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import MissingExtraError
 from tidegauge.instrumentation.otlp.listening import Listening
@@ -35,11 +32,9 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("h11", extra="serve") from error
 
-__all__ = ["Answer", "BoundedHandler", "BoundedServer", "RejectedRequestError", "Request"]
+__all__ = ["Answer", "BoundedHandler", "BoundedServer", "Request"]
 
 _PIECE: Final = 65_536
-_MAX_HEAD_BYTES: Final = 65_536
-_MAX_HEADERS: Final = 100
 _MAX_LINE_BYTES: Final = 16_384
 """Of the size of a chunk with its extensions, and of all trailers."""
 
@@ -48,7 +43,6 @@ _MAX_FRAMING_BYTES: Final = 1_048_576
 """What chunks may add to the size of a body."""
 
 _LINGER_SECONDS: Final = 1.0
-_VERSION: Final = re.compile(rb" HTTP/([0-9]\.[0-9])\r\n\Z")
 _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -87,29 +81,6 @@ class Answer(NamedTuple):
     body: bytes | None
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = {}
-
-
-class RejectedRequestError(Exception):
-    """A request that is not served.
-
-    Args:
-        status: how it is answered.
-        message: why.
-        reason: under which name it is counted; ``None``, it is not, or has been already.
-        headers: further headers of the answer.
-    """
-
-    def __init__(
-        self,
-        status: HTTPStatus,
-        message: str,
-        reason: str | None = "malformed",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.headers = headers or {}
 
 
 class BoundedServer(ThreadingTCPServer):
@@ -312,9 +283,7 @@ class BoundedHandler(BaseRequestHandler):
         return self._send(answer)
 
     def _head(self) -> Request:
-        """Read the head of a request, and refuse what could be read in two ways."""
-        lines = self._lines()
-        self._protocol.receive_data(b"".join(lines))
+        self._protocol.receive_data(b"".join(read_head(self._reader)))
         head = self._protocol.next_event()
         assert isinstance(head, h11.Request)  # noqa: S101 -- it is whole
         self._method = head.method.decode()
@@ -322,62 +291,12 @@ class BoundedHandler(BaseRequestHandler):
         for name, value in head.headers:
             key, told = name.decode(), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {told}" if key in headers else told
-        lengths = [line for line in lines if line[:15].lower() == b"content-length:"]
         self._chunked = "transfer-encoding" in headers
-        if len(lengths) > 1 or b"," in b"".join(lengths):
-            raise _malformed("more than one Content-Length")
-        if self._chunked and lengths:
-            raise _malformed("both Content-Length and Transfer-Encoding")
-        if self._chunked and head.http_version == b"1.0":
-            raise _malformed("Transfer-Encoding in HTTP/1.0")
-        if not head.target.startswith(b"/"):
-            raise _malformed("the target of a request is a path")
         self._length = int(headers.get("content-length", "0"))
         self._unread = self._chunked or self._length > 0
-        allowed = self.server.allowed_hosts
-        if not allowed.allow(headers.get("host", "")):
-            raise RejectedRequestError(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "this host name is not allowed; see the setting allowed_hosts",
-                "unauthorized",
-            )
-        if "origin" in headers and not allowed.allow_origin(headers["origin"]):
-            raise RejectedRequestError(
-                HTTPStatus.FORBIDDEN,
-                "web pages of this origin are not allowed; see the setting allowed_hosts",
-                "unauthorized",
-            )
+        self.server.allowed_hosts.check(headers.get("host"), headers.get("origin"))
         path, _, query = head.target.decode().partition("?")
         return Request(self._method, path, query, headers, self._unread)
-
-    def _lines(self) -> list[bytes]:
-        """The lines of a head, each of which ends in CRLF, up to the empty one."""
-        room = _MAX_HEAD_BYTES
-        lines: list[bytes] = []
-        while not lines or lines[-1] != b"\r\n":
-            line = self._reader.readline(room)
-            room -= len(line)
-            if room <= 0 or len(lines) > _MAX_HEADERS:
-                raise RejectedRequestError(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                    f"the head is longer than {_MAX_HEAD_BYTES} bytes or {_MAX_HEADERS} headers",
-                )
-            if not line.endswith(b"\n"):
-                raise ConnectionError("it went away")
-            if not line.endswith(b"\r\n"):
-                raise _malformed("a line of the head that does not end in CRLF")
-            if not lines:
-                version = _VERSION.search(line)
-                if version is None:
-                    raise _malformed("the first line is not that of an HTTP/1.1 request")
-                if version[1] not in (b"1.0", b"1.1"):
-                    raise RejectedRequestError(
-                        HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here"
-                    )
-            elif line[:1] in (b" ", b"\t"):
-                raise _malformed("a header that continues on the next line")
-            lines.append(line)
-        return lines
 
     def _chunks(self, most: int) -> bytes:
         found: list[bytes] = []
@@ -426,10 +345,7 @@ class BoundedHandler(BaseRequestHandler):
         if not self._unread:
             return
         self.request.shutdown(socket.SHUT_WR)
-        self._timed.allow(_LINGER_SECONDS)
-        piece = bytearray(_PIECE)
-        while self._timed.readinto(piece):
-            pass
+        self._timed.drain(_LINGER_SECONDS)
 
 
 def _malformed(message: str) -> RejectedRequestError:

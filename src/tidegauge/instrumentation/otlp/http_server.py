@@ -10,11 +10,11 @@ import orjson
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from tidegauge._net.head import RejectedRequestError
 from tidegauge.instrumentation.otlp.connections import (
     Answer,
     BoundedHandler,
     BoundedServer,
-    RejectedRequestError,
     Request,
 )
 from tidegauge.instrumentation.otlp.decoded import Decoded, MalformedRequestError
