@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import ssl
 import threading
@@ -17,6 +16,7 @@ import orjson
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
 from tidegauge._net.head import RejectedRequestError
+from tidegauge._net.token import BearerToken
 from tidegauge.exporters.prometheus.families import Family, Row
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.fleet.decision_board import DecisionBoard, etag
@@ -50,7 +50,7 @@ class DecisionsServer:
         url: where it listens.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used.
+        ConfigurationError: the files of TLS cannot be used, or the token is empty.
         OSError: the address cannot be listened on.
     """
 
@@ -94,7 +94,7 @@ class _Server(BoundedServer):
     ) -> None:
         self.board = board
         self.ready = ready
-        self.token = None if token is None else f"bearer {token}".encode()
+        self.token = BearerToken(token)
         self._lock = threading.Lock()
         self._requests = Counter(dict.fromkeys(catalog.DECISIONS_REQUESTS.values, 0))
         super().__init__(listening, _Handler, context)
@@ -105,14 +105,6 @@ class _Server(BoundedServer):
     def count(self, answer: str) -> None:
         with self._lock:
             self._requests[answer] += 1
-
-    def lets_in(self, authorization: str | None) -> bool:
-        """Whether who shows this is let in. Takes the same time for all."""
-        if self.token is None:
-            return True
-        scheme, _, shown = (authorization or "").partition(" ")
-        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
-        return hmac.compare_digest(told, self.token)
 
     def metrics(self) -> bytes:
         counts = self.board.counts
@@ -161,7 +153,7 @@ class _Handler(BoundedHandler):
         under = request.path.removeprefix(_DECISIONS)
         if under == request.path or under[:1] not in ("", "/"):
             raise RejectedRequestError(HTTPStatus.NOT_FOUND, f"it is {_DECISIONS}/RUN", "refused")
-        if not self.server.lets_in(request.headers.get("authorization")):
+        if not self.server.token.authorizes(request.headers.get("authorization")):
             raise RejectedRequestError(
                 HTTPStatus.UNAUTHORIZED,
                 "a valid bearer token is needed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
+from tidegauge._net.token import BearerToken
 from tidegauge.instrumentation.otlp.decoded import (
     Decoded,
     MalformedRequestError,
@@ -90,6 +90,9 @@ class Reception:
         limits: how much of a request is read.
         token: what senders are to show; left out, everybody is let in.
         forwards: where requests that were taken are passed on to.
+
+    Raises:
+        ConfigurationError: the token is empty.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Reception:
     ) -> None:
         self._intake = intake
         self._limits = limits
-        self._token = None if token is None else f"bearer {token}".encode()
+        self._token = BearerToken(token)
         self._forwards = forwards
         self._lock = threading.Lock()
         self._counts = ReceptionCounts()
@@ -114,12 +117,8 @@ class Reception:
             return ReceptionCounts(self._counts.received, dict(self._counts.refused))
 
     def lets_in(self, authorization: str | None) -> bool:
-        """Whether a sender with this ``Authorization`` is let in. Takes the same time for all."""
-        if self._token is None:
-            return True
-        scheme, _, shown = (authorization or "").partition(" ")
-        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
-        if hmac.compare_digest(told, self._token):
+        """Whether a sender with this ``Authorization`` is let in; counts those who are not."""
+        if self._token.authorizes(authorization):
             return True
         self.refuse("unauthorized")
         return False
