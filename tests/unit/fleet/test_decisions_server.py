@@ -204,7 +204,9 @@ def test_one_connection_takes_many_requests(served) -> None:
 def test_a_body_is_not_taken_for_the_next_request(served) -> None:
     smuggled = b"GET /v1/decisions/r1 HTTP/1.1\r\n\r\n"
     with socket.create_connection(served.address, PATIENCE) as client:
-        head = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(smuggled)}\r\n\r\n"
+        head = (
+            f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(smuggled)}\r\n\r\n"
+        )
         client.sendall(head.encode() + smuggled)
         answer = b""
         with contextlib.suppress(ConnectionError):
