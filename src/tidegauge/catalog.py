@@ -293,7 +293,7 @@ SPANS_REFUSED: Final = MetricDefinition(
     "counter",
     "spans",
     "Spans that the receiver did not take: busy (their sender was told to try again), invalid, "
-    "too_many in one request; and one for each request that was malformed, too_large, "
+    "too_many in one request; and one for each request that was malformed, too_large, too_slow, "
     "unauthorized or of an unsupported kind.",
     labels=("reason",),
     values=(
@@ -302,6 +302,7 @@ SPANS_REFUSED: Final = MetricDefinition(
         "malformed",
         "too_large",
         "too_many",
+        "too_slow",
         "unauthorized",
         "unsupported",
     ),

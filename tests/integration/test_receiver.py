@@ -251,7 +251,8 @@ def test_silent_and_slow_clients_are_let_go_and_keep_nobody_out() -> None:
     with receiving(http=listening) as receiver, contextlib.ExitStack() as stack:
         silent, slow, half = (stack.enter_context(connected(receiver)) for _ in range(3))
         head = (
-            f"POST /v1/traces HTTP/1.1\r\nContent-Type: {PROTOBUF}\r\nContent-Length: 100\r\n\r\n"
+            "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: {PROTOBUF}\r\nContent-Length: 100\r\n\r\n"
         )
         half.sendall(head.encode() + b"some")
         slow.sendall(b"POST /v1/tra")

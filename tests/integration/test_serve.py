@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -229,6 +230,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(which) -> None:
         (["--policy", "no_signal=3"], "no_signal"),
         (["--tls-key", "k"], "tls_certificate and tls_key go together"),
         (["--metrics-port", "off"], "metrics_port cannot be off"),
+        (["--allowed-hosts", "http://gauge.example"], "'http://gauge.example' is not a host name"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_2(flags, message) -> None:
@@ -238,3 +240,39 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(flags, message) -> None:
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["TOKEN", "FORWARD_TOKEN", "TOKEN_FILE", "TLS_CLIENT_CA"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_a_secret_that_was_not_filled_in_is_one_line_and_exit_code_2(variable, empty) -> None:
+    name = f"TIDEGAUGE_SERVE_{variable}"
+    ports = ["--grpc-port", "0", "--http-port", "0", "--metrics-port", "0"]
+    done = subprocess.run(
+        [*COMMAND, *ports, "--forward-to", "http://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, name: empty},
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert name in done.stderr
+
+
+def test_what_is_exposed_is_said_in_one_line(tmp_path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    for flags, said in (
+        ([], "any of them can send spans and read the metrics and the live page; set token_file"),
+        (["--token-file", str(token)], "any of them can read the metrics and the live page; set"),
+    ):
+        with served("--host", "0.0.0.0", *flags) as server:
+            assert server.process.stdout is not None
+            warning = server.process.stdout.readline()
+        assert warning.startswith("warning: 0.0.0.0 is reachable from other machines")
+        assert said in warning
+    with served() as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        assert server.process.stdout is not None
+        assert "warning:" not in server.process.stdout.read()

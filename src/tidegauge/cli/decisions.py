@@ -11,6 +11,7 @@ import click
 import orjson
 
 from tidegauge.cli.decisions_settings import SETTINGS
+from tidegauge.cli.exposure import host_names, warn_if_exposed
 from tidegauge.cli.secret import read_token
 from tidegauge.errors import ConfigurationError
 
@@ -83,12 +84,19 @@ def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: 
 
 
 def _serve(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -> None:
+    token = read_token(told["token_file"], _TOKEN)
     reader = _reader(board, told)
     try:
-        server = _server(board, told, reader)
+        server = _server(board, told, reader, token)
         try:
             click.echo(f"decisions: {server.url}/v1/decisions/RUN")
             click.echo(f"metrics: {server.url}/metrics")
+            if token is None and told["tls_client_ca"] is None:
+                warn_if_exposed(
+                    told["host"],
+                    "read what is decided of any run",
+                    "set token_file and TLS, or tls_client_ca, or restrict who reaches the port",
+                )
             while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
                 pass
             if reader.caught_up:
@@ -149,7 +157,9 @@ def _reader(board: DecisionBoard, told: dict[str, Any]) -> DecisionsReader:
     return DecisionsReader(board, told["kafka"], f"{told['topic']}.decisions", config)
 
 
-def _server(board: DecisionBoard, told: dict[str, Any], reader: DecisionsReader) -> DecisionsServer:
+def _server(
+    board: DecisionBoard, told: dict[str, Any], reader: DecisionsReader, token: str | None
+) -> DecisionsServer:
     from tidegauge.fleet.decisions_server import DecisionsServer
     from tidegauge.instrumentation.otlp.listening import Listening, Tls
 
@@ -165,8 +175,13 @@ def _server(board: DecisionBoard, told: dict[str, Any], reader: DecisionsReader)
         tls = Tls(certificate, key, client_ca)
     return DecisionsServer(
         board,
-        Listening(told["host"], told["port"], max_connections=told["max_connections"]),
+        Listening(
+            told["host"],
+            told["port"],
+            max_connections=told["max_connections"],
+            allowed_hosts=host_names(told["allowed_hosts"]),
+        ),
         ready=lambda: reader.caught_up,
-        token=read_token(told["token_file"], _TOKEN),
+        token=token,
         tls=tls,
     )

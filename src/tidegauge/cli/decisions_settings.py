@@ -17,6 +17,13 @@ SETTINGS: Final = SettingsTable(
             "kafka_config", "file", None, "TOML of librdkafka's properties: SASL, TLS, limits."
         ),
         Setting("host", "text", "127.0.0.1", "Address to listen on."),
+        Setting(
+            "allowed_hosts",
+            "text",
+            None,
+            "Host names to answer under, with commas between, beside loopback names and the "
+            "address; off, any name, unless the address is loopback.",
+        ),
         Setting("port", "port", 9465, "/v1/decisions, /metrics, /healthz and /readyz."),
         Setting("token_file", "file", None, "Agents are to show the bearer token in this file."),
         Setting("tls_certificate", "file", None, "Speak TLS, with this certificate."),

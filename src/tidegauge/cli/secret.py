@@ -28,15 +28,21 @@ def read_secret(path: str, what: str) -> str:
 
 
 def read_token(path: str | None, variable: str) -> str | None:
-    """The bearer token in a file, else that in a variable; ``None``, there is none.
+    """The bearer token in a file, else that in a variable; ``None``, neither is set.
+
+    A variable that is set and empty is a secret that was not filled in, and no wish to be open.
 
     Args:
         path: of the file, if there is one.
         variable: name of the environment variable.
 
     Raises:
-        ConfigurationError: there is nothing in the file.
-        OSError: it cannot be read.
+        ConfigurationError: there is nothing in the file, or in the variable.
+        OSError: the file cannot be read.
     """
-    token = os.environ.get(variable) if path is None else read_secret(path, "token")
-    return token or None
+    if path is not None:
+        return read_secret(path, "token")
+    token = os.environ.get(variable)
+    if token is not None and not token.strip():
+        raise ConfigurationError(f"{variable} is empty; set a token, or unset the variable")
+    return None if token is None else token.strip()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegauge.cli.collecting import seldom_collected
+from tidegauge.cli.exposure import host_names, warn_if_exposed
 from tidegauge.cli.secret import read_secret, read_token
 from tidegauge.cli.serve_settings import SETTINGS
 from tidegauge.errors import ConfigurationError
@@ -93,6 +94,7 @@ def _serve(
         if metrics.page_url is not None:
             click.echo(f"live page: {metrics.page_url}")
         click.echo(f"metrics: {metrics.url}")
+        _warn_if_exposed(told, settings)
         with seldom_collected():
             stop.wait()
         click.echo(f"stopping: what was taken is {done}")
@@ -103,6 +105,15 @@ def _serve(
             metrics.stop()
     if not drained:
         click.echo(f"stopped; not all that was taken could be {done} and passed on", err=True)
+
+
+def _warn_if_exposed(told: dict[str, Any], settings: ReceiverSettings) -> None:
+    if told["tls_client_ca"] is not None:
+        return
+    what, protection = "read the metrics and the live page", "set tls_client_ca"
+    if settings.token is None:
+        what, protection = f"send spans and {what}", f"set token_file and TLS, or {protection}"
+    warn_if_exposed(told["host"], what, f"{protection}, or restrict who reaches the ports")
 
 
 def _pipeline(told: dict[str, Any]) -> Pipeline:
@@ -139,7 +150,7 @@ def _receiver_settings(told: dict[str, Any]) -> ReceiverSettings:
         if port is None:
             return None
         most = told["max_request_bytes"], told["max_connections"]
-        return Listening(told["host"], port, *most)
+        return Listening(told["host"], port, *most, allowed_hosts=host_names(told["allowed_hosts"]))
 
     forwarding = None
     if told["forward_to"] is not None:
@@ -254,6 +265,7 @@ def _metrics_server(
                 "/readyz": lambda: receiver.ready and going_on(),
             },
             page=pipeline.page,
+            allowed_hosts=host_names(told["allowed_hosts"]),
         )
     except OSError as error:
         why = error.strerror or error

@@ -12,6 +12,13 @@ SETTINGS: Final = SettingsTable(
     "TIDEGAUGE_SERVE_",
     (
         Setting("host", "text", "127.0.0.1", "Address to listen on, for all three ports."),
+        Setting(
+            "allowed_hosts",
+            "text",
+            None,
+            "Host names to answer under, with commas between, beside loopback names and the "
+            "address; off, any name, unless the address is loopback.",
+        ),
         Setting("grpc_port", "port", 4317, "OTLP over gRPC; off, not at all."),
         Setting("http_port", "port", 4318, "OTLP over HTTP; off, not at all."),
         Setting(

@@ -2,6 +2,8 @@
 
 What a flag says goes before what the environment says (the table's prefix and the flag's name, as
 in ``TIDEGAUGE_SERVE_GRPC_PORT``), and that before the file; what nobody says is the default.
+An empty variable says nothing, but one that should name a file is an error: most of those protect
+something, as a token or a certificate does.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class Setting:
 
 
 def _text(told: object) -> str:
-    if not isinstance(told, str) or not told:
+    if not isinstance(told, str) or not told.strip():
         raise TypeError
     return told
 
@@ -200,7 +202,7 @@ class SettingsTable:
             flag, told = flags.get(name), os.environ.get(variable)
             if flag is not None:
                 found[name] = setting.value(flag, setting.flag)
-            elif told:
+            elif told or (told is not None and setting.kind == "file"):
                 found[name] = setting.value(told, variable)
             elif name in file:
                 found[name] = setting.value(file[name], str(config))

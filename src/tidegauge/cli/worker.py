@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidegauge.cli.collecting import seldom_collected
+from tidegauge.cli.exposure import host_names, warn_if_exposed
 from tidegauge.cli.secret import read_secret
 from tidegauge.cli.worker_settings import SETTINGS
 from tidegauge.errors import ConfigurationError, MissingExtraError
@@ -76,6 +77,12 @@ def worker(*, config: str | None, **flags: str | None) -> None:
         if server.page_url is not None:
             click.echo(f"live page: {server.page_url}")
         click.echo(f"metrics: {server.url}")
+        if told["tls_client_ca"] is None:
+            warn_if_exposed(
+                told["host"],
+                "read the metrics and the live page",
+                "set tls_client_ca, or restrict who reaches the port",
+            )
         with _told_in_a_line(), seldom_collected():
             one.run()
         click.echo("stopped: what was done is committed")
@@ -196,6 +203,7 @@ def _metrics_server(told: dict[str, Any], one: Worker) -> MetricsServer:
             more=one.metrics,
             probes={"/healthz": lambda: one.alive, "/readyz": lambda: one.ready},
             page=one.page,
+            allowed_hosts=host_names(told["allowed_hosts"]),
         )
     except OSError as error:
         why = error.strerror or error

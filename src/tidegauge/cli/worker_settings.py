@@ -23,6 +23,13 @@ SETTINGS: Final = SettingsTable(
         Setting("state_dir", "file", "tidegauge-state", "The folder in which state is kept."),
         Setting("host", "text", "127.0.0.1", "Address to listen on."),
         Setting(
+            "allowed_hosts",
+            "text",
+            None,
+            "Host names to answer under, with commas between, beside loopback names and the "
+            "address; off, any name, unless the address is loopback.",
+        ),
+        Setting(
             "metrics_port", "port", 9464, "/metrics, /healthz and /readyz; / is the live page."
         ),
         Setting("page", "switch", True, "The live page at /; off, the metrics are there, too."),

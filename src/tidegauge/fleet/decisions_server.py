@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
@@ -17,16 +15,24 @@ import orjson
 
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
+from tidegauge._net.head import RejectedRequestError
+from tidegauge._net.token import BearerToken
 from tidegauge.exporters.prometheus.families import Family, Row
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.fleet.decision_board import DecisionBoard, etag
 from tidegauge.fleet.limits import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
-from tidegauge.instrumentation.otlp.connections import BoundedHandler, BoundedServer
+from tidegauge.instrumentation.otlp.connections import (
+    Answer,
+    BoundedHandler,
+    BoundedServer,
+    Request,
+)
 from tidegauge.instrumentation.otlp.listening import Listening, Tls
 
 __all__ = ["DecisionsServer"]
 
 _DECISIONS: Final = "/v1/decisions"
+_JSON: Final = "application/json"
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -44,7 +50,7 @@ class DecisionsServer:
         url: where it listens.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used.
+        ConfigurationError: the files of TLS cannot be used, or the token is empty.
         OSError: the address cannot be listened on.
     """
 
@@ -88,7 +94,7 @@ class _Server(BoundedServer):
     ) -> None:
         self.board = board
         self.ready = ready
-        self.token = None if token is None else f"bearer {token}".encode()
+        self.token = BearerToken(token)
         self._lock = threading.Lock()
         self._requests = Counter(dict.fromkeys(catalog.DECISIONS_REQUESTS.values, 0))
         super().__init__(listening, _Handler, context)
@@ -99,14 +105,6 @@ class _Server(BoundedServer):
     def count(self, answer: str) -> None:
         with self._lock:
             self._requests[answer] += 1
-
-    def lets_in(self, authorization: str | None) -> bool:
-        """Whether who shows this is let in. Takes the same time for all."""
-        if self.token is None:
-            return True
-        scheme, _, shown = (authorization or "").partition(" ")
-        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
-        return hmac.compare_digest(told, self.token)
 
     def metrics(self) -> bytes:
         counts = self.board.counts
@@ -123,63 +121,54 @@ class _Server(BoundedServer):
         return write_text(Family(metric, rows) for metric, rows in by_metric.items())
 
 
-class _RefusedError(Exception):
-    def __init__(self, status: HTTPStatus, answer: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.answer = answer
-        self.headers = headers
-
-
-class _Handler(BoundedHandler, BaseHTTPRequestHandler):
+class _Handler(BoundedHandler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def answer(self, request: Request) -> Answer:
         """Answer."""
-        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # its body is not read
-        path, _, query = self.path.partition("?")
-        match path:
+        if request.method not in ("GET", "HEAD"):
+            raise RejectedRequestError(HTTPStatus.NOT_IMPLEMENTED, "GET only", "refused")
+        if request.has_body:
+            raise _malformed("a request has no body here")
+        match request.path:
             case "/healthz":
-                self._say(HTTPStatus.OK, "ok")
+                return _say(HTTPStatus.OK, "ok")
             case "/readyz" if self.server.ready():
-                self._say(HTTPStatus.OK, "ok")
+                return _say(HTTPStatus.OK, "ok")
             case "/readyz":
-                self._say(HTTPStatus.SERVICE_UNAVAILABLE, "no")
+                return _say(HTTPStatus.SERVICE_UNAVAILABLE, "no")
             case "/metrics":
-                self._send(HTTPStatus.OK, self.server.metrics(), _METRICS_TYPE)
+                return Answer(HTTPStatus.OK, self.server.metrics(), _METRICS_TYPE)
             case _:
-                try:
-                    self._decisions(path, query)
-                except _RefusedError as refused:
-                    self.server.count(refused.answer)
-                    body = orjson.dumps({"error": str(refused)})
-                    self._send(refused.status, body, **refused.headers)
+                return self._decisions(request)
 
-    def do_HEAD(self) -> None:
-        """Answer without the body."""
-        self.do_GET()
+    def rejected(self, error: RejectedRequestError) -> Answer:
+        """Why, as JSON."""
+        known = error.reason in catalog.DECISIONS_REQUESTS.values
+        self.server.count(str(error.reason) if known else "refused")
+        body = orjson.dumps({"error": str(error)})
+        return Answer(error.status, body, _JSON, error.headers)
 
-    def _decisions(self, path: str, query: str) -> None:
-        under = path.removeprefix(_DECISIONS)
-        if under == path or under[:1] not in ("", "/"):
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "refused", f"it is {_DECISIONS}/RUN")
-        if not self.server.lets_in(self.headers.get("Authorization")):
-            raise _RefusedError(
+    def _decisions(self, request: Request) -> Answer:
+        under = request.path.removeprefix(_DECISIONS)
+        if under == request.path or under[:1] not in ("", "/"):
+            raise RejectedRequestError(HTTPStatus.NOT_FOUND, f"it is {_DECISIONS}/RUN", "refused")
+        if not self.server.token.authorizes(request.headers.get("authorization")):
+            raise RejectedRequestError(
                 HTTPStatus.UNAUTHORIZED,
-                "unauthorized",
                 "a valid bearer token is needed",
-                **{"WWW-Authenticate": "Bearer"},
+                "unauthorized",
+                {"WWW-Authenticate": "Bearer"},
             )
         if not self.server.ready():
-            raise _RefusedError(
+            raise RejectedRequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "not_ready",
                 "the decisions are still being read",
-                **{"Retry-After": "1"},
+                "not_ready",
+                {"Retry-After": "1"},
             )
         try:
-            asked = parse_qs(query, errors="strict", max_num_fields=MAX_IDS + 8)
+            asked = parse_qs(request.query, errors="strict", max_num_fields=MAX_IDS + 8)
             ids = [unquote(under[1:], errors="strict")] if under else asked.get("id", [])
             seconds = float(asked.get("wait", ["0"])[-1])
         except ValueError as error:
@@ -190,11 +179,11 @@ class _Handler(BoundedHandler, BaseHTTPRequestHandler):
             raise _malformed(f"1 to {MAX_IDS} ids, each of 1 to {MAX_ID_BYTES} bytes")
         if not 0 <= seconds < math.inf:
             raise _malformed("wait is a number of seconds")
-        self._answer(ids, min(seconds, MAX_WAIT_SECONDS), alone=bool(under))
+        shown = request.headers.get("if-none-match", "")
+        return self._news(ids, shown, min(seconds, MAX_WAIT_SECONDS), alone=bool(under))
 
-    def _answer(self, ids: Sequence[str], seconds: float, *, alone: bool) -> None:
-        """Tell what holds; whoever knows something already may wait until it is no longer so."""
-        shown = self.headers.get("If-None-Match", "")
+    def _news(self, ids: Sequence[str], shown: str, seconds: float, *, alone: bool) -> Answer:
+        """What holds; a client that shows what it knows may wait until it is no longer so."""
         tags = {tag.strip().removeprefix("W/") for tag in shown.split(",")}
 
         def known(tag: str) -> bool:
@@ -205,37 +194,18 @@ class _Handler(BoundedHandler, BaseHTTPRequestHandler):
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if known(tag):
             self.server.count("unchanged")
-            self._send(HTTPStatus.NOT_MODIFIED, None, **headers)
-            return
+            return Answer(HTTPStatus.NOT_MODIFIED, None, headers=headers)
         self.server.count("told")
-        told: Any = answer[ids[0]] if alone else {"decisions": answer}
-        self._send(HTTPStatus.OK, orjson.dumps(told), **headers)
-
-    def _say(self, status: HTTPStatus, text: str, **headers: str) -> None:
-        self._send(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
-
-    def _send(
-        self,
-        status: HTTPStatus,
-        body: bytes | None,
-        kind: str = "application/json",
-        **headers: str,
-    ) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if self.close_connection or self.server.stopping:
-            self.send_header("Connection", "close")
-        if body is not None:
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if body is not None and self.command != "HEAD":
-            self.wfile.write(body)
+        news: Any = answer[ids[0]] if alone else {"decisions": answer}
+        return Answer(HTTPStatus.OK, orjson.dumps(news), _JSON, headers)
 
 
-def _malformed(message: str) -> _RefusedError:
-    return _RefusedError(HTTPStatus.BAD_REQUEST, "refused", message)
+def _say(status: HTTPStatus, text: str) -> Answer:
+    return Answer(status, f"{text}\n".encode())
+
+
+def _malformed(message: str) -> RejectedRequestError:
+    return RejectedRequestError(HTTPStatus.BAD_REQUEST, message, "refused")
 
 
 def _rows(counts: Mapping[str, int]) -> list[Row]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
 from tidegauge.policies import DEFAULT_RULES, Policy, Rule, read_policy
@@ -67,6 +68,9 @@ class Settings:
             stands in for the default, 127.0.0.1.
         metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
             the default, 9464.
+        metrics_allowed_hosts: host names that ``/metrics`` and the page answer under beside
+            loopback names and the address; left out, any, unless that address is loopback. A web
+            page whose name is made to point here (DNS rebinding) is recognised by that name.
         metrics_certificate: file of a certificate: ``/metrics`` is served over TLS.
         metrics_key: file of its private key.
         metrics_client_ca: file of certificates: only clients with one signed by them are answered.
@@ -124,6 +128,7 @@ class Settings:
     distance: Distance | None = None
     metrics_host: str | None = None
     metrics_port: int | None = None
+    metrics_allowed_hosts: Iterable[str] = ()
     metrics_certificate: str | None = None
     metrics_key: str | None = None
     metrics_client_ca: str | None = None
@@ -172,6 +177,10 @@ class Settings:
         if self.rules is not None:
             object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
         object.__setattr__(self, "extractors", tuple(self.extractors))
+        if isinstance(self.metrics_allowed_hosts, str):
+            raise ConfigurationError("metrics_allowed_hosts is a list of names, not one text")
+        object.__setattr__(self, "metrics_allowed_hosts", tuple(self.metrics_allowed_hosts))
+        AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # says at once which name is none
         self.rules_told()
 
     @property

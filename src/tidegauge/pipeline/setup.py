@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Container, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge._critical import critical, reset_after_fork, run_deferred
 from tidegauge._guard import internal_errors
+from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
@@ -253,10 +255,22 @@ class Pipeline:
                 key=settings.metrics_key,
                 client_ca=settings.metrics_client_ca,
                 page=self.page,
+                allowed_hosts=settings.metrics_allowed_hosts,
             )
         except OSError as error:
             # Another process of the same application often has the port: the agent goes on.
             internal_errors.record("metrics_server", error)
+            return
+        if not is_loopback(host) and settings.metrics_client_ca is None:
+            _logger.warning(
+                "tidegauge: %s is reachable from other machines, and any of them can read the "
+                "metrics and the live page; set metrics_client_ca, or restrict who reaches port %d",
+                host,
+                port,
+            )
+
+
+_logger = logging.getLogger("tidegauge")
 
 
 class _Locks:

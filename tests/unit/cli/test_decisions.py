@@ -88,6 +88,10 @@ def test_a_token_is_in_a_file_or_in_the_environment(tmp_path, monkeypatch) -> No
     monkeypatch.setenv("A_TOKEN", "from-environment")
     assert read_token(None, "A_TOKEN") == "from-environment"
     assert read_token(str(path), "A_TOKEN") == "from-file"
+    for empty in ("", " \n"):
+        monkeypatch.setenv("A_TOKEN", empty)
+        with pytest.raises(ConfigurationError, match="A_TOKEN is empty"):
+            read_token(None, "A_TOKEN")
     path.write_text(" \n")
     with pytest.raises(ConfigurationError, match="there is no token in it"):
         read_token(str(path), "A_TOKEN")

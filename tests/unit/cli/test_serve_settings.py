@@ -81,3 +81,11 @@ def test_the_docs_list_every_setting() -> None:
     text = DOCS.read_text()
     for setting in SETTINGS:
         assert f"| `{setting.name}` | {setting.shown_default} |" in text
+
+
+def test_an_empty_variable_says_nothing_unless_it_names_a_file(monkeypatch) -> None:
+    monkeypatch.setenv("TIDEGAUGE_SERVE_HOST", "")
+    assert SETTINGS.read({}, None)["host"] == "127.0.0.1"
+    monkeypatch.setenv("TIDEGAUGE_SERVE_TOKEN_FILE", "")
+    with pytest.raises(ConfigurationError, match="TIDEGAUGE_SERVE_TOKEN_FILE: token_file is to be"):
+        SETTINGS.read({}, None)

@@ -191,3 +191,39 @@ def test_further_paths_tell_whether_all_is_well(engine: Engine) -> None:
         with pytest.raises(urllib.error.HTTPError, match="503"):
             get(url)
         assert "tidegauge_runs_active" in get(server.url)[2]
+
+
+def test_metrics_beyond_this_machine_are_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
+    for host, warned in (("0.0.0.0", 1), ("127.0.0.1", 0)):
+        caplog.clear()
+        with (
+            caplog.at_level(logging.WARNING, "tidegauge"),
+            capture(serve_metrics=True, metrics_host=host, metrics_port=0),
+        ):
+            assert len(caplog.messages) == warned
+    with capture(serve_metrics=True, metrics_port=0, metrics_allowed_hosts=["gauge"]) as seen:
+        assert get(str(seen.pipeline.metrics_url), Host="gauge:9464")[0] == 200
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            get(str(seen.pipeline.metrics_url), Host="evil.example")
+
+
+@pytest.mark.parametrize("listed", ["gauge", ["http://gauge"]])
+def test_hosts_that_cannot_be_meant_are_said_at_once(listed: object) -> None:
+    with pytest.raises(tidegauge.ConfigurationError, match="name"):
+        tidegauge.configure(metrics_allowed_hosts=listed)
+
+
+def test_connections_have_a_highest_number(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegauge.exporters.prometheus.wsgi_server._MAX_CONNECTIONS", 2)
+    with serving(engine) as server, contextlib.ExitStack() as silent:
+        port = server._server.server_port
+        for _ in range(2):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as third:
+            assert third.recv(1) == b""
+        silent.close()
+        for _ in range(100):
+            with contextlib.suppress(ConnectionError, urllib.error.URLError):
+                assert get(server.url)[0] == 200
+                return
+        pytest.fail("it stays full")

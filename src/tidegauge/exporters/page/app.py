@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -57,16 +56,12 @@ class Page:
     def __init__(self, engine: Engine, chronicle: Chronicle, *, digest: Digest) -> None:
         self._live = LiveReading(engine, chronicle, digest=digest)
 
-    def before(self, otherwise: WSGIApplication, *, host: str) -> WSGIApplication:
-        """The application.
+    def before(self, otherwise: WSGIApplication) -> WSGIApplication:
+        """The application; the server checks ``Host``.
 
         Args:
             otherwise: answers for the other paths.
-            host: the address that is listened on. On one that only this machine can reach, a
-                browser is answered only under the names of this machine: a page of somebody
-                else's, whose name is made to point here, must not read what runs.
         """
-        local = _is_loopback(host)
 
         def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             path = environ["PATH_INFO"]
@@ -75,8 +70,6 @@ class Page:
             if environ["REQUEST_METHOD"] != "GET":
                 more = [("Allow", "GET")]
                 return _say(start_response, "405 Method Not Allowed", "GET only", more)
-            if local and not _is_here(environ.get("HTTP_HOST", ""), host):
-                return _say(start_response, "421 Misdirected Request", "this is no name of mine")
             name = path.removeprefix(_FOLDER) if path.startswith(_FOLDER) else "index.html"
             if name == "live":
                 return self._poll(environ.get("QUERY_STRING", ""), start_response)
@@ -130,23 +123,3 @@ def _answer(
     length = ("Content-Length", str(len(body)))
     start_response(status, [("Content-Type", content_type), length, *_HEADERS, *(more or ())])
     return [body]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_here(told: str, listening: str) -> bool:
-    """Whether a request's ``Host`` is a name of this machine: one that no resolver was asked for.
-
-    >>> [_is_here(told, "127.0.0.1") for told in ("localhost:9464", "[::1]:80", "evil.example")]
-    [True, True, False]
-    """
-    try:
-        name = urlsplit(f"//{told}").hostname or ""
-    except ValueError:
-        return False
-    return name in ("localhost", listening.lower()) or _is_loopback(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -12,15 +13,16 @@ from prometheus_client import (
     CollectorRegistry,
     make_asgi_app,
     make_wsgi_app,
-    start_http_server,
 )
 from prometheus_client.exposition import choose_encoder
 
 from tidegauge._critical import reset_after_fork
+from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
 from tidegauge.exporters.prometheus.families import More, PlaceLabel, read_families
 from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.wsgi_server import BoundedWsgiServer
 from tidegauge.streaming_metrics.engine import Engine
 
 if TYPE_CHECKING:
@@ -51,13 +53,16 @@ class MetricsServer:
         client_ca: file of certificates; only clients that show one signed by them are answered.
         probes: further paths, each with what tells whether all is well: answered by 200 or 503.
         page: the live page, served at ``/``; left out, the metrics are there, too.
+        allowed_hosts: names to answer under, beside those that
+            :class:`~tidegauge._net.hosts.AllowedHosts` allows by itself.
 
     Attributes:
         url: where the metrics are.
         page_url: where the page is; ``None``, there is none.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used, or ``client_ca`` stands without them.
+        ConfigurationError: the files of TLS cannot be used, ``client_ca`` stands without them, or
+            an allowed host is not a host name.
         OSError: the address cannot be listened on.
     """
 
@@ -74,26 +79,25 @@ class MetricsServer:
         client_ca: str | None = None,
         probes: Mapping[str, Callable[[], bool]] | None = None,
         page: Page | None = None,
+        allowed_hosts: Iterable[str] = (),
     ) -> None:
-        context = _tls(certificate, key, client_ca)
-        self._server, self._thread = start_http_server(
-            port, addr=host, registry=CollectorRegistry()
+        self._server = BoundedWsgiServer(
+            host,
+            port,
+            allowed_hosts=AllowedHosts(host, allowed_hosts),
+            seconds=_PATIENCE_SECONDS,
+            context=_tls(certificate, key, client_ca),
         )
-        server: Any = self._server
-        server.RequestHandlerClass = type(
-            "Handler", (server.RequestHandlerClass,), {"timeout": _PATIENCE_SECONDS}
-        )
-        server.handle_error = _ignore  # what a client broke is no news for the agent's terminal
         application = wsgi_app(engine, place_label=place_label, more=more)
         if probes:
             application = _with_probes(application, probes)
         if page is not None:
-            application = page.before(application, host=host)
-        server.set_app(application)
-        if context is not None:
-            # The handshake belongs into the thread of the request: a client that never shakes
-            # hands keeps nobody waiting.
-            server.get_request = _handshake_later(server.socket, context)
+            application = page.before(application)
+        self._server.set_app(application)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="tidegauge-metrics", daemon=True
+        )
+        self._thread.start()
         address = f"[{host}]" if ":" in host else host
         scheme = "https" if certificate else "http"
         root = f"{scheme}://{address}:{self._server.server_port}/"
@@ -118,7 +122,7 @@ class MetricsServer:
 def asgi_app(
     engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
 ) -> ASGIApplication:
-    """The metrics as an ASGI application, to be mounted into one of yours.
+    """The metrics as an ASGI application, to be mounted into one of yours, which checks ``Host``.
 
     Args:
         engine: what is shown.
@@ -146,7 +150,7 @@ def asgi_app(
 def wsgi_app(
     engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
 ) -> WSGIApplication:
-    """The metrics as a WSGI application, to be mounted into one of yours.
+    """The metrics as a WSGI application, to be mounted into one of yours, which checks ``Host``.
 
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
     prometheus_client. Not compressed: that would cost the agent's process more than writing the
@@ -220,20 +224,3 @@ def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> ssl
 def _no_password() -> str:
     """OpenSSL would ask for it on the terminal, and wait."""
     raise ValueError("the key is encrypted")
-
-
-def _handshake_later(
-    listening: socket.socket, context: ssl.SSLContext
-) -> Callable[[], tuple[ssl.SSLSocket, Any]]:
-    def get_request() -> tuple[ssl.SSLSocket, Any]:
-        accepted, address = listening.accept()
-        accepted.settimeout(_PATIENCE_SECONDS)
-        return context.wrap_socket(
-            accepted, server_side=True, do_handshake_on_connect=False
-        ), address
-
-    return get_request
-
-
-def _ignore(request: object, client_address: object) -> None:
-    """Nothing."""

@@ -1,7 +1,9 @@
-"""The standard library's threading HTTP server, bounded.
+"""An HTTP server of threads, bounded and strict. Needs h11, which ``tidegauge[serve]`` brings.
 
 A connection is a thread, there is a highest number of them, and each has to be done with its
-request by a time, however slowly it sends.
+request by a time, however slowly it sends. h11 parses requests and writes answers.
+
+uvicorn with httptools was measured in its place, see ``docs/performance.md``.
 """
 
 from __future__ import annotations
@@ -11,35 +13,90 @@ import socket
 import ssl
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from email.utils import formatdate
+from http import HTTPStatus
 from io import BufferedReader
-from typing import Any, ClassVar, Final
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.otlp.deadline import TimedSocket
+from tidegauge._net.deadline import TimedSocket
+from tidegauge._net.head import RejectedRequestError, read_head
+from tidegauge._net.hosts import AllowedHosts
+from tidegauge.errors import MissingExtraError
 from tidegauge.instrumentation.otlp.listening import Listening
 
-__all__ = ["BoundedHandler", "BoundedServer"]
+try:
+    import h11
+except ModuleNotFoundError as error:
+    raise MissingExtraError("h11", extra="serve") from error
 
-_MAX_LOOK: Final = 65_536
+__all__ = ["Answer", "BoundedHandler", "BoundedServer", "Request"]
+
+_PIECE: Final = 65_536
+_MAX_LINE_BYTES: Final = 16_384
+"""Of the size of a chunk with its extensions, and of all trailers."""
+
+_MAX_CHUNKS: Final = 65_536
+_MAX_FRAMING_BYTES: Final = 1_048_576
+"""What chunks may add to the size of a body."""
+
+_LINGER_SECONDS: Final = 1.0
 _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
 
-class BoundedServer(ThreadingHTTPServer):
+class Request(NamedTuple):
+    """The head of a request.
+
+    Args:
+        method: its method.
+        path: its path, as sent.
+        query: what stands behind the path's question mark.
+        headers: values by name in small letters; those of a repeated name with commas between.
+        has_body: whether a body follows.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    has_body: bool
+
+
+class Answer(NamedTuple):
+    """An answer.
+
+    Args:
+        status: its status.
+        body: its body; ``None``, it has none, not even an empty one.
+        content_type: of the body.
+        headers: further headers.
+    """
+
+    status: HTTPStatus
+    body: bytes | None
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = {}
+
+
+class BoundedServer(ThreadingTCPServer):
     """Listens from its making on, and answers from :meth:`start` on.
 
     Args:
-        listening: where, and how many.
+        listening: where, how many, and under which names.
         handler: answers the requests of a connection.
         context: speaks TLS.
 
     Raises:
+        ConfigurationError: a name under which it is to answer is none.
         OSError: the address cannot be listened on.
     """
 
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
@@ -55,11 +112,13 @@ class BoundedServer(ThreadingHTTPServer):
         if ":" in listening.host:
             self.address_family = socket.AF_INET6
         self.listening = listening
+        self.allowed_hosts = AllowedHosts(listening.host, listening.allowed_hosts)
         self.context = context
         self.stopping = False
         self._changed = threading.Condition()
         self._connections: dict[socket.socket, bool] = {}  # whether a request is under way
         super().__init__((listening.host, listening.port), handler)
+        self.server_port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(
             target=self.serve_forever, args=(0.05,), name="tidegauge-http", daemon=True
         )
@@ -91,13 +150,13 @@ class BoundedServer(ThreadingHTTPServer):
                     request.setblocking(False)
                     request.send(_BUSY)
                     request.shutdown(socket.SHUT_WR)
-                    request.recv(_MAX_LOOK)  # what is left unread takes the answer with it
+                    request.recv(_PIECE)  # what is left unread takes the answer with it
             super().shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's thread: whoever never shakes hands keeps nobody else waiting."""
+        """In the connection's thread: a client that never shakes hands keeps no other waiting."""
         request.settimeout(self.listening.request_seconds)
         if self.context is None:
             super().finish_request(request, client_address)
@@ -142,38 +201,161 @@ class BoundedServer(ThreadingHTTPServer):
                 _end(connection)
 
 
-class BoundedHandler(BaseHTTPRequestHandler):
-    """Reads the requests of a connection, each until its time is over."""
+class BoundedHandler(BaseRequestHandler):
+    """Reads the requests of a connection, each until its time is over.
 
-    protocol_version = "HTTP/1.1"
-    server_version = "tidegauge"
-    sys_version = ""
+    A connection serves one request after another. It ends with one whose body was not read, and
+    with a body in chunks that something was sent behind: that is never taken for a request.
+    """
+
     server: BoundedServer
-    disable_nagle_algorithm = True
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request; ``body()`` reads its body.
+
+        Raises:
+            RejectedRequestError: it is not served.
+        """
+        raise NotImplementedError
+
+    def rejected(self, error: RejectedRequestError) -> Answer:
+        """The answer to a request that is not served."""
+        return Answer(error.status, f"{error}\n".encode(), headers=error.headers)
+
+    @property
+    def until(self) -> float:
+        """When the time of the request is over, as ``time.monotonic()`` counts."""
+        return self._timed.until
 
     def setup(self) -> None:
         """Read by the clock."""
-        super().setup()
-        self._timed = TimedSocket(self.connection)
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        self._timed = TimedSocket(self.request)
         self._reader = BufferedReader(self._timed)
-        self.rfile = self._reader
+        self._unread = False
 
-    def handle_one_request(self) -> None:
-        """Wait for a request, and answer it."""
+    def handle(self) -> None:
+        """Serve the connection until it ends."""
+        with contextlib.suppress(OSError):  # it was silent for too long, or went away
+            while self._serve_one():
+                self.server.mark(self.request, busy=False)
+            self._linger()
+
+    def body(self, most: int) -> bytes:
+        """The body of the request, whole.
+
+        Raises:
+            RejectedRequestError: it is longer than ``most`` bytes, or malformed.
+        """
+        if not self._chunked and self._length > most:
+            raise _too_large(most)
+        if self._protocol.they_are_waiting_for_100_continue:
+            going_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
+            self.request.sendall(self._protocol.send(going_on))
+        body = self._chunks(most) if self._chunked else self._reader.read(self._length)
+        if not self._chunked and len(body) < self._length:
+            raise ConnectionError("it went away")
+        self._unread = False
+        return body
+
+    def _serve_one(self) -> bool:
+        """Wait for a request, and answer it; whether the connection can serve another."""
         listening = self.server.listening
         self._timed.allow(listening.idle_seconds)
-        self.close_connection = True
-        with contextlib.suppress(OSError):  # it was silent for too long, or went away
-            if not self._reader.peek(1):
-                return
-            self.server.mark(self.connection, busy=True)
-            self._timed.allow(listening.request_seconds)
-            super().handle_one_request()
-            self.close_connection |= self.server.stopping
-            self.server.mark(self.connection, busy=False)
+        if not self._reader.peek(1):
+            return False
+        self.server.mark(self.request, busy=True)
+        self._timed.allow(listening.request_seconds)
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_LINE_BYTES)
+        self._unread, self._method = True, ""
+        try:
+            answer = self.answer(self._head())
+        except RejectedRequestError as error:
+            answer = self.rejected(error)
+        except h11.RemoteProtocolError as error:  # its text repeats what was sent
+            status = HTTPStatus(error.error_status_hint)
+            answer = self.rejected(RejectedRequestError(status, "not a valid HTTP/1.1 request"))
+        except TimeoutError:
+            slow = f"the request took longer than {listening.request_seconds:g} seconds"
+            answer = self.rejected(
+                RejectedRequestError(HTTPStatus.REQUEST_TIMEOUT, slow, "too_slow")
+            )
+        return self._send(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged: the metrics tell."""
+    def _head(self) -> Request:
+        self._protocol.receive_data(b"".join(read_head(self._reader)))
+        head = self._protocol.next_event()
+        assert isinstance(head, h11.Request)  # noqa: S101 -- it is whole
+        self._method = head.method.decode()
+        headers: dict[str, str] = {}
+        for name, value in head.headers:
+            key, told = name.decode(), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {told}" if key in headers else told
+        self._chunked = "transfer-encoding" in headers
+        self._length = int(headers.get("content-length", "0"))
+        self._unread = self._chunked or self._length > 0
+        self.server.allowed_hosts.check(headers.get("host"), headers.get("origin"))
+        path, _, query = head.target.decode().partition("?")
+        return Request(self._method, path, query, headers, self._unread)
+
+    def _chunks(self, most: int) -> bytes:
+        found: list[bytes] = []
+        room, framed, chunks = most, most + _MAX_FRAMING_BYTES, 0
+        while True:
+            event = self._protocol.next_event()
+            if event is h11.NEED_DATA:
+                piece = self._reader.read1(_PIECE)
+                if not piece:
+                    raise ConnectionError("it went away")
+                framed -= len(piece)
+                self._protocol.receive_data(piece)
+            elif isinstance(event, h11.Data):
+                room -= len(event.data)
+                chunks += event.chunk_end
+                found.append(event.data)
+            else:
+                return b"".join(found)
+            if room < 0 or framed < 0:
+                raise _too_large(most)
+            if chunks > _MAX_CHUNKS:
+                raise _malformed(f"more than {_MAX_CHUNKS} chunks")
+
+    def _send(self, answer: Answer) -> bool:
+        """Send it; whether the connection can serve another request."""
+        protocol, status, body = self._protocol, answer.status, answer.body
+        self._unread |= bool(protocol.trailing_data[0])
+        headers = [("Date", formatdate(usegmt=True)), *answer.headers.items()]
+        if body is not None:
+            headers += [("Content-Type", answer.content_type), ("Content-Length", str(len(body)))]
+        if self._unread or self.server.stopping:
+            headers.append(("Connection", "close"))
+        events: list[h11.Event] = [
+            h11.Response(status_code=status, headers=headers, reason=status.phrase)
+        ]
+        if body and self._method != "HEAD":
+            events.append(h11.Data(data=body))
+        events.append(h11.EndOfMessage())
+        sent = b"".join(protocol.send(event) or b"" for event in events)
+        self.request.settimeout(self.server.listening.request_seconds)
+        self.request.sendall(sent)
+        return protocol.our_state is h11.DONE and not self.server.stopping
+
+    def _linger(self) -> None:
+        """Read on for a moment: what is left unread would take the answer with it."""
+        if not self._unread:
+            return
+        self.request.shutdown(socket.SHUT_WR)
+        self._timed.drain(_LINGER_SECONDS)
+
+
+def _malformed(message: str) -> RejectedRequestError:
+    return RejectedRequestError(HTTPStatus.BAD_REQUEST, message)
+
+
+def _too_large(most: int) -> RejectedRequestError:
+    return RejectedRequestError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} bytes", "too_large"
+    )
 
 
 def _end(connection: socket.socket) -> None:

@@ -5,6 +5,7 @@ Requests are taken as they are, serialised: the reception reads them, and passes
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +62,7 @@ class GrpcServer:
     def __init__(self, reception: Reception, listening: Listening, tls: Tls | None = None) -> None:
         self._reception = reception
         self._max_bytes = listening.max_bytes
+        self._seconds = listening.request_seconds
         calls = listening.max_connections
         self._server = grpc.server(
             ThreadPoolExecutor(calls, thread_name_prefix="tidegauge-grpc"),
@@ -114,11 +116,15 @@ class GrpcServer:
         self._let_in(context)
         try:
             if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no trace request begins so
-                body = self._reception.unpack(body, self._max_bytes)
+                until = time.monotonic() + self._seconds
+                body = self._reception.unpack(body, self._max_bytes, until)
             decoded = self._reception.take(body, "protobuf")
         except TooLargeError:
             message = f"more than {self._max_bytes} bytes"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+        except TimeoutError as error:
+            self._reception.refuse("too_slow")
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
         except MalformedRequestError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except BusyError:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from io import BufferedReader
 from typing import Any, Final
 
-from tidegauge.instrumentation.otlp.deadline import TimedSocket
+from tidegauge._net.deadline import TimedSocket
 from tidegauge.instrumentation.otlp.reception import Encoding
 from tidegauge.instrumentation.otlp.sending import Forwarding, RefusedError, RetryError
 

@@ -53,8 +53,11 @@ class Listening(NamedTuple):
         port: 0 takes a free one.
         max_bytes: of one request, also after it was decompressed.
         max_connections: requests (gRPC) or connections (HTTP) at a time.
-        request_seconds: for so long a request may take to arrive (HTTP).
+        request_seconds: for so long a request may take to arrive and to be decompressed (HTTP),
+            or to be decompressed (gRPC).
         idle_seconds: for so long a connection may stay without one (HTTP).
+        allowed_hosts: names to answer under, beside those of
+            :class:`~tidegauge._net.hosts.AllowedHosts` (HTTP).
     """
 
     host: str = "127.0.0.1"
@@ -63,6 +66,7 @@ class Listening(NamedTuple):
     max_connections: int = 64
     request_seconds: float = 10.0
     idle_seconds: float = 60.0
+    allowed_hosts: tuple[str, ...] = ()
 
     @property
     def host_in_url(self) -> str:

@@ -82,7 +82,8 @@ class Receiver:
         urls: where it listens, by protocol: ``grpc``, ``http``.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used, or requests not be passed on to there.
+        ConfigurationError: the files of TLS cannot be used, requests not be passed on to there, or
+            the token is empty.
         MissingExtraError: gRPC is to be spoken, and grpcio is not installed.
         OSError: an address cannot be listened on.
     """

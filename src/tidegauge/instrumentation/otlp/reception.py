@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hmac
+import math
 import threading
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
+from tidegauge._net.token import BearerToken
 from tidegauge.instrumentation.otlp.decoded import (
     Decoded,
     MalformedRequestError,
@@ -34,6 +36,9 @@ Encoding: TypeAlias = Literal["protobuf", "json"]
 
 RETRY_SECONDS: Final = 1
 """After how many seconds a sender is to try again, when there was no room."""
+
+_PIECE: Final = 65_536
+_MAX_MEMBERS: Final = 1_024
 
 _DECODERS: Final[Mapping[Encoding, Callable[[bytes, ReadLimits], Decoded]]] = {
     "protobuf": decode_protobuf,
@@ -85,6 +90,9 @@ class Reception:
         limits: how much of a request is read.
         token: what senders are to show; left out, everybody is let in.
         forwards: where requests that were taken are passed on to.
+
+    Raises:
+        ConfigurationError: the token is empty.
     """
 
     def __init__(
@@ -97,7 +105,7 @@ class Reception:
     ) -> None:
         self._intake = intake
         self._limits = limits
-        self._token = None if token is None else f"bearer {token}".encode()
+        self._token = BearerToken(token)
         self._forwards = forwards
         self._lock = threading.Lock()
         self._counts = ReceptionCounts()
@@ -109,20 +117,16 @@ class Reception:
             return ReceptionCounts(self._counts.received, dict(self._counts.refused))
 
     def lets_in(self, authorization: str | None) -> bool:
-        """Whether a sender with this ``Authorization`` is let in. Takes the same time for all."""
-        if self._token is None:
-            return True
-        scheme, _, shown = (authorization or "").partition(" ")
-        told = f"{scheme.lower()} {shown.strip()}".encode(errors="replace")
-        if hmac.compare_digest(told, self._token):
+        """Whether a sender with this ``Authorization`` is let in; counts those who are not."""
+        if self._token.authorizes(authorization):
             return True
         self.refuse("unauthorized")
         return False
 
-    def unpack(self, body: bytes, most: int) -> bytes:
-        """What was compressed, as long as it is not too much; see :func:`decompress`."""
+    def unpack(self, body: bytes, most: int, until: float) -> bytes:
+        """What was compressed, counting what cannot be taken; see :func:`decompress`."""
         try:
-            return decompress(body, most)
+            return decompress(body, most, until)
         except TooLargeError:
             self.refuse("too_large")
             raise
@@ -162,27 +166,47 @@ class Reception:
             self._counts.refused[reason] = self._counts.refused.get(reason, 0) + spans
 
 
-def decompress(body: bytes, most: int) -> bytes:
+def decompress(body: bytes, most: int, until: float = math.inf) -> bytes:
     """What was compressed by gzip or deflate, as long as it is not too much.
+
+    It is read a piece at a time: what zlib leaves of a piece behind the end of a gzip member is
+    copied, and would be the rest of the body otherwise, once for each of millions of members.
+
+    Args:
+        body: what was compressed.
+        most: bytes that may be in it.
+        until: when to give up, as ``time.monotonic()`` counts.
 
     Raises:
         TooLargeError: there is more than ``most`` bytes in it.
-        MalformedRequestError: it was compressed by neither, or is not whole.
+        MalformedRequestError: it was compressed by neither, is not whole, or has more than 1,024
+            gzip members (block gzip's, of 64 kB, hold 64 MB in so many).
+        TimeoutError: it took too long.
 
     >>> import gzip
-    >>> decompress(gzip.compress(b"spans"), 5)
+    >>> decompress(gzip.compress(b"spa") + gzip.compress(b"ns"), 5)
     b'spans'
     """
-    found = b""
+    found: list[bytes] = []
+    room, start, members = most, 0, 0
     try:
-        while body:
+        while start < len(body):
+            members += 1
+            if members > _MAX_MEMBERS:
+                raise MalformedRequestError(f"more than {_MAX_MEMBERS} gzip members")
             stream = zlib.decompressobj(wbits=47)  # tells gzip and zlib apart by itself
-            found += stream.decompress(body, most + 1 - len(found))
-            if len(found) > most:
-                raise TooLargeError
-            if not stream.eof:
-                raise MalformedRequestError("what was compressed is not whole")
-            body = stream.unused_data  # gzip may have several members
+            while not stream.eof:
+                if time.monotonic() > until:
+                    raise TimeoutError("it took too long to decompress")
+                piece = body[start : start + _PIECE]
+                if not piece:
+                    raise MalformedRequestError("what was compressed is not whole")
+                start += len(piece)
+                found.append(stream.decompress(piece, room + 1))
+                room -= len(found[-1])
+                if room < 0:
+                    raise TooLargeError
+            start -= len(stream.unused_data)
     except zlib.error as error:
         raise MalformedRequestError(f"it cannot be decompressed: {error}") from error
-    return found
+    return b"".join(found)

@@ -1,0 +1,1 @@
+"""What every server of ours does with a connection, whatever it serves."""

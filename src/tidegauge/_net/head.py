@@ -1,0 +1,112 @@
+"""The head of an HTTP/1.1 request: read by lines within bounds, and refused if it is ambiguous.
+
+Parsers forgive what RFC 9112 forbids, each something else: lines that end in a bare LF, headers
+that continue on the next line, white space before a colon, a length given twice. Behind a proxy
+that forgives otherwise, a request can be smuggled in such a difference. None of it gets past here,
+whatever parses the lines then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from io import BufferedReader
+from typing import Any, Final
+
+__all__ = ["RejectedRequestError", "read_head"]
+
+_MAX_BYTES: Final = 65_536
+_MAX_HEADERS: Final = 100
+_FIRST: Final = re.compile(rb"[A-Z]+ ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")
+_HEADER: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
+
+
+class RejectedRequestError(Exception):
+    """A request that is not served.
+
+    Args:
+        status: how it is answered.
+        message: why.
+        reason: under which name it is counted; ``None``, it is not, or has been already.
+        headers: further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        message: str,
+        reason: str | None = "malformed",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.headers = headers or {}
+
+
+def read_head(reader: BufferedReader[Any]) -> list[bytes]:
+    r"""The lines of a request's head, the empty one included; each ends in CRLF.
+
+    Raises:
+        RejectedRequestError: they are no head of an HTTP/1.1 request, can be read in two ways, or
+            are too many.
+        ConnectionError: the sender went away.
+
+    >>> from io import BytesIO
+    >>> read_head(BufferedReader(BytesIO(b"GET / HTTP/1.1\r\nHost: here\r\n\r\nbody")))
+    [b'GET / HTTP/1.1\r\n', b'Host: here\r\n', b'\r\n']
+    """
+    room = _MAX_BYTES
+    lines: list[bytes] = []
+    while not lines or lines[-1] != b"\r\n":
+        line = reader.readline(room)
+        room -= len(line)
+        if room <= 0 or len(lines) > _MAX_HEADERS:
+            raise RejectedRequestError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"the head is longer than {_MAX_BYTES} bytes or {_MAX_HEADERS} headers",
+            )
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the sender went away")
+        if not lines:
+            _check_first(line)
+        elif line != b"\r\n" and not _HEADER.fullmatch(line):
+            raise _malformed("a line is not a header that ends in CRLF")
+        lines.append(line)
+    _check_framing(lines)
+    return lines
+
+
+def _check_first(line: bytes) -> None:
+    found = _FIRST.fullmatch(line)
+    if found is None:
+        raise _malformed("the first line is not that of an HTTP/1.1 request")
+    if found[2] not in (b"1.0", b"1.1"):
+        raise RejectedRequestError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken")
+    if not found[1].startswith(b"/"):
+        raise _malformed("the target of a request is a path")
+
+
+def _check_framing(lines: Sequence[bytes]) -> None:
+    """Whether all parsers agree where the body ends, and on the host."""
+    given: dict[bytes, bytes] = {}
+    for line in lines[1:-1]:
+        name, _, value = line.lower().partition(b":")
+        if name in (b"content-length", b"transfer-encoding", b"host"):
+            if name in given:
+                raise _malformed(f"more than one {name.decode()}")
+            given[name] = value.strip()
+    length = given.get(b"content-length", b"0")
+    if not length.isdigit():
+        raise _malformed("content-length is not a number")
+    if b"transfer-encoding" not in given:
+        return
+    if b"content-length" in given:
+        raise _malformed("both content-length and transfer-encoding")
+    if lines[0].endswith(b"1.0\r\n"):
+        raise _malformed("transfer-encoding in HTTP/1.0")
+
+
+def _malformed(message: str) -> RejectedRequestError:
+    return RejectedRequestError(HTTPStatus.BAD_REQUEST, message)
