@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.otlp.decoded import (
     Decoded,
     MalformedRequestError,
@@ -95,6 +96,7 @@ class Reception:
         token: str | None = None,
         forwards: Forwards | None = None,
     ) -> None:
+        span_faults.reading()
         self._intake = intake
         self._limits = limits
         self._token = None if token is None else f"bearer {token}".encode()
