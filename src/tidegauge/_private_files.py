@@ -1,4 +1,4 @@
-"""Files that hold what agents read and wrote: nobody else reads them, or chooses where they are."""
+"""Files that hold what agents read and wrote: only their owner reads them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def open_private(path: Path) -> int:
 
     It is made with mode 0600, and never opened through a symbolic link. One that is there already
     keeps its mode; that others may read or write it is logged as a warning. All is checked on the
-    open file, so that nobody can exchange it in between. Windows has neither modes nor owners:
+    open file, which cannot be exchanged in between. Windows has neither modes nor owners:
     there the access rights of the folder hold.
 
     Args:
         path: the file.
 
     Raises:
-        OSError: it cannot be opened, is a symbolic link, or belongs to somebody else than the
-            user of this process or root.
+        OSError: it cannot be opened, is a symbolic link, or belongs to another user than
+            that of this process, or root.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     for name in _FLAGS:

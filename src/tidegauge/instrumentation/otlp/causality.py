@@ -36,9 +36,9 @@ class _Choice(NamedTuple):
 def in_causal_order(spans: ReadSpans) -> ReadSpans:
     """The same spans; those of tool calls behind those of the model calls that chose them.
 
-    Only spans of hosts with different clocks are moved. What a tool's span belongs to is told by
-    the model's id of the call; without it by name, arguments, and an end up to a second before the
-    choice.
+    Only spans of hosts with different clocks are moved. What a tool's span belongs to is known
+    by the model's id of the call; without it by name, arguments, and an end up to a second before
+    the choice.
 
     Args:
         spans: of one trace, in the order of their ends.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
 from tidegauge._net.token import BearerToken
+from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.otlp.decoded import (
     Decoded,
     MalformedRequestError,
@@ -103,6 +104,7 @@ class Reception:
         token: str | None = None,
         forwards: Forwards | None = None,
     ) -> None:
+        span_faults.reading()
         self._intake = intake
         self._limits = limits
         self._token = BearerToken(token)
