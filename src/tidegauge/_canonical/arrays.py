@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegauge._canonical.attributes import attributes, module_name, type_name
-from tidegauge._canonical.encoder import Children, Encoder, Incomparable
+from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
 
 __all__ = ["array", "chunks", "dtype", "put_array", "scalar", "sparse", "standard"]
 
-_OBJECT_COST: Final = 12
 _PIECE: Final = 1 << 18
 _MAX_SCATTERED: Final = 32 << 20
 _MAX_SORTED: Final = 100_000
@@ -19,7 +18,7 @@ _MAX_SORTED: Final = 100_000
 
 def array(encoder: Encoder, value: Any) -> Children:
     """A numpy array; of a subclass also what its instances hold (a mask, a unit)."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     numpy = sys.modules["numpy"]
     plain = numpy.ndarray.view(value, numpy.ndarray)
     if type(value) is numpy.ndarray:
@@ -72,7 +71,7 @@ def scalar(encoder: Encoder, value: Any) -> Children:
 
 def dtype(encoder: Encoder, value: Any) -> Children:
     """A data type of numpy's."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     if value.hasobject and value.names is not None:
         raise Incomparable("a record of objects")
     encoder.tag("dtype")
@@ -86,7 +85,7 @@ def _name(of: Any) -> str:
 
 def sparse(encoder: Encoder, value: Any) -> Children:
     """A sparse matrix: equal ones have equal entries, in whatever order and form they are held."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     kind = type(value)
     held = attributes(value, encoder.layout(kind))
     if module_name(kind).partition(".")[0] != "scipy":
@@ -106,7 +105,7 @@ def sparse(encoder: Encoder, value: Any) -> Children:
 
 def standard(encoder: Encoder, value: Any) -> Children:
     """An array of the standard library's."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     kind = sys.modules["array"].array
     of = kind.__dict__
     length, size = kind.__len__(value), of["itemsize"].__get__(value)

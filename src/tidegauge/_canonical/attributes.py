@@ -16,6 +16,7 @@ __all__ = [
     "bases",
     "basic_size",
     "exact_text",
+    "members",
     "module_name",
     "namespace",
     "type_name",
@@ -106,15 +107,22 @@ class Layout(NamedTuple):
         return cls(found, slots, hidden)
 
 
-def attributes(value: object, layout: Layout) -> dict[Any, Any]:
+def attributes(value: object, layout: Layout) -> dict[str, Any]:
     """The instance attributes of an object, by name."""
-    found: dict[Any, Any] = {}
+    found: dict[str, Any] = {}
     for name, member in layout.slots.items():
         try:
             found[name] = member.__get__(value)
         except AttributeError:  # a slot that was not set
             continue
     if layout.namespace is not None:
-        own = layout.namespace.__get__(value)
-        found.update(list(dict.items(own)))
+        found.update(members(layout.namespace.__get__(value)))
     return found
+
+
+def members(mapping: Any) -> dict[str, Any]:
+    """What a ``dict`` holds under its texts, each as a plain ``str``: no user's hash is asked."""
+    return {
+        key if type(key) is str else exact_text(key): item
+        for key, item in list(dict.items(mapping))
+    }

@@ -12,8 +12,11 @@ import xxhash
 from tidegauge._canonical.attributes import Layout, type_name
 
 __all__ = [
+    "CONTAINER",
     "MAX_COST",
     "MAX_HELD",
+    "OBJECT",
+    "SHORT",
     "Children",
     "Encoder",
     "Incomparable",
@@ -21,21 +24,30 @@ __all__ = [
     "raw_pieces",
 ]
 
-MAX_COST: Final = 100_000
-"""What a value may cost: 1 for an item and for 128 characters, 4 for a container, 16 for an object.
+MAX_COST: Final = 250_000
+"""What a value may cost: 1 for an item and for 32 characters, 10 for a container, 30 for an object.
 
 What is referred to several times costs as much each time, though it is read once: whether a value
 is comparable follows from what it equals, not from how it is shared.
 """
 
+CONTAINER: Final = 10
+"""What a container costs beside its items."""
+
+OBJECT: Final = 30
+"""What an object costs beside its attributes."""
+
+SHORT: Final = 1 << 18
+"""Characters of the longest text that is written as it is; a longer one, as its digest."""
+
 MAX_HELD: Final = 512 * 1024 * 1024
 """Characters or bytes of long texts and arrays that are read of one value."""
 
-_LONG: Final = 1 << 20
+_WHOLE: Final = 1 << 20
 _PIECE: Final = 1 << 16
 _PACKED: Final = 4 << 20
-_RUN: Final = 512
-_DECIMAL_BITS: Final = 2_048
+_RUN: Final = 256
+_DECIMAL_BITS: Final = 512
 _MAX_INT: Final = 16 << 20
 _BYTES: Final = (bytes, bytearray, memoryview)
 
@@ -151,12 +163,12 @@ class Encoder:
     def text(self, value: Any) -> None:
         """Write a text, of ``str`` or a subclass."""
         length = str.__len__(value)
-        if length > _LONG:
+        if length > SHORT:
             self.spend(1)
             self._long("text", length, raw_pieces(value), value)
             return
-        if length > 127:
-            self.spend(length >> 7)
+        if length > 31:
+            self.spend(length >> 5)
         self.out.append(value if type(value) is str else str.__str__(value))
 
     def data(self, value: Any) -> None:
@@ -166,7 +178,7 @@ class Encoder:
             self.spend(1)
             self._long("bytes", length, raw_pieces(value), value)
             return
-        self.spend(length >> 6)
+        self.spend(length >> 4)
         self.out.append(b'"%s"' % b"".join(raw_pieces(value)).hex().encode())
 
     def digested(self, tag: str, shape: Any, pieces: Iterable[bytes]) -> None:
@@ -248,45 +260,48 @@ class Encoder:
             known = self._handlers[id(kind)] = (kind, handler_of(kind))
         return known[1]
 
-    def packed(self, container: Any) -> bool:
-        """Write a flat container at once, if it is one: most containers hold leaves only."""
+    def packed(self, leaves: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bytes | None:
+        """The text of a short container that holds nothing but plain leaves, at once."""
         size = 0
-        for item in dict.values(container) if type(container) is dict else container:
+        keys: Any = ()
+        items: Any = leaves
+        if type(leaves) is dict:
+            keys, items = leaves, leaves.values()
+        for item in items:
             kind = type(item)
             if kind is str:
                 size += len(item)
             elif kind is not int and item is not None and kind is not bool and kind is not float:
-                return False
-        if type(container) is dict:
-            for key in container:
-                if type(key) is not str:
-                    return False
-                size += len(key)
+                return None
+        for key in keys:
+            if type(key) is not str:
+                return None
+            size += len(key)
         if size > _PIECE or self._packed < 0:
-            return False
+            return None
         try:
-            data = _dumps(container, None, _SORTED)
+            data = _dumps(leaves, None, _SORTED)
         except TypeError:
-            return False
-        self.spend(size >> 7)
+            return None
+        self.spend(size >> 5)
         self._packed -= len(data)
-        self.out.append(data)
-        return True
+        return data
 
     def number(self, value: Any) -> None:
         """Write a plain number, a truth value or ``None``."""
-        try:
-            self.out.append(_dumps(value))
+        if type(value) is not int:
+            # A copy: what orjson gives keeps 1 KiB, whatever its length.
+            self.out.append(bytes(bytearray(_dumps(value))))
             return
-        except TypeError:
-            pass  # more than 64 bits
         bits = value.bit_length()
         if bits <= _DECIMAL_BITS:
+            self.spend(bits >> 6)
             self.out.append(b"%d" % value)
             return
         size = bits // 8 + 1
         if size > _MAX_INT:
             raise Incomparable("too large")
+        self.spend(OBJECT)
         self.hold(size)
         self.digested("int", bits, (value.to_bytes(size, "little", signed=True),))
 
@@ -301,12 +316,12 @@ def rendered(pieces: Iterable[bytes | str]) -> Iterator[bytes]:
             run.append(_quoted(piece))  # type: ignore[arg-type]
         else:
             run.append(b'"')
-            yield b"".join(run)
-            run.clear()
             for start in range(0, len(piece), _PIECE):
-                yield _quoted(piece[start : start + _PIECE])[1:-1]  # type: ignore[arg-type]
+                run.append(_quoted(piece[start : start + _PIECE])[1:-1])  # type: ignore[arg-type]
+                yield b"".join(run)
+                run.clear()
             run.append(b'"')
-        if len(run) >= _RUN:
+        if len(run) >= _RUN or len(run[-1]) > _RUN:
             yield b"".join(run)
             run.clear()
     yield b"".join(run)
@@ -368,7 +383,7 @@ def _sliced(part: Callable[..., Any], value: Any, length: int) -> Iterator[bytes
 
 def _viewed(value: memoryview) -> Iterator[bytes]:
     try:
-        if value.nbytes > MAX_HELD or (value.ndim != 1 and value.nbytes > _LONG):
+        if value.nbytes > MAX_HELD or (value.ndim != 1 and value.nbytes > _WHOLE):
             raise Incomparable("too large")
         if value.ndim != 1:
             return iter((value.tobytes(),))

@@ -23,16 +23,25 @@ from tidegauge._canonical.attributes import (
     bases,
     basic_size,
     exact_text,
+    members,
     module_name,
     namespace,
     type_name,
 )
-from tidegauge._canonical.encoder import Children, Encoder, Handler, Incomparable, rendered
+from tidegauge._canonical.encoder import (
+    CONTAINER,
+    OBJECT,
+    Children,
+    Encoder,
+    Handler,
+    Incomparable,
+    rendered,
+)
 
 __all__ = ["handler_of"]
 
-_OBJECT_COST: Final = 12
 _MAX_KEY: Final = 1_024
+_RUN: Final = 256
 _FIELDS: Final = "__dataclass_fields__"
 
 
@@ -61,26 +70,35 @@ def _foreign(base: type) -> Handler | None:
 
 
 def _dict(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(4 + dict.__len__(value))
-    return () if type(value) is dict and encoder.packed(value) else _members(encoder, value)
+    encoder.spend(CONTAINER + dict.__len__(value))
+    entries = list(dict.items(value))
+    for key, _ in entries:
+        if type(key) is not str:
+            return _members(encoder, entries)
+    data = encoder.packed(value if type(value) is dict else dict(entries))
+    if data is None:
+        return _members(encoder, entries)
+    encoder.put(data)
+    return ()
 
 
-def _members(encoder: Encoder, value: Any) -> Iterator[Any]:
+def _members(encoder: Encoder, items: list[tuple[Any, Any]]) -> Iterator[Any]:
     entries: list[tuple[str, int, Any]] = []
-    for key, item in list(dict.items(value)):
+    for key, item in items:
         if type(key) is str:
             entries.append((key, 0, item))
         elif issubclass(type(key), str):
             entries.append((str.__str__(key), 0, item))
         else:
+            encoder.spend(CONTAINER)
             start = len(encoder.out)
             yield key
             entries.append((_key(encoder.cut(start)), 1, item))
     entries.sort(key=_by_key)
     token = b"{"
-    for key, _, item in entries:
+    for name, _, item in entries:
         encoder.put(token)
-        encoder.text(key)
+        encoder.text(name)
         encoder.put(b":")
         yield item
         token = b","
@@ -94,35 +112,39 @@ def _by_key(entry: tuple[str, int, Any]) -> tuple[str, int]:
 def _key(tokens: list[bytes | str]) -> str:
     """A key that is no text, as one."""
     text = b"".join(rendered(tokens))
-    if len(text) > _MAX_KEY:
-        return xxhash.xxh3_128_hexdigest(text)
-    return text.decode()
+    return xxhash.xxh3_128_hexdigest(text) if len(text) > _MAX_KEY else text.decode()
 
 
 def _list(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(4 + list.__len__(value))
-    return () if type(value) is list and encoder.packed(value) else _items(encoder, list.__iter__(value))
+    encoder.spend(CONTAINER + list.__len__(value))
+    return _items(encoder, list(list.__iter__(value)))
 
 
 def _tuple(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(4 + tuple.__len__(value))
-    if type(value) is tuple and encoder.packed(value):
-        return ()
-    return _items(encoder, tuple.__iter__(value))
+    encoder.spend(CONTAINER + tuple.__len__(value))
+    return _items(encoder, list(tuple.__iter__(value)))
 
 
-def _items(encoder: Encoder, items: Iterator[Any]) -> Iterator[Any]:
+def _items(encoder: Encoder, items: list[Any]) -> Iterator[Any]:
+    """A list: its plain leaves in runs, anything else one by one."""
     token = b"["
-    for item in items:
-        encoder.put(token)
-        yield item
-        token = b","
+    for start in range(0, len(items), _RUN):
+        run = items[start : start + _RUN]
+        data = encoder.packed(run)
+        if data is not None:
+            encoder.put(token, data[1:-1])
+            token = b","
+            continue
+        for item in run:
+            encoder.put(token)
+            yield item
+            token = b","
     encoder.put(b"[]" if token == b"[" else b"]")
 
 
 def _set(encoder: Encoder, value: Any) -> Children:
     kind = set if issubclass(type(value), set) else frozenset
-    encoder.spend(4 + 4 * kind.__len__(value))
+    encoder.spend(CONTAINER + kind.__len__(value))
     return _unordered(encoder, list(kind.__iter__(value)))
 
 
@@ -162,7 +184,7 @@ def _bytes(encoder: Encoder, value: Any) -> Children:
 
 def _object(encoder: Encoder, value: Any) -> Children:
     """Anything else: its type and its instance attributes."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     kind = type(value)
     layout = encoder.layout(kind)
     if layout.hidden or (layout.namespace is None and not layout.slots):
@@ -174,20 +196,18 @@ def _object(encoder: Encoder, value: Any) -> Children:
 
 def _dataclass(encoder: Encoder, value: Any) -> Children:
     """Its fields, as a mapping."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     layout = encoder.layout(type(value))
     held = attributes(value, layout)
     fields = next(
-        found
-        for base in bases(type(value))
-        if type(found := namespace(base).get(_FIELDS)) is dict
+        found for base in bases(type(value)) if type(found := namespace(base).get(_FIELDS)) is dict
     )
     return ({name: held[name] for name in fields if type(name) is str and name in held},)
 
 
 def _model(encoder: Encoder, value: Any) -> Children:
     """A pydantic model: its fields and what it was given beyond them, as a mapping."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     held = attributes(value, encoder.layout(type(value)))
     extra = held.get("__pydantic_extra__")
     names: Any = None
@@ -197,14 +217,14 @@ def _model(encoder: Encoder, value: Any) -> Children:
             break
     if type(names) is not dict:
         raise Incomparable("a model that is not complete")
-    fields = {name: held[name] for name in names if name in held}
+    fields = {name: held[name] for name in names if type(name) is str and name in held}
     if type(extra) is dict:
-        fields.update(extra)
+        fields.update(members(extra))
     return (fields,)
 
 
 def _enum(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     held = attributes(value, encoder.layout(type(value)))
     name = held.get("_name_")
     encoder.tag("enum")
@@ -213,73 +233,72 @@ def _enum(encoder: Encoder, value: Any) -> Children:
 
 def _exception(encoder: Encoder, value: Any) -> Children:
     """Its type and arguments; what it was not given as arguments it may hold as attributes."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     kind = type(value)
     arguments = BaseException.args.__get__(value)  # type: ignore[attr-defined]
     held: list[Any] = [type_name(kind), arguments]
     if issubclass(kind, OSError):
-        for member in ("filename", "filename2"):
-            held.append(OSError.__dict__[member].__get__(value))
+        held += [OSError.__dict__[name].__get__(value) for name in ("filename", "filename2")]
     elif not arguments:
         known = next(b for b in bases(kind) if module_name(b) == "builtins")
         layout, plain = encoder.layout(kind), encoder.layout(known)
         words = len(layout.slots) - len(plain.slots)
         if basic_size(kind) - basic_size(known) > 8 * (words + 1):
             raise Incomparable("a hidden state")
-        held.append(dict(list(dict.items(layout.namespace.__get__(value)))))
+        held.append(members(layout.namespace.__get__(value)))
     encoder.tag("exception")
     return (held,)
 
 
 def _class(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     encoder.tag("class")
     encoder.put(type_name(value))
     return ()
 
 
 def _function(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
-    members = namespace(type(value))
-    module = exact_text(members["__module__"].__get__(value))
+    encoder.spend(OBJECT)
+    of = namespace(type(value))
+    module = exact_text(of["__module__"].__get__(value))
     encoder.tag("function")
-    return ([module, exact_text(members["__qualname__"].__get__(value))],)
+    return ([module, exact_text(of["__qualname__"].__get__(value))],)
 
 
 def _builtin(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
-    members = namespace(types.BuiltinFunctionType)
-    owner = members["__self__"].__get__(value)
-    name = exact_text(members["__qualname__"].__get__(value))
+    encoder.spend(OBJECT)
+    of = namespace(types.BuiltinFunctionType)
+    owner = of["__self__"].__get__(value)
+    name = exact_text(of["__qualname__"].__get__(value))
     encoder.tag("function")
     if owner is None or type(owner) is types.ModuleType:
-        return ([exact_text(members["__module__"].__get__(value)), name],)
+        return ([exact_text(of["__module__"].__get__(value)), name],)
     return ([owner, name],)
 
 
 def _method(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
-    members = namespace(types.MethodType)
+    encoder.spend(OBJECT)
+    of = namespace(types.MethodType)
     encoder.tag("method")
-    return ([members["__self__"].__get__(value), members["__func__"].__get__(value)],)
+    return ([of["__self__"].__get__(value), of["__func__"].__get__(value)],)
 
 
 def _partial(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
-    members = namespace(functools.partial)
+    encoder.spend(OBJECT)
+    of = namespace(functools.partial)
     encoder.tag("partial")
-    return ([members[name].__get__(value) for name in ("func", "args", "keywords")],)
+    return ([of[name].__get__(value) for name in ("func", "args", "keywords")],)
 
 
 def _deque(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(4 + collections.deque.__len__(value))
+    encoder.spend(CONTAINER + collections.deque.__len__(value))
     encoder.tag("deque")
-    return _items(encoder, collections.deque.__iter__(value))
+    return _items(encoder, list(collections.deque.__iter__(value)))
 
 
 def _referred(encoder: Encoder, value: Any) -> Children:
     """A view of a mapping: the mapping itself, which only the garbage collector can see."""
-    encoder.spend(4)
+    encoder.spend(CONTAINER)
     [seen] = gc.get_referents(value)
     if type(value) is not types.MappingProxyType:
         encoder.tag(type(value).__name__)
@@ -288,12 +307,12 @@ def _referred(encoder: Encoder, value: Any) -> Children:
 
 def _members_of(tag: str, kind: type, *names: str) -> Handler:
     """Writes values of a built-in type by the members that it has."""
-    members = [kind.__dict__[name] for name in names]
+    of = [kind.__dict__[name] for name in names]
 
     def write(encoder: Encoder, value: Any) -> Children:
-        encoder.spend(_OBJECT_COST)
+        encoder.spend(OBJECT)
         encoder.tag(tag)
-        return ([member.__get__(value) for member in members],)
+        return ([member.__get__(value) for member in of],)
 
     return write
 
@@ -302,7 +321,7 @@ def _written_by(tag: str, write: Callable[[Any], str]) -> Handler:
     """Writes values of a built-in type as its own method does."""
 
     def written(encoder: Encoder, value: Any) -> Children:
-        encoder.spend(_OBJECT_COST)
+        encoder.spend(OBJECT)
         encoder.tag(tag)
         encoder.text(write(value))
         return ()
@@ -314,9 +333,11 @@ _MOMENT: Final = ("year", "month", "day", "hour", "minute", "second", "microseco
 
 
 def _datetime(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     of = dt.datetime.__dict__
-    moment = [of[name].__get__(value) if name in of else _DAY[name].__get__(value) for name in _MOMENT]
+    moment = [
+        of[name].__get__(value) if name in of else _DAY[name].__get__(value) for name in _MOMENT
+    ]
     encoder.tag("datetime")
     fold = of["fold"].__get__(value)
     return ([dt.datetime(*moment, fold=fold).isoformat(), of["tzinfo"].__get__(value)],)
@@ -326,20 +347,25 @@ _DAY: Final = dt.date.__dict__
 
 
 def _time(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     of = dt.time.__dict__
     encoder.tag("time")
-    return ([dt.time(*[of[name].__get__(value) for name in _MOMENT[3:]]).isoformat(), of["tzinfo"].__get__(value)],)
+    return (
+        [
+            dt.time(*[of[name].__get__(value) for name in _MOMENT[3:]]).isoformat(),
+            of["tzinfo"].__get__(value),
+        ],
+    )
 
 
 def _timezone(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     encoder.tag("timezone")
     return (dt.timezone.utcoffset(value, None),)
 
 
 def _zone(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     key = exact_text(sys.modules["zoneinfo"].ZoneInfo.__dict__["key"].__get__(value))
     if not key:
         raise Incomparable("a zone without a name")
@@ -352,14 +378,14 @@ def _path(encoder: Encoder, value: Any) -> Children:
     """A path of the standard library; what others hold is taken as of any object."""
     if module_name(type(value)).partition(".")[0] != "pathlib":
         return _object(encoder, value)
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     encoder.tag("path")
     encoder.text(pathlib.PurePath.__str__(value))
     return ()
 
 
 def _constant(encoder: Encoder, value: Any) -> Children:
-    encoder.spend(4)
+    encoder.spend(CONTAINER)
     encoder.tag(type_name(type(value)))
     encoder.put(b"null")
     return ()

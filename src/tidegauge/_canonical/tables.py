@@ -7,22 +7,21 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegauge._canonical.arrays import put_array
-from tidegauge._canonical.attributes import module_name
-from tidegauge._canonical.encoder import Children, Encoder, Incomparable
+from tidegauge._canonical.attributes import attributes, module_name
+from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
 
 __all__ = ["Column", "arrow_array", "arrow_table", "column", "frame", "index", "moment", "series"]
 
-_OBJECT_COST: Final = 12
 _ROWS: Final = 1 << 16
 _MAX_LISTED: Final = 4 << 20
 
 
 def frame(encoder: Encoder, value: Any) -> Children:
     """A DataFrame: its two indexes and its columns, in whichever blocks they lie."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     held = _held(encoder, value)
     columns, rows = held["_mgr"].axes
-    encoder.spend(_OBJECT_COST * len(columns))
+    encoder.spend(OBJECT * len(columns))
     encoder.tag("frame")
     return _frame(encoder, held["_mgr"], columns, rows)
 
@@ -52,7 +51,7 @@ def column(encoder: Encoder, value: Any) -> Children:
 
 def series(encoder: Encoder, value: Any) -> Children:
     """A Series: its index, its name and its values."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     held = _held(encoder, value)
     manager = held["_mgr"]
     encoder.tag("series")
@@ -61,7 +60,7 @@ def series(encoder: Encoder, value: Any) -> Children:
 
 def index(encoder: Encoder, value: Any) -> Children:
     """An Index: its names and its values."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     pandas = sys.modules["pandas"]
     kind = type(value)
     if module_name(kind).partition(".")[0] != "pandas":
@@ -77,7 +76,7 @@ def index(encoder: Encoder, value: Any) -> Children:
 
 def moment(encoder: Encoder, value: Any) -> Children:
     """A Timestamp or a Timedelta, to the nanosecond."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     encoder.tag(type(value).__name__)
     return ([value._value, value.unit, getattr(value, "tzinfo", None)],)
 
@@ -88,11 +87,11 @@ def _values(encoder: Encoder, values: Any) -> Children:
         return put_array(encoder, numpy.ndarray.view(values, numpy.ndarray))
     if module_name(type(values)).partition(".")[0] != "pandas":
         raise Incomparable("a column of another package")
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     encoder.tag("column")
     if type(values) is pandas.Categorical:
         return ([values.codes, values.categories, bool(values.ordered)],)
-    inner = getattr(values, "_ndarray", None)
+    inner: Any = getattr(values, "_ndarray", None)
     if type(inner) is numpy.ndarray and inner.dtype.hasobject:
         encoder.spend(inner.size)
         return ([str(values.dtype), inner.tolist()],)
@@ -106,20 +105,19 @@ def _values(encoder: Encoder, values: Any) -> Children:
 
 
 def _held(encoder: Encoder, value: Any) -> dict[Any, Any]:
-    own = encoder.layout(type(value)).namespace.__get__(value)
-    return dict(list(dict.items(own)))
+    return attributes(value, encoder.layout(type(value)))
 
 
 def arrow_table(encoder: Encoder, value: Any) -> Children:
     """A table of pyarrow's: its columns by name."""
-    encoder.spend(_OBJECT_COST * (1 + value.num_columns))
+    encoder.spend(OBJECT * (1 + value.num_columns))
     encoder.tag("arrow")
     return ([list(value.schema.names), value.columns],)
 
 
 def arrow_array(encoder: Encoder, value: Any) -> Children:
     """An array of pyarrow's, in whichever chunks: its type and its values."""
-    encoder.spend(_OBJECT_COST)
+    encoder.spend(OBJECT)
     of, length = value.type, len(value)
     pyarrow = sys.modules["pyarrow"]
     _own(of)
@@ -148,4 +146,3 @@ def _own(of: Any) -> None:
         raise Incomparable("a type of another package")
     for position in range(of.num_fields):
         _own(of.field(position).type)
-

@@ -7,7 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from tidegauge._canonical.encoder import MAX_COST, Encoder, Incomparable, is_bytes, raw_pieces
+from tidegauge._canonical.encoder import (
+    CONTAINER,
+    MAX_COST,
+    SHORT,
+    Encoder,
+    Incomparable,
+    is_bytes,
+    raw_pieces,
+)
 
 __all__ = [
     "MAX_TEXT",
@@ -53,40 +61,32 @@ def plain_tree(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bool:
     """Whether a container holds nothing but plain JSON, short enough to be written at once.
 
     Types are compared by identity: a set of them would ask their metaclasses for a hash.
+
+    Raises:
+        TypeError: a key is no text.
     """
     containers: list[Any] = [value]
     room = MAX_COST
     size = 0
     for container in containers:
-        room -= 4 + len(container)
-        if room < size >> 7 or size > MAX_TEXT:
+        room -= CONTAINER + len(container)
+        if room < size >> 5 or size > SHORT:
             return False
+        items = container
         if type(container) is dict:
-            for key, item in container.items():
-                if type(key) is not str:
-                    return False
-                size += len(key)
-                kind = type(item)
-                if kind is str:
-                    size += len(item)
-                elif kind is int or item is None or kind is bool or kind is float:
-                    continue
-                elif kind is dict or kind is list or kind is tuple:
-                    containers.append(item)
-                else:
-                    return False
-        else:
-            for item in container:
-                kind = type(item)
-                if kind is str:
-                    size += len(item)
-                elif kind is int or item is None or kind is bool or kind is float:
-                    continue
-                elif kind is dict or kind is list or kind is tuple:
-                    containers.append(item)
-                else:
-                    return False
-    return room >= size >> 7 and size <= MAX_TEXT
+            items = container.values()
+            size += len("".join(container))  # a key that is no text is a TypeError
+        for item in items:
+            kind = type(item)
+            if kind is str:
+                size += len(item)
+            elif kind is int or item is None or kind is bool or kind is float:
+                continue
+            elif kind is dict or kind is list or kind is tuple:
+                containers.append(item)
+            else:
+                return False
+    return room >= size >> 5 and size <= SHORT
 
 
 def canonical_pieces(value: Any) -> Iterator[bytes]:

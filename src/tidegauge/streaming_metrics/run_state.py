@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -222,7 +223,8 @@ class RunState:
         declared = self._declarations or self.patience is not None
         if declared or len(told) != 1 or told[0].declared is not None:
             told = self._declared(told, now if step.time is None else step.time)
-        calls = [call_digest(call, self._normaliser) for call in told]
+        # What is not comparable equals no other action.
+        calls = [call_digest(call, self._normaliser) or os.urandom(16) for call in told]
         action = round_digest(calls)
         name = round_name(step.calls)
         loops = self.loops

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.events import ABSENT, CallResult, Step
-from tidegauge.streaming_metrics.fingerprint import canonical_bytes
+from tidegauge.streaming_metrics.fingerprint import canonical_start
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -164,7 +164,7 @@ def _beginning(values: Sequence[object]) -> str:
     shown = []
     for value in values:
         # The bytes of a character that is cut in two are left out.
-        data = canonical_bytes(value)[: 4 * MAX_CONTENT]
+        data = canonical_start(value, 4 * MAX_CONTENT)
         shown.append(data.decode("utf-8", "ignore"))
     text = ", ".join(shown)
     return text if len(text) <= MAX_CONTENT else text[: MAX_CONTENT - 1] + "…"

@@ -19,7 +19,8 @@ import orjson
 
 from tidegauge.diagnose.judges.text import writable
 from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
-from tidegauge.streaming_metrics.fingerprint import arguments_bytes, canonical_bytes
+from tidegauge._canonical import MAX_TEXT
+from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
 
 __all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep"]
 
@@ -230,13 +231,15 @@ class Transcript:
 
     def _text(self, step: TranscriptStep, value: object) -> str:
         text = (
-            value if isinstance(value, str) else canonical_bytes(value).decode("utf-8", "replace")
+            value
+            if isinstance(value, str)
+            else canonical_start(value, MAX_TEXT).decode("utf-8", "replace")
         )
         return self._kept(step, text)
 
     def _arguments(self, step: TranscriptStep, value: object) -> Any:
         """As JSON where they are: quoted once more they would take more tokens."""
-        text = arguments_bytes(value).decode("utf-8", "replace")
+        text = arguments_start(value, MAX_TEXT).decode("utf-8", "replace")
         if text[:1] in ("{", "[") and len(text) <= self._content_characters:
             with contextlib.suppress(orjson.JSONDecodeError):
                 found = orjson.loads(text)

@@ -241,7 +241,9 @@ class JsonlSink:
         if result.error is not None:
             told["error"] = bool(result.error)
         if result.outcome is not ABSENT:
-            told["outcome"] = self._shown.content(result.outcome)
+            outcome = self._shown.content(result.outcome)
+            if outcome is not None:
+                told["outcome"] = outcome
         return told
 
     def _where(
