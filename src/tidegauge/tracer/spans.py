@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -420,10 +420,10 @@ def _name(operation: str, what: str | None) -> str:
     return f"{operation} {_text(what[:_MAX_NAME])}" if what else operation
 
 
-def _content(value: object) -> str:
+def _content(value: Any) -> str:
     """The beginning of a content, as JSON where it is plain; none of its code is run."""
     if issubclass(type(value), str):
-        text: str = str.__getitem__(value, slice(_MAX_CONTENT + 1))  # type: ignore[arg-type]
+        text: str = str.__getitem__(value, slice(_MAX_CONTENT + 1))
     elif plain_text(value) is not None:
         text = json.dumps(value)
     else:

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import orjson
 
+from tidegauge._canonical import MAX_TEXT
 from tidegauge.diagnose.judges.text import writable
 from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
-from tidegauge._canonical import MAX_TEXT
 from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
 
 __all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep"]
