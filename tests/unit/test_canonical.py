@@ -47,7 +47,7 @@ class Other(enum.Enum):
     RED = "red"
 
 
-class Loud(str, enum.Enum):
+class Loud(enum.StrEnum):
     RED = "red"
 
 
@@ -302,9 +302,9 @@ def called(made):
 
 
 HOSTILE = {
-    "mock": lambda: mock.Mock(),
-    "magic mock": lambda: mock.MagicMock(),
-    "async mock": lambda: mock.AsyncMock(),
+    "mock": mock.Mock,
+    "magic mock": mock.MagicMock,
+    "async mock": mock.AsyncMock,
     "called mock": lambda: called(mock.Mock()),
     "mock with a spec": lambda: mock.create_autospec(subprocess.Popen),
     "shared": lambda: shared(24),
@@ -313,6 +313,8 @@ HOSTILE = {
     "deep": lambda: deep(100_000),
     "ten million": lambda: [0] * 10_000_000,
     "ten million keys": lambda: dict.fromkeys(range(2_000_000)),
+    "a sorted mapping": lambda: collections.OrderedDict((str(n), n) for n in range(200_000)),
+    "a mapping and an object": lambda: {"x": Held()} | {str(n): n for n in range(100_000)},
     "objects": lambda: [Held(n=n) for n in range(20_000)],
     "control characters": lambda: ["\0" * 1_000_000 + str(n) for n in range(20)],
     "halves of characters": lambda: ["\ud800" * 100_000] * 100,

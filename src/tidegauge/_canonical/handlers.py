@@ -13,6 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, Final
 
 import xxhash
@@ -74,7 +75,7 @@ def _dict(encoder: Encoder, value: Any) -> Children:
     entries = list(dict.items(value))
     for key, _ in entries:
         if type(key) is not str:
-            return _members(encoder, entries)
+            return _keyed(encoder, entries)
     data = encoder.packed(value if type(value) is dict else dict(entries))
     if data is None:
         return _members(encoder, entries)
@@ -82,31 +83,40 @@ def _dict(encoder: Encoder, value: Any) -> Children:
     return ()
 
 
-def _members(encoder: Encoder, items: list[tuple[Any, Any]]) -> Iterator[Any]:
-    entries: list[tuple[str, int, Any]] = []
+def _keyed(encoder: Encoder, items: list[tuple[Any, Any]]) -> Iterator[Any]:
+    """A mapping some of whose keys are no plain texts."""
+    entries: list[tuple[str, Any]] = []
+    others: list[tuple[str, Any]] = []
     for key, item in items:
-        if type(key) is str:
-            entries.append((key, 0, item))
-        elif issubclass(type(key), str):
-            entries.append((str.__str__(key), 0, item))
+        if issubclass(type(key), str):
+            entries.append((str.__str__(key), item))
         else:
             encoder.spend(CONTAINER)
             start = len(encoder.out)
             yield key
-            entries.append((_key(encoder.cut(start)), 1, item))
-    entries.sort(key=_by_key)
+            others.append((_key(encoder.cut(start)), item))
+    yield from _members(encoder, entries + others)  # of two alike, the text goes first
+
+
+def _members(encoder: Encoder, entries: list[tuple[str, Any]]) -> Iterator[Any]:
+    """A mapping in the order of its keys: its plain leaves in runs, anything else one by one."""
+    entries.sort(key=itemgetter(0))
     token = b"{"
-    for name, _, item in entries:
-        encoder.put(token)
-        encoder.text(name)
-        encoder.put(b":")
-        yield item
-        token = b","
+    for start in range(0, len(entries), _RUN):
+        run = entries[start : start + _RUN]
+        leaves = dict(run)
+        data = encoder.packed(leaves) if len(leaves) == len(run) else None
+        if data is not None:
+            encoder.put(token, data[1:-1])
+            token = b","
+            continue
+        for name, item in run:
+            encoder.put(token)
+            encoder.text(name)
+            encoder.put(b":")
+            yield item
+            token = b","
     encoder.put(b"{}" if token == b"{" else b"}")
-
-
-def _by_key(entry: tuple[str, int, Any]) -> tuple[str, int]:
-    return entry[:2]
 
 
 def _key(tokens: list[bytes | str]) -> str:
