@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -53,6 +54,8 @@ PlainIdentity: TypeAlias = "str | int | float | bool | bytes | tuple[PlainIdenti
 _digest = xxhash.xxh3_128_digest
 _MAX_NAME: Final = 200
 _MAX_PARSED: Final = 512 * 1024
+_MAX_TREE: Final = 65_536
+"""Characters of JSON that hold no more than a value may, even if all of them are ``[],``."""
 _MAX_DEPTH: Final = 16
 _MAX_PARTS: Final = 1_000
 _HUGE_NUMBER = re.compile(r"\d{20}")
@@ -144,6 +147,11 @@ def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes
         data = canonical_text(value)
         if data is not None:
             return _normalised_digest(data, normaliser)
+    elif type(value) is str and len(value) <= MAX_TEXT:
+        try:
+            return _digest(value.encode())
+        except UnicodeEncodeError:
+            return _digest(value.encode("utf-8", "surrogatepass"))
     else:
         data = plain_text(value)
         if data is not None:
@@ -318,7 +326,11 @@ def _json_bytes(arguments: Any) -> bytes | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        return canonical_text(_parsed(text))
+        value = _parsed(text)
+        if len(text) <= _MAX_TREE:
+            with suppress(TypeError):
+                return orjson.dumps(value, None, orjson.OPT_SORT_KEYS)
+        return canonical_text(value)
     except (ValueError, RecursionError):
         return None
 
