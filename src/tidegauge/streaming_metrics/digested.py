@@ -28,7 +28,7 @@ from tidegauge.streaming_metrics.amounts import amount
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     call_digest,
-    canonical_bytes,
+    canonical_start,
     compared_arguments,
     content_digest,
     joined_digest,
@@ -313,10 +313,11 @@ def _number(value: Any) -> float | None:
 
 
 def _whole(value: Any) -> int | None:
-    kind = type(value)
-    if value is None or kind is int:
-        return value
-    return int.__index__(value) if issubclass(kind, int) else _converted(int, value)
+    if value is None:
+        return None
+    if issubclass(type(value), int):
+        return int.__index__(value)
+    return _converted(int, value)
 
 
 def _converted(kind: Callable[[Any], N], value: object) -> N | None:
@@ -332,15 +333,23 @@ def _converted(kind: Callable[[Any], N], value: object) -> N | None:
 
 
 def _identity(value: object) -> Identity:
+    """A plain identity; ``None`` and an internal error where it is not comparable."""
     kind = type(value)
-    known: Identity = value if kind is str or kind is int else plain_identity(value)
-    return known
+    if kind is str or kind is int:
+        known: Identity = value
+        return known
+    try:
+        return plain_identity(value)
+    except ValueError as error:
+        internal_errors.record("identity", error)
+        return None
 
 
 def _identities(values: Sequence[Any]) -> tuple[Identity, ...]:
     for value in values:
         if type(value) is not str:
-            return tuple([_identity(value) for value in values])
+            plain = [_identity(value) for value in values]
+            return tuple([value for value in plain if value is not None])
     return tuple(values)
 
 
@@ -358,7 +367,7 @@ def _beginning(values: Sequence[object]) -> str:
     shown = []
     for value in values:
         # The bytes of a character that is cut in two are left out.
-        data = (canonical_bytes(value) or b"...")[: 4 * MAX_CONTENT]
+        data = canonical_start(value, 4 * MAX_CONTENT)
         shown.append(data.decode("utf-8", "ignore"))
     text = ", ".join(shown)
     return text if len(text) <= MAX_CONTENT else text[: MAX_CONTENT - 1] + "…"

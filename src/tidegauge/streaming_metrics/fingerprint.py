@@ -1,31 +1,47 @@
 """Digests of states, actions and outcomes: 16 bytes, equal in every process.
 
-Text is digested as it is; anything else as canonical JSON, so that the order of keys and white
-space don't matter. Metrics compare digests only: contents are gone once this has run.
+Text is digested as it is; anything else by its canonical text (:mod:`tidegauge._canonical`), so
+that the order of keys and white space don't matter. No user code runs here but the normaliser and
+the key of a declared tool. A value that is not comparable (cyclic, too large, with a state that
+cannot be read) has no digest. Metrics compare digests only: contents are gone once this has run.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
 
 import orjson
 import xxhash
 
+from tidegauge._canonical import (
+    MAX_TEXT,
+    Incomparable,
+    canonical_pieces,
+    canonical_start,
+    canonical_text,
+    plain_text,
+    type_name,
+)
 from tidegauge._guard import guarded
-from tidegauge.events import ABSENT, Call, CallResult, ToolDeclaration
+from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
     "Normaliser",
     "arguments_bytes",
+    "arguments_start",
     "call_digest",
     "canonical_bytes",
+    "canonical_start",
     "compared_arguments",
     "content_digest",
-    "outcome_digest",
+    "joined_digest",
+    "normalised",
+    "plain_identity",
     "round_digest",
     "round_name",
     "task_digest",
@@ -34,60 +50,67 @@ __all__ = [
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
 
+PlainIdentity: TypeAlias = "str | int | float | bool | bytes | tuple[PlainIdentity, ...] | None"
+
 _digest = xxhash.xxh3_128_digest
-_OPTIONS = (
-    orjson.OPT_SORT_KEYS
-    | orjson.OPT_NON_STR_KEYS
-    | orjson.OPT_SERIALIZE_NUMPY
-    | orjson.OPT_PASSTHROUGH_SUBCLASS
-)
-_MAX_NAME = 200
-_TASK_DIGEST = "digest:"
-_BYTES = (bytes, bytearray, memoryview)
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_TASK_DIGEST: Final = "digest:"
+_MAX_NAME: Final = 200
+_MAX_PARSED: Final = 512 * 1024
+_MAX_TREE: Final = 65_536
+"""Characters of JSON that hold no more than a value may, even if all of them are ``[],``."""
+_MAX_DEPTH: Final = 16
+_MAX_PARTS: Final = 1_000
 _HUGE_NUMBER = re.compile(r"\d{20}")
 
 
-def canonical_bytes(value: object) -> bytes:
+def canonical_bytes(value: object, *, limit: int = MAX_TEXT) -> bytes | None:
     """The bytes that stand for ``value``: equal values have equal bytes, in every process.
 
-    Objects that JSON has no form for are taken by what they say of themselves (``tolist``,
-    ``model_dump``, a ``__str__`` of their own), else by their type alone: an address in memory
-    would make every call look new. What cannot be written at all (a list that holds itself)
-    equals nothing, itself included. As in JSON, NaN and infinities are null.
+    Dataclasses and pydantic models are taken as the mapping of their fields, arrays by type,
+    shape and digest, other objects by their type and instance attributes. As in JSON, NaN and
+    infinities are null.
+
+    Args:
+        value: anything; none of its code is run.
+        limit: bytes of the longest text that is wanted.
+
+    Returns:
+        ``None`` for a value that is not comparable or whose text is longer than ``limit``.
 
     >>> canonical_bytes({"b": 1, "a": [None, True]})
     b'{"a":[null,true],"b":1}'
     >>> canonical_bytes("text")
     b'text'
     """
-    if isinstance(value, str):
-        try:
-            return str.encode(value)
-        except UnicodeEncodeError:
-            return str.encode(value, "utf-8", "surrogatepass")
-    if isinstance(value, _BYTES):
-        return bytes(value)
-    try:
-        return orjson.dumps(value, default=_plain, option=_OPTIONS)
-    except (TypeError, ValueError, RecursionError):  # orjson tells of any fault as a TypeError
-        return _slow_bytes(value)
+    return canonical_text(value, limit)
 
 
-def arguments_bytes(arguments: object) -> bytes:
-    """Canonical bytes of a call's arguments.
+def arguments_bytes(arguments: object, *, limit: int = MAX_TEXT) -> bytes | None:
+    """Canonical bytes of a call's arguments, or ``None`` as of :func:`canonical_bytes`.
 
-    Text that parses as a JSON object or array is taken as that value; other text exactly.
+    Text of up to 512 Ki characters that parses as a JSON object or array is taken as that value;
+    other text exactly.
 
     >>> arguments_bytes('{"q": 1,  "a": 2}') == arguments_bytes({"a": 2, "q": 1})
     True
     """
-    if isinstance(arguments, str) and arguments.lstrip()[:1] in ("{", "["):
-        try:
-            return canonical_bytes(_parsed(arguments))
-        except (ValueError, RecursionError):
-            pass
-    return canonical_bytes(arguments)
+    if issubclass(type(arguments), str):
+        data = _json_bytes(arguments)
+        if data is not None:
+            return data if len(data) <= limit else None
+    return canonical_text(arguments, limit)
+
+
+def arguments_start(arguments: object, limit: int) -> bytes:
+    """At most ``limit`` bytes of the beginning of a call's arguments, as they are compared.
+
+    What is not comparable stands there by the name of its type.
+    """
+    if issubclass(type(arguments), str):
+        data = _json_bytes(arguments)
+        if data is not None:
+            return data[:limit]
+    return canonical_start(arguments, limit)
 
 
 def compared_arguments(declared: ToolDeclaration | None, arguments: object) -> object:
@@ -108,10 +131,34 @@ def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | Non
     return None if declared.key is None else (declared.key(arguments),)
 
 
-def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes:
-    """Digest of a state or an outcome."""
-    data = canonical_bytes(value)
-    return _digest(_normalised(data, normaliser) if normaliser else data)
+def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes | None:
+    """Digest of a state or an outcome; ``None`` if it is not comparable.
+
+    Args:
+        value: anything; a long text or array is read in pieces.
+        normaliser: applied to the canonical text of up to 1 MiB; what is longer is compared
+            exactly. One that raises is counted as an internal error, and its value is not
+            comparable.
+
+    >>> content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
+    True
+    >>> content_digest(object()) is None
+    True
+    """
+    if normaliser is not None:
+        data = canonical_text(value)
+        if data is not None:
+            return _normalised_digest(data, normaliser)
+    elif type(value) is str and len(value) <= MAX_TEXT:
+        try:
+            return _digest(value.encode())
+        except UnicodeEncodeError:
+            return _digest(value.encode("utf-8", "surrogatepass"))
+    else:
+        data = plain_text(value)
+        if data is not None:
+            return _digest(data)
+    return _digest_of(value)
 
 
 def task_digest(task: str) -> str:
@@ -121,15 +168,26 @@ def task_digest(task: str) -> str:
     True
     """
     known = task.startswith(_TASK_DIGEST) and len(task) == len(_TASK_DIGEST) + 32
-    return task if known else _TASK_DIGEST + content_digest(task).hex()
+    return task if known else _TASK_DIGEST + (content_digest(task) or b"").hex()
 
 
-def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes:
-    """Digest of one call: its name and its arguments."""
-    arguments = arguments_bytes(call.arguments)
-    if normaliser:
-        arguments = _normalised(arguments, normaliser)
-    return _digest(canonical_bytes(call.action) + b"\0" + arguments)
+def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes | None:
+    """Digest of one call: its name and its arguments; ``None`` if they are not comparable."""
+    action, arguments = call.action, call.arguments
+    kind = type(arguments)
+    data: bytes | None = None
+    if kind is str or (kind is not dict and issubclass(kind, str)):
+        data = _json_bytes(arguments)
+    if data is None:
+        data = plain_text(arguments) if normaliser is None else canonical_text(arguments)
+    name = plain_text(action) if type(action) is str else None
+    if data is not None and name is not None:
+        if normaliser is not None:
+            data = _normalised_bytes(data, normaliser)
+            if data is None:
+                return None
+        return _digest(name + b"\0" + data)
+    return _digest_of(action, arguments)
 
 
 def round_digest(calls: Sequence[bytes]) -> bytes:
@@ -142,51 +200,129 @@ def round_digest(calls: Sequence[bytes]) -> bytes:
     return calls[0] if len(calls) == 1 else _digest(b"".join(sorted(calls)))
 
 
-def outcome_digest(
-    calls: Sequence[bytes],
-    results: Sequence[CallResult],
-    normaliser: Normaliser | None = None,
-) -> bytes | None:
-    """Digest of what a round brought back; ``None`` when none of its results is known.
-
-    The digest of a single call is that of its outcome. Several are taken as a multiset of
-    (call, outcome): the order in which parallel calls come back means nothing.
-
-    Args:
-        calls: digests of the round's calls.
-        results: their results, in the same order; what there are more is nobody's.
-        normaliser: applied to the outcomes' texts.
-    """
-    results = results[: len(calls)]
-    if len(calls) == 1 and results:
-        outcome = results[0].outcome
-        return None if outcome is ABSENT else content_digest(outcome, normaliser)
-    if all(result.outcome is ABSENT for result in results):
-        return None
-    pairs = [
-        call + (b"" if result.outcome is ABSENT else content_digest(result.outcome, normaliser))
-        for call, result in zip(calls, results, strict=False)
-    ]
-    return _digest(b"\0".join(sorted(pairs)))
-
-
 def joined_digest(parts: Sequence[bytes]) -> bytes:
     """Digest of a multiset: the order of its parts means nothing."""
     return _digest(b"\0".join(sorted(parts)))
 
 
-def plain_identity(value: object) -> Any:
-    return value
-
-
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    name = calls[0].action if len(calls) == 1 else "+".join(sorted([c.action for c in calls]))
+    names = [c.action if type(c.action) is str else str(_action(c.action)) for c in calls]
+    name = names[0] if len(names) == 1 else "+".join(sorted(names))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
-def _normalised(data: bytes, normaliser: Normaliser) -> bytes:
-    return canonical_bytes(normaliser(data.decode("utf-8", "surrogateescape")))
+def _action(action: object) -> PlainIdentity:
+    try:
+        return plain_identity(action)
+    except ValueError:
+        return type_name(type(action))
+
+
+def plain_identity(value: object) -> PlainIdentity:
+    """The id of a place, an entity or a task as a built-in value: safe as a key of a dictionary.
+
+    Numbers, texts and bytes pass as they are, of subclasses and of numpy's scalars their plain
+    value; tuples part by part, up to 16 levels and 1,000 parts. Anything else is named by its
+    type and digest. No ``__hash__`` or ``__eq__`` of the user's runs, here or in a dictionary.
+
+    Raises:
+        ValueError: the value is not comparable.
+
+    >>> plain_identity(("hall", 3))
+    ('hall', 3)
+    >>> plain_identity(frozenset("ab")) == plain_identity(frozenset("ba"))
+    True
+    """
+    kind = type(value)
+    if kind is str or kind is int or value is None or kind is bool or kind is float:
+        return value  # type: ignore[return-value]
+    return _plain_parts(value, _MAX_DEPTH, [_MAX_PARTS])
+
+
+def normalised(text: str, normaliser: Normaliser) -> str | None:
+    """The text as the normaliser gives it; ``None``, it failed, which is counted."""
+    found = _guarded_call(normaliser, text)
+    return str.__str__(found) if issubclass(type(found), str) else None
+
+
+@guarded("normaliser", default=None)
+def _guarded_call(normaliser: Normaliser, text: str) -> object:
+    return normaliser(text)
+
+
+def _normalised_bytes(data: bytes, normaliser: Normaliser) -> bytes | None:
+    text = normalised(data.decode("utf-8", "surrogateescape"), normaliser)
+    return None if text is None else canonical_text(text, sys.maxsize)
+
+
+def _normalised_digest(data: bytes, normaliser: Normaliser) -> bytes | None:
+    found = _normalised_bytes(data, normaliser)
+    return None if found is None else _digest(found)
+
+
+def _digest_of(*values: object) -> bytes | None:
+    """Digest of the texts of values, with a zero byte between; ``None``, one has no text."""
+    hasher = xxhash.xxh3_128()
+    try:
+        for position, value in enumerate(values):
+            if position:
+                hasher.update(b"\0")
+            _feed(hasher, canonical_pieces(value))
+    except Incomparable:
+        return None
+    return hasher.digest()
+
+
+def _feed(hasher: xxhash.xxh3_128, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        hasher.update(piece)
+
+
+def _plain_parts(value: Any, depth: int, room: list[int]) -> PlainIdentity:
+    kind = type(value)
+    if kind is str or kind is int or value is None or kind is bool or kind is float:
+        return value  # type: ignore[no-any-return]
+    if issubclass(kind, tuple):
+        room[0] -= tuple.__len__(value)
+        if not depth or room[0] < 0:
+            raise ValueError("the identity is too large")
+        parts = tuple.__iter__(value)
+        return tuple([_plain_parts(part, depth - 1, room) for part in parts])
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, int):
+        return int.__int__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, bytes):
+        return bytes.__getitem__(value, slice(None))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.generic):
+        number = numpy.generic.item(value)
+        if type(number) in (bool, int, float):
+            return number  # type: ignore[no-any-return]
+    digest = content_digest(value)
+    if digest is None:
+        raise ValueError(f"an identity of type {type_name(kind)} is not comparable")
+    return f"{type_name(kind)}:{digest.hex()}"
+
+
+def _json_bytes(arguments: Any) -> bytes | None:
+    """Canonical text of the JSON object or array that a text is; ``None``, it is none."""
+    if str.__len__(arguments) > _MAX_PARSED:
+        return None
+    text = arguments if type(arguments) is str else str.__str__(arguments)
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = _parsed(text)
+        if len(text) <= _MAX_TREE:
+            with suppress(TypeError):
+                return orjson.dumps(value, None, orjson.OPT_SORT_KEYS)
+        return canonical_text(value)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _parsed(text: str) -> Any:
@@ -197,52 +333,3 @@ def _parsed(text: str) -> Any:
         except orjson.JSONDecodeError:
             pass  # lone surrogates, which json reads
     return json.loads(text)
-
-
-def _plain(value: Any) -> Any:
-    """What orjson cannot write by itself, as something that it can."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(canonical_bytes([item]).hex() for item in value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, list | tuple):
-        return list(value)
-    if isinstance(value, int):
-        return int(value)
-    kind: Any = type(value)
-    if not isinstance(value, type):
-        for name in ("tolist", "model_dump"):
-            dump = getattr(value, name, None)
-            if callable(dump):
-                return dump()
-        if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
-            return f"{kind.__module__}.{kind.__qualname__}"
-    return _ADDRESS.sub("", str(value))
-
-
-def _slow_bytes(value: object) -> bytes:
-    """For what orjson refuses: huge integers, lone surrogates, keys of odd kinds, deep nesting."""
-    try:
-        text = json.dumps(_tree(value), sort_keys=True, separators=(",", ":"))
-    except Exception:  # noqa: BLE001 -- the caller's objects may raise anything
-        return os.urandom(16)  # cannot be told from anything: then it repeats nothing
-    return text.encode()
-
-
-def _tree(value: Any) -> Any:
-    """``value`` in what JSON has a form for, with text for every key."""
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, Mapping):
-        return {_key(key): _tree(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_tree(item) for item in value]
-    return _tree(_plain(value))
-
-
-def _key(key: object) -> str:
-    return key if type(key) is str else canonical_bytes(key).decode("utf-8", "surrogateescape")

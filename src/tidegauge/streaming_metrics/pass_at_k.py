@@ -61,7 +61,9 @@ class PassAtK(GroupMetric):
     def update(self, step: FinishedRun) -> None:
         """Take a finished run."""
         if step.task is not None and step.success is not None:
-            self._add(content_digest(step.task), 1, int(step.success))
+            task = content_digest(step.task)
+            if task is not None:
+                self._add(task, 1, int(step.success))
 
     def merge(self, other: Self) -> None:
         """Add the runs of ``other``, task by task."""

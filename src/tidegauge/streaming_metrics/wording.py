@@ -12,7 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from tidegauge.events import Call
-from tidegauge.streaming_metrics.fingerprint import Normaliser, arguments_bytes
+from tidegauge.streaming_metrics.fingerprint import Normaliser, arguments_start, normalised
 
 __all__ = ["MAX_CHARACTERS", "words_of"]
 
@@ -42,9 +42,9 @@ def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> fro
     """
     words: set[int] = set()
     for call in calls:
-        text = arguments_bytes(call.arguments)[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
+        text = arguments_start(call.arguments, 4 * MAX_CHARACTERS).decode("utf-8", "replace")
         if normaliser is not None:
-            text = normaliser(text)
+            text = normalised(text, normaliser) or ""
         if text.startswith(_DIGEST):
             words.add(_checksum(f"@{call.action} {text}"))
             continue

@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -31,6 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge._canonical import canonical_start, plain_text
 from tidegauge._critical import critical, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
@@ -444,13 +445,15 @@ def _name(operation: str, what: str | None) -> str:
     return f"{operation} {_text(what[:_MAX_NAME])}" if what else operation
 
 
-def _content(value: object) -> str:
-    if not isinstance(value, str):
-        try:
-            value = json.dumps(value, default=str)
-        except Exception:  # noqa: BLE001 -- the caller's objects may raise anything
-            value = str(type(value))
-    return _text(value if len(value) <= _MAX_CONTENT else value[:_MAX_CONTENT] + "…")
+def _content(value: Any) -> str:
+    """The beginning of a content, as JSON where it is plain; none of its code is run."""
+    if issubclass(type(value), str):
+        text: str = str.__getitem__(value, slice(_MAX_CONTENT + 1))
+    elif plain_text(value) is not None:
+        text = json.dumps(value)
+    else:
+        text = canonical_start(value, 4 * _MAX_CONTENT).decode("utf-8", "ignore")
+    return _text(text if len(text) <= _MAX_CONTENT else text[:_MAX_CONTENT] + "…")
 
 
 def _text(value: str) -> str:

@@ -48,12 +48,12 @@ class Measured:
             goal=start.get("goal"),
             reach=start.get("reach", "adjacent"),
         )
-        self._state = content_digest(start.get("task"))
+        self._state = content_digest(start.get("task")) or b""
         self._action = b""
 
     def act(self, action: str, arguments: object = None) -> None:
         """An action was chosen."""
-        self._action = call_digest(Call(action, arguments))
+        self._action = call_digest(Call(action, arguments)) or b""
         self.loops.update(IssuedStep(self.steps, self._state, self._action, action))
 
     def observe(
@@ -68,7 +68,7 @@ class Measured:
         progress: float | None = None,
     ) -> None:
         """What it brought back."""
-        self._state = content_digest(outcome)
+        self._state = content_digest(outcome) or b""
         step = ObservedStep(
             self.steps,
             action=self._action,

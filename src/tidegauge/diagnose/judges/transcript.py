@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import orjson
 
+from tidegauge._canonical import MAX_TEXT
 from tidegauge._critical import critical
 from tidegauge.diagnose.judges.text import writable
 from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
-from tidegauge.streaming_metrics.fingerprint import arguments_bytes, canonical_bytes
+from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
 
 __all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep"]
 
@@ -262,11 +263,11 @@ class Transcript:
 def _text(value: Any) -> str:
     if type(value) is str:
         return value
-    return (canonical_bytes(value) or b"").decode("utf-8", "replace")
+    return canonical_start(value, MAX_TEXT).decode("utf-8", "replace")
 
 
 def _arguments(value: object) -> str:
-    return (arguments_bytes(value) or b"").decode("utf-8", "replace")
+    return arguments_start(value, MAX_TEXT).decode("utf-8", "replace")
 
 
 def _cut(text: str, limit: int) -> str:

@@ -6,6 +6,7 @@ for was equal to the engine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     arguments_bytes,
     canonical_bytes,
     content_digest,
+    normalised,
 )
 from tidegauge.streaming_metrics.navigation import zone_of
 
@@ -59,42 +61,58 @@ class Contents:
         return "sha:" + self._digest(digest)
 
     def content(self, value: object) -> Any:
-        """A state, an outcome or a task. Never null, which means "not given" elsewhere."""
-        if not self.plain:
-            return self.digest(content_digest(value, self._normaliser))
-        if isinstance(value, str) and self._normaliser is None:
-            return self._text(value)
-        return self._plain(canonical_bytes(value))
+        """A state, an outcome or a task.
+
+        Null, which means "not given" elsewhere, only for what is not comparable: to the engine it
+        is not given either.
+        """
+        if self.plain:
+            if issubclass(type(value), str) and self._normaliser is None:
+                return self._text(value)
+            data = canonical_bytes(value, limit=MAX_BYTES)
+            if data is not None:
+                return self._plain(data)
+        digest = content_digest(value, self._normaliser)
+        return None if digest is None else self.digest(digest)
 
     def arguments(self, arguments: object) -> Any:
-        """The arguments of a call, as they are compared."""
-        data = arguments_bytes(arguments)
-        return self._plain(data) if self.plain else self.content(data)
+        """The arguments of a call, as they are compared; what is not comparable equals nothing."""
+        data = arguments_bytes(arguments, limit=MAX_BYTES)
+        written = self.content(arguments if data is None else data)
+        return self.digest(os.urandom(16)) if written is None else written
 
     def identity(self, value: Identity) -> Any:
         """The id of a task or an entity."""
         if self.plain:
             return self._text(value) if isinstance(value, str) else _listed(value)
-        return self.digest(content_digest(_name(value)))
+        return self.digest(_digest_of(_name(value)))
 
     def place(self, value: Identity) -> Any:
         """The id of a place; its digest has the one of its zone before it, as a path has."""
         if self.plain:
             return self.identity(value)
-        zone = self._digest(content_digest(_name(zone_of(value))))
-        return f"sha:{zone}/{self._digest(content_digest(_name(value)))}"
+        zone = self._digest(_digest_of(_name(zone_of(value))))
+        return f"sha:{zone}/{self._digest(_digest_of(_name(value)))}"
 
     def _plain(self, data: bytes) -> Any:
         if self._normaliser is not None:
-            return self._text(self._normaliser(data.decode("utf-8", "surrogateescape")))
+            text = normalised(data.decode("utf-8", "surrogateescape"), self._normaliser)
+            return None if text is None else self._text(text)
         if len(data) <= MAX_BYTES and data != b"null" and _is_json(data):
             return orjson.Fragment(data)
         # To the engine a text and the value that it is the JSON of are the same.
         return self._text(data.decode("utf-8", "backslashreplace"))
 
-    def _text(self, text: str) -> str:
-        written = _writable(text)
-        return written if len(written) <= MAX_BYTES else self.digest(content_digest(text))
+    def _text(self, value: Any) -> str:
+        if str.__len__(value) > MAX_BYTES:
+            return self.digest(_digest_of(value))
+        written = _writable(str.__str__(value))
+        return written if len(written) <= MAX_BYTES else self.digest(_digest_of(value))
+
+
+def _digest_of(text: object) -> bytes:
+    """The digest of a text; one that is too long for it equals no other."""
+    return content_digest(text) or os.urandom(16)
 
 
 def _is_json(data: bytes) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -148,8 +147,10 @@ class JsonlSink:
     @guarded("jsonl", default=())
     def result_lines(self, event: Outcome, outcome: DigestedOutcome) -> Sequence[dict[str, Any]]:
         """What the line of an outcome holds of each call's result."""
+        # A round with a result that is not comparable has no outcome: none of them is written.
+        comparable = all(digest is not None for digest, _ in outcome.results)
         return [
-            self._result(result, digest, failed)
+            self._result(result, digest if comparable else None, failed)
             for result, (digest, failed) in zip(event.results, outcome.results, strict=True)
         ]
 
@@ -284,9 +285,9 @@ class JsonlSink:
         line: dict[str, Any] = {}
         if failed is not None:
             line["error"] = failed
-        if digest is None:  # not comparable: equal to nothing, in the replay too
-            line["outcome"] = self._shown.digest(os.urandom(16))
-        elif not isinstance(digest, Absent):
+        if isinstance(
+            digest, bytes
+        ):  # else not observed, or not comparable: absent in a replay too
             shown = self._shown
             line["outcome"] = shown.content(result.outcome) if shown.plain else shown.digest(digest)
         return line

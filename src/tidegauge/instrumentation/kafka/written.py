@@ -40,7 +40,7 @@ class Shown(Protocol):
         """Whether as they are, and not as digests."""
 
     def content(self, value: object) -> Any:
-        """A result or a text: equal for what is equal to the engine."""
+        """A result or a text: equal for what is equal to the engine; ``None``, to nothing."""
 
     def arguments(self, arguments: object) -> Any:
         """The arguments of a call: equal for what is equal to the engine."""
@@ -199,7 +199,9 @@ def _arguments(arguments: object, shown: Shown) -> Any:
 def _result(result: CallResult, shown: Shown) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if result.outcome is not ABSENT:
-        told["outcome"] = shown.content(result.outcome)
+        outcome = shown.content(result.outcome)
+        if outcome is not None or shown is _AS_IT_IS:  # not comparable: as if it were not known
+            told["outcome"] = outcome
     if result.error is not None:
         told["error"] = result.error
     return told

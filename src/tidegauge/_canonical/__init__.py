@@ -1,0 +1,37 @@
+"""One text for every value: equal values have equal texts, in every process.
+
+Plain JSON is written as sorted JSON. What JSON has no form for is written as a tag and JSON
+(``!"set"[...]``), which no JSON text contains, so that it equals nothing else.
+
+Values belong to the user, and reading them must not hurt the agent:
+
+- No user code runs. Values are read by their real type, with the methods of the base class, and
+  objects by their instance attributes, read by the descriptors of the interpreter.
+- Time and memory are bounded. A value costs at most :data:`MAX_COST` units; long texts and arrays
+  are digested in pieces.
+- A value that is cyclic, larger, or holds a state that cannot be read (a lock, a socket, an
+  object of an extension module) is *not comparable*: it has no text and equals nothing.
+"""
+
+from tidegauge._canonical.attributes import type_name
+from tidegauge._canonical.encoder import MAX_COST, Incomparable
+from tidegauge._canonical.texts import (
+    MAX_TEXT,
+    canonical_pieces,
+    canonical_start,
+    canonical_text,
+    plain_text,
+    plain_tree,
+)
+
+__all__ = [
+    "MAX_COST",
+    "MAX_TEXT",
+    "Incomparable",
+    "canonical_pieces",
+    "canonical_start",
+    "canonical_text",
+    "plain_text",
+    "plain_tree",
+    "type_name",
+]

@@ -1,0 +1,119 @@
+"""Arrays of numpy, scipy and the standard library: by type, shape and bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidegauge._canonical.attributes import attributes, module_name, type_name
+from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
+
+__all__ = ["array", "chunks", "dtype", "put_array", "scalar", "sparse", "standard"]
+
+_PIECE: Final = 1 << 18
+_MAX_SCATTERED: Final = 32 << 20
+_MAX_SORTED: Final = 100_000
+
+
+def array(encoder: Encoder, value: Any) -> Children:
+    """A numpy array; of a subclass also what its instances hold (a mask, a unit)."""
+    encoder.spend(OBJECT)
+    numpy = sys.modules["numpy"]
+    plain = numpy.ndarray.view(value, numpy.ndarray)
+    if type(value) is numpy.ndarray:
+        return put_array(encoder, plain)
+    held = attributes(value, encoder.layout(type(value)))
+    encoder.tag(type_name(type(value)))
+    return ([plain, held],)
+
+
+def put_array(encoder: Encoder, plain: Any) -> Children:
+    """Write an exact ``ndarray``."""
+    shape = list(plain.shape)
+    if plain.dtype.hasobject:
+        encoder.spend(plain.size)
+        encoder.tag("array")
+        return ([shape, plain.ravel().tolist()],)
+    contiguous = plain.flags.c_contiguous or plain.flags.f_contiguous
+    if not contiguous and plain.nbytes > _MAX_SCATTERED:  # it may be more than there is in memory
+        raise Incomparable("too large")
+    encoder.hold(plain.nbytes)
+    encoder.digested("array", [_name(plain.dtype), shape], chunks(plain))
+    return ()
+
+
+def chunks(plain: Any) -> Iterator[bytes]:
+    """The bytes of an array in the order of its elements, piece by piece."""
+    if plain.nbytes <= _PIECE or plain.ndim == 0:
+        yield plain.tobytes()
+        return
+    rows = max(1, _PIECE * len(plain) // plain.nbytes)
+    for start in range(0, len(plain), rows):
+        if rows == 1 and plain.ndim > 1:
+            yield from chunks(plain[start])
+        else:
+            yield plain[start : start + rows].tobytes()
+
+
+def scalar(encoder: Encoder, value: Any) -> Children:
+    """A number of numpy's: as the number that it is."""
+    encoder.spend(1)
+    numpy = sys.modules["numpy"]
+    of = numpy.generic.dtype.__get__(value)
+    if of.kind in "biuf" and of.itemsize <= 8:
+        return (numpy.generic.item(value),)
+    if of.hasobject:
+        raise Incomparable("a record of objects")
+    encoder.digested("scalar", _name(of), (numpy.generic.tobytes(value),))
+    return ()
+
+
+def dtype(encoder: Encoder, value: Any) -> Children:
+    """A data type of numpy's."""
+    encoder.spend(OBJECT)
+    if value.hasobject and value.names is not None:
+        raise Incomparable("a record of objects")
+    encoder.tag("dtype")
+    encoder.text(_name(value))
+    return ()
+
+
+def _name(of: Any) -> str:
+    return of.str if of.names is None and of.subdtype is None else str(of.descr)
+
+
+def sparse(encoder: Encoder, value: Any) -> Children:
+    """A sparse matrix: equal ones have equal entries, in whatever order and form they are held."""
+    encoder.spend(OBJECT)
+    kind = type(value)
+    held = attributes(value, encoder.layout(kind))
+    if module_name(kind).partition(".")[0] != "scipy":
+        encoder.tag(type_name(kind))
+        return (held,)
+    shape = held.get("_shape")
+    encoder.tag("sparse")
+    if value.nnz > _MAX_SORTED:  # by the arrays that it holds
+        arrays = ("data", "indices", "indptr", "coords", "offsets", "rows")
+        return ([value.format, shape, {name: held[name] for name in arrays if name in held}],)
+    entries = value.tocoo(copy=True)
+    entries.sum_duplicates()
+    entries.eliminate_zeros()
+    coords = [axis.astype("int64") for axis in entries.coords]
+    return ([shape, coords, entries.data],)
+
+
+def standard(encoder: Encoder, value: Any) -> Children:
+    """An array of the standard library's."""
+    encoder.spend(OBJECT)
+    kind = sys.modules["array"].array
+    of = kind.__dict__
+    length, size = kind.__len__(value), of["itemsize"].__get__(value)
+    encoder.hold(length * size)
+    rows = _PIECE // size
+    parts = (
+        bytes(kind.tobytes(kind.__getitem__(value, slice(start, start + rows))))
+        for start in range(0, length, rows)
+    )
+    encoder.digested("array.array", [of["typecode"].__get__(value), length], parts)
+    return ()

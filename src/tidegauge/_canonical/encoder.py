@@ -1,0 +1,398 @@
+"""Writes any value as canonical text, in one pass, without recursion and within a budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+import xxhash
+
+from tidegauge._canonical.attributes import Layout, type_name
+
+__all__ = [
+    "CONTAINER",
+    "MAX_COST",
+    "MAX_HELD",
+    "OBJECT",
+    "SHORT",
+    "Children",
+    "Encoder",
+    "Incomparable",
+    "is_bytes",
+    "raw_pieces",
+]
+
+MAX_COST: Final = 250_000
+"""What a value may cost: 1 for an item and for 32 characters, 10 for a container, 30 for an object.
+
+What is referred to several times costs as much each time, though it is read once: whether a value
+is comparable follows from what it equals, not from how it is shared.
+"""
+
+CONTAINER: Final = 10
+"""What a container costs beside its items."""
+
+OBJECT: Final = 30
+"""What an object costs beside its attributes."""
+
+SHORT: Final = 1 << 18
+"""Characters of the longest text that is written as it is; a longer one, as its digest."""
+
+MAX_HELD: Final = 512 * 1024 * 1024
+"""Characters or bytes of long texts and arrays that are read of one value."""
+
+_WHOLE: Final = 1 << 20
+_PIECE: Final = 1 << 16
+_PACKED: Final = 4 << 20
+_RUN: Final = 256
+_DECIMAL_BITS: Final = 512
+_MAX_INT: Final = 16 << 20
+_BYTES: Final = (bytes, bytearray, memoryview)
+
+_dumps: Final = orjson.dumps
+_SORTED: Final = orjson.OPT_SORT_KEYS
+
+Children: TypeAlias = Iterable[Any]
+Handler: TypeAlias = "Callable[[Encoder, Any], Children]"
+
+
+class Incomparable(Exception):  # noqa: N818 -- a finding about the user's value, no fault
+    """The value has no canonical text."""
+
+
+class _Frame(NamedTuple):
+    """A container that is being written."""
+
+    children: Iterator[Any]
+    value: Any
+    start: int
+    room: int
+
+
+class _Written(NamedTuple):
+    """A container that was written, and where; it is held so that its id stays its own."""
+
+    value: Any
+    start: int
+    end: int
+    cost: int
+
+
+class Encoder:
+    """Writes one value.
+
+    A handler writes its own tokens with :meth:`put` and yields its children, which are written
+    before it is resumed. What was written of a container is repeated where it is referred to
+    again.
+
+    Args:
+        lenient: write the type's name of what is not comparable, for display.
+    """
+
+    def __init__(self, *, lenient: bool = False) -> None:
+        self.out: list[bytes | str] = []
+        self.room = MAX_COST
+        self._held = MAX_HELD
+        self._packed = _PACKED
+        self._lenient = lenient
+        self._open: set[int] = set()
+        self._written: dict[int, _Written] = {}
+        self._handlers: dict[int, tuple[type, Handler]] = {}
+        self._layouts: dict[int, tuple[type, Layout]] = {}
+
+    def pieces(self, value: object) -> Iterator[bytes]:
+        """The text of the value.
+
+        Raises:
+            Incomparable: it has none.
+        """
+        try:
+            self._write(value)
+        except Incomparable:
+            raise
+        except Exception as error:  # noqa: BLE001 -- changed meanwhile, or a library's fault
+            raise Incomparable(str(type(error))) from None
+        return rendered(self.out)
+
+    def put(self, *tokens: bytes | str) -> None:
+        """Write tokens: bytes as they are, a plain ``str`` as a JSON string."""
+        self.out += tokens
+
+    def tag(self, name: str) -> None:
+        """Say of what kind the next value is."""
+        self.out.append(b"!")
+        self.out.append(name)
+
+    def spend(self, cost: int) -> None:
+        """Take from the budget.
+
+        Raises:
+            Incomparable: there is not enough left.
+        """
+        self.room -= cost
+        if self.room < 0:
+            raise Incomparable("too large")
+
+    def hold(self, size: int) -> None:
+        """Take from the budget for what is read in pieces, in bytes."""
+        self._held -= size
+        if self._held < 0:
+            raise Incomparable("too large")
+
+    def layout(self, kind: type) -> Layout:
+        """The layout of a class."""
+        known = self._layouts.get(id(kind))
+        if known is None:
+            known = self._layouts[id(kind)] = (kind, Layout.of(kind))
+        return known[1]
+
+    def cut(self, start: int) -> list[bytes | str]:
+        """Take back what was written since ``start``."""
+        taken = self.out[start:]
+        del self.out[start:]
+        written = self._written
+        while written:
+            last = next(reversed(written))
+            if written[last].end <= start:
+                break
+            del written[last]
+        return taken
+
+    def text(self, value: Any) -> None:
+        """Write a text, of ``str`` or a subclass."""
+        length = str.__len__(value)
+        if length > SHORT:
+            self.spend(1)
+            self._long("text", length, raw_pieces(value), value)
+            return
+        if length > 31:
+            self.spend(length >> 5)
+        self.out.append(value if type(value) is str else str.__str__(value))
+
+    def data(self, value: Any) -> None:
+        """Write bytes: in hexadecimal digits, as a JSON string."""
+        length = bytes_length(value)
+        if length > _PIECE:
+            self.spend(1)
+            self._long("bytes", length, raw_pieces(value), value)
+            return
+        self.spend(length >> 4)
+        self.out.append(b'"%s"' % b"".join(raw_pieces(value)).hex().encode())
+
+    def digested(self, tag: str, shape: Any, pieces: Iterable[bytes]) -> None:
+        """Write a digest in place of something long."""
+        hasher = xxhash.xxh3_128()
+        for piece in pieces:
+            hasher.update(piece)
+        self.tag(tag)
+        self.out.append(_dumps([shape, hasher.hexdigest()]))
+
+    def _long(self, tag: str, length: int, pieces: Iterable[bytes], value: object) -> None:
+        key = id(value)
+        known = self._written.get(key)
+        start = len(self.out)
+        if known is not None:
+            self.out += self.out[known.start : known.end]
+            return
+        self.hold(length)
+        self.digested(tag, length, pieces)
+        self._written[key] = _Written(value, start, len(self.out), 0)
+
+    def _write(self, value: object) -> None:
+        stack = [_Frame(iter((value,)), None, 0, 0)]
+        while stack:
+            frame = stack[-1]
+            inner = None
+            try:
+                for child in frame.children:
+                    inner = self._begin(child)
+                    if inner is not None:
+                        break
+            except Incomparable:
+                if not self._lenient:
+                    raise
+            if inner is not None:
+                stack.append(inner)
+                continue
+            stack.pop()
+            self._open.discard(id(frame.value))
+            if stack:
+                cost = frame.room - self.room
+                self._written[id(frame.value)] = _Written(
+                    frame.value, frame.start, len(self.out), cost
+                )
+
+    def _begin(self, value: Any) -> _Frame | None:
+        """Write a leaf, or what was written before; begin to write anything else."""
+        kind = type(value)
+        if kind is str:
+            self.text(value)
+            return None
+        if kind is int or value is None or kind is bool or kind is float:
+            self.number(value)
+            return None
+        known = self._written.get(id(value))
+        try:
+            if known is not None:
+                self.spend(known.cost)
+                self.out += self.out[known.start : known.end]
+                return None
+            if id(value) in self._open:
+                raise Incomparable("a cycle")
+            start, room = len(self.out), self.room
+            handler = self._handler(kind)
+            children = iter(handler(self, value))
+        except Incomparable:
+            if not self._lenient:
+                raise
+            self.tag(type_name(kind))
+            return None
+        self._open.add(id(value))
+        return _Frame(children, value, start, room)
+
+    def _handler(self, kind: type) -> Handler:
+        known = self._handlers.get(id(kind))
+        if known is None:
+            from tidegauge._canonical.handlers import handler_of
+
+            known = self._handlers[id(kind)] = (kind, handler_of(kind))
+        return known[1]
+
+    def packed(self, leaves: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bytes | None:
+        """The text of a short container that holds nothing but plain leaves, at once."""
+        size = 0
+        keys: Any = ()
+        items: Any = leaves
+        if type(leaves) is dict:
+            keys, items = leaves, leaves.values()
+        for item in items:
+            kind = type(item)
+            if kind is str:
+                size += len(item)
+            elif kind is not int and item is not None and kind is not bool and kind is not float:
+                return None
+        for key in keys:
+            if type(key) is not str:
+                return None
+            size += len(key)
+        if size > _PIECE or self._packed < 0:
+            return None
+        try:
+            data = _dumps(leaves, None, _SORTED)
+        except TypeError:
+            return None
+        self.spend(size >> 5)
+        self._packed -= len(data)
+        return data
+
+    def number(self, value: Any) -> None:
+        """Write a plain number, a truth value or ``None``."""
+        if type(value) is not int:
+            # A copy: what orjson gives keeps 1 KiB, whatever its length.
+            self.out.append(bytes(bytearray(_dumps(value))))
+            return
+        bits = value.bit_length()
+        if bits <= _DECIMAL_BITS:
+            self.spend(bits >> 6)
+            self.out.append(b"%d" % value)
+            return
+        size = bits // 8 + 1
+        if size > _MAX_INT:
+            raise Incomparable("too large")
+        self.spend(OBJECT)
+        self.hold(size)
+        self.digested("int", bits, (value.to_bytes(size, "little", signed=True),))
+
+
+def rendered(pieces: Iterable[bytes | str]) -> Iterator[bytes]:
+    """The text of tokens, in pieces of bounded length."""
+    run: list[bytes] = []
+    for piece in pieces:
+        if type(piece) is bytes:
+            run.append(piece)
+        elif len(piece) <= _PIECE:
+            run.append(_quoted(piece))  # type: ignore[arg-type]
+        else:
+            run.append(b'"')
+            for start in range(0, len(piece), _PIECE):
+                run.append(_quoted(piece[start : start + _PIECE])[1:-1])  # type: ignore[arg-type]
+                yield b"".join(run)
+                run.clear()
+            run.append(b'"')
+        if len(run) >= _RUN or len(run[-1]) > _RUN:
+            yield b"".join(run)
+            run.clear()
+    yield b"".join(run)
+
+
+def _quoted(text: str) -> bytes:
+    """A JSON string; half a character is spelled out, as JSON does."""
+    try:
+        return _dumps(text)
+    except TypeError:
+        return json.dumps(text, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def is_bytes(kind: type) -> bool:
+    """Whether values of that type are bytes."""
+    return issubclass(kind, _BYTES)
+
+
+def bytes_length(value: Any) -> int:
+    """How many bytes there are in it."""
+    if type(value) is memoryview:
+        return value.nbytes
+    return bytes.__len__(value) if issubclass(type(value), bytes) else bytearray.__len__(value)
+
+
+def raw_pieces(value: Any) -> Iterator[bytes]:
+    """A text in UTF-8, or bytes, piece by piece.
+
+    Raises:
+        Incomparable: before the first piece; it is too long, or a view of another form.
+    """
+    kind = type(value)
+    if issubclass(kind, str):
+        if str.__len__(value) > MAX_HELD:
+            raise Incomparable("too large")
+        return _utf8(value)
+    if kind is memoryview:
+        return _viewed(value)
+    if bytes_length(value) > MAX_HELD:
+        raise Incomparable("too large")
+    part = bytes.__getitem__ if issubclass(kind, bytes) else bytearray.__getitem__
+    return _sliced(part, value, bytes_length(value))
+
+
+def _utf8(value: str) -> Iterator[bytes]:
+    part = str.__getitem__
+    for start in range(0, str.__len__(value), _PIECE):
+        piece = part(value, slice(start, start + _PIECE))
+        try:
+            yield piece.encode()
+        except UnicodeEncodeError:
+            yield piece.encode("utf-8", "surrogatepass")
+
+
+def _sliced(part: Callable[..., Any], value: Any, length: int) -> Iterator[bytes]:
+    for start in range(0, length, _PIECE):
+        yield bytes(part(value, slice(start, start + _PIECE)))
+
+
+def _viewed(value: memoryview) -> Iterator[bytes]:
+    try:
+        if value.nbytes > MAX_HELD or (value.ndim != 1 and value.nbytes > _WHOLE):
+            raise Incomparable("too large")
+        if value.ndim != 1:
+            return iter((value.tobytes(),))
+        items = max(1, _PIECE // max(1, value.itemsize))
+        return iter([]) if not len(value) else _view_pieces(value, items)
+    except ValueError:
+        raise Incomparable("released") from None
+
+
+def _view_pieces(value: memoryview, items: int) -> Iterator[bytes]:
+    for start in range(0, len(value), items):
+        yield value[start : start + items].tobytes()
