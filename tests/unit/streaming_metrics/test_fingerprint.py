@@ -206,7 +206,7 @@ def test_what_cannot_be_written_never_equals_anything(make):
         Plain,
         lambda: [Plain()],
         lambda: lambda: 1,
-        lambda: Plain().__init__,
+        lambda: Plain().__init__,  # type: ignore[misc]
         lambda: Point([Plain()], HUGE),  # through a generated repr
         lambda: functools.partial(lambda: 1),
         threading.Lock,

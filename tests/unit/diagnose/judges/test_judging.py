@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -34,7 +34,7 @@ def asked(told: Judged, transcript: Transcript | None = None, **options: Any) ->
 
 def http_error(status: int, kind: type[openai.APIStatusError], **headers: str) -> Exception:
     """What the client of a provider raises, as it is made from a response."""
-    response = httpx.Response(
+    response: Any = httpx.Response(
         status, headers=headers, request=httpx.Request("POST", "https://example.com")
     )
     return kind(f"status {status}", response=response, body=None)
@@ -84,9 +84,9 @@ def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        (verdict(score="good"), "score: "),
+        (verdict(score=cast(Any, "good")), "score: "),
         (verdict(score=True), "score: "),
-        (verdict(score=2.5), "score: "),
+        (verdict(score=cast(Any, 2.5)), "score: "),
         (verdict(score=5), "score: "),
         (verdict(score=None, applicable=True), "score is to be a whole number from 1 to 4"),
         (verdict(score=None), "this rubric applies to every run"),
@@ -140,7 +140,7 @@ def test_only_backtracking_may_be_not_applicable() -> None:
 )
 def test_a_provider_that_refuses_is_not_asked_again(message: AIMessage) -> None:
     calls = []
-    model = ScriptedChatModel(script=lambda messages: calls.append(1) or message)
+    model = ScriptedChatModel(script=lambda messages: calls.append(1) or message)  # type: ignore[func-returns-value]
     judgement = judged(JUDGE, run_of(3), Asking(model), "m")
     assert judgement.error_kind == "refused"
     assert len(calls) == 1
@@ -177,7 +177,7 @@ def test_the_pause_that_a_provider_asks_for_is_made() -> None:
     assert 0.2 <= time.monotonic() - started < 10
 
 
-REQUEST = httpx.Request("POST", "https://example.com")
+REQUEST: Any = httpx.Request("POST", "https://example.com")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_calls_that_hang_do_not_pile_up() -> None:
 
 def test_a_rate_is_kept_over_all_threads() -> None:
     at: list[float] = []
-    told = Judged(lambda: at.append(time.monotonic()) or verdict(3))
+    told = Judged(lambda: at.append(time.monotonic()) or verdict(3))  # type: ignore[func-returns-value]
     asking = Asking(told.model, requests_per_minute=1_200)
     threads = [threading.Thread(target=asking.answer, args=([],)) for _ in range(5)]
     for thread in threads:
