@@ -6,17 +6,22 @@ READY := $(VENV)/.ready
 
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/.ready
+LOWEST_VENV := .venv-lowest
+LOWEST_READY := $(LOWEST_VENV)/.ready
+# Wheels of the oldest releases are for the oldest Python.
+LOWEST_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 LLM_VENV := .venv-llm
 LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-lowest check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
 	@echo "make test    all tests, with coverage"
+	@echo "make test-lowest  unit and property tests with the lowest versions that pyproject.toml admits"
 	@echo "make check   ruff, mypy --strict, import rules, docs"
 	@echo "make bench   what tidegauge costs, as ratios beside their marks"
 	@echo "make bench-peers  the same beside other tracers, in an environment of their own"
@@ -61,6 +66,19 @@ test: $(READY)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
+# pip has no such resolution: uv comes into the environment by pip where it is not installed.
+$(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
+	@$(LOWEST_PYTHON) -m venv --clear $(LOWEST_VENV)
+	@uv=$$(command -v uv) || { \
+	  $(LOWEST_VENV)/bin/python -m pip install --quiet uv && uv=$(LOWEST_VENV)/bin/uv; } && \
+	$$uv pip install --quiet --compile-bytecode --python $(LOWEST_VENV)/bin/python \
+	  --resolution lowest-direct -e '.[every,test]'
+	@touch $@
+
+test-lowest: $(LOWEST_READY)
+	@TIDEGAUGE_LOWEST=1 $(LOWEST_VENV)/bin/python -m pytest -x -q -p no:cacheprovider \
+	  tests/unit tests/properties src $(ARGS)
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -104,4 +122,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LLM_VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -41,7 +41,7 @@ Advance: TypeAlias = Callable[[int], None]
 """Takes so many more steps of a run."""
 
 
-def _engine_run(**settings: int) -> Advance:
+def _engine_run(**settings: Any) -> Advance:
     """Through the engine, with all that a step can tell."""
     engine = Engine(clock=None, **settings)
     engine.run_started(RunStarted(run="r", place="p", exits=("e",), t_max=50))

@@ -158,7 +158,7 @@ def test_the_variables_have_values(live: Live) -> None:
     assert {variable["name"] for variable in asked} == {"agent", "task_group", "run"}
     for variable in asked:
         query = variable["query"]["query"]
-        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()  # type: ignore[union-attr]
+        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()
         series = re.sub(r"\$\w+", ".*", series)
         values = live.prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": series})
         assert values, query

@@ -165,7 +165,7 @@ def test_another_process_knows_the_same(tmp_path, brokers, topic, producing) -> 
     found = []
     for _ in range(2):
         with decisions(tmp_path, brokers, topic) as running:
-            running.until(lambda running=running: running.get("/readyz").status == 200)
+            running.until(lambda running=running: running.get("/readyz").status == 200)  # type: ignore[misc]
             found.append(json.loads(running.get(query).body)["decisions"])
             running.process.kill()
     assert found[0] == found[1]

@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("langchain_agent.py", ["stopped at step 4: the same step repeated 3 times, since step 2"]),
         (
             "openai_agents_agent.py",
-            "stopped at step 4: the same step repeated 3 times, since step 2",
+            ["stopped at step 4: the same step repeated 3 times, since step 2"],
         ),
     ],
 )

@@ -132,11 +132,12 @@ def test_the_archive_of_documents_is_measured_as_if_told_by_hand(script):
     def by_hand(run: tidegauge.Run) -> None:
         for call, outcome, failed in steps:
             place: Any = None
+            arguments: Any = call.arguments
             if not failed and call.action == "read_document":
-                place = call.arguments["document_id"]
+                place = arguments["document_id"]
                 exits = list(world.documents[place].links.values())
             elif not failed and call.action == "search":
-                place = ("search", call.arguments["query"])
+                place = ("search", arguments["query"])
                 exits = [line.partition(" | ")[0] for line in outcome.splitlines()]
             elif call.action == "list_documents":
                 place, exits = ("list_documents",), list(world.documents)

@@ -16,7 +16,8 @@ from support.broker import QUICK, Broker, broker
 from support.fleet import Worker, working
 from support.prometheus import PATIENCE
 from tidegauge import catalog
-from tidegauge.fleet.decision_record import VERSION, DecisionAction
+from tidegauge.fleet.decision_record import DecisionAction
+from tidegauge.fleet.message import VERSION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fleets.md").read_text()
 TOPIC = "agents"

@@ -40,7 +40,7 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.instrumentation.langchain.run_map import RunMap
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
-NO_WAIT = {"initial_delay": 0.0, "jitter": False}
+NO_WAIT: dict[str, Any] = {"initial_delay": 0.0, "jitter": False}
 
 
 def called(*places: str) -> tuple[Call, ...]:

@@ -53,7 +53,7 @@ class BreakingHandler(TidegaugeCallbackHandler):
             self.called += 1
             if self.called > times:
                 return inner(*args, **kwargs)
-            self._runs = BreaksOnce(whole)
+            self._runs = BreaksOnce(whole)  # type: ignore[assignment]
             try:
                 return inner(*args, **kwargs)
             finally:
@@ -85,9 +85,8 @@ def everything(fails: bool) -> Any:
     def silent(messages: Sequence[BaseMessage]) -> AIMessage:
         raise OSError("no connection")
 
-    mute = (RunnableLambda(str) | ScriptedChatModel(script=silent)).with_fallbacks(
-        [FakeListLLM(responses=["spare"])]
-    )
+    muted: Any = RunnableLambda(str) | ScriptedChatModel(script=silent)
+    mute = muted.with_fallbacks([FakeListLLM(responses=["spare"])])
 
     def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [str(interrupt("may I?"))]}
@@ -98,7 +97,7 @@ def everything(fails: bool) -> Any:
 
     def work(text: str) -> list[str]:
         asking.invoke({"messages": [text]}, thread)
-        told = [writer.invoke(text), mute.invoke(text)]
+        told: list[Any] = [writer.invoke(text), mute.invoke(text)]
         told += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
         if fails:
             raise ValueError("the agent's own")
@@ -106,7 +105,7 @@ def everything(fails: bool) -> Any:
 
     async def work_later(text: str) -> list[str]:
         await asking.ainvoke({"messages": [text]}, thread)
-        told = [await writer.ainvoke(text), await mute.ainvoke(text)]
+        told: list[Any] = [await writer.ainvoke(text), await mute.ainvoke(text)]
         result = await door.ainvoke({"messages": [("user", text)]})
         told += [str(m.content) for m in result["messages"]]
         if fails:

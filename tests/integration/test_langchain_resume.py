@@ -144,7 +144,9 @@ async def test_a_resumed_thread_continues_its_run(
     ]
     before = [span.context.span_id for span in roots[:-1]]
     assert [link.context.span_id for span in roots for link in span.links] == before
-    indices = [s.attributes["tidegauge.step.index"] for s in seen.spans if "tool" in s.name]
+    indices: list[Any] = [
+        s.attributes["tidegauge.step.index"] for s in seen.spans if "tool" in s.name
+    ]
     assert sorted(set(indices)) == [0, 1, 2]
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
 
@@ -274,7 +276,7 @@ def test_another_process_begins_a_new_run() -> None:
         reports = Reports(seen)
         for inputs in (TASK, Command(resume="me")):
             agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=memory)
-            agent.invoke(inputs, on("one", TidegaugeCallbackHandler()))  # type: ignore[arg-type]
+            agent.invoke(inputs, on("one", TidegaugeCallbackHandler()))
     assert [report.steps for report in reports] == [1]  # the first one's end was never seen
 
 
@@ -374,7 +376,7 @@ def test_agents_of_one_name_wait_each_at_its_place(tasks: tuple[str, str], at_on
         opened = 1 + len(tasks) if at_once else 2
         assert handler._runs.waiting == opened
         while handler._runs.waiting:
-            waiting = agent.get_state(on("one")).interrupts
+            waiting = agent.get_state(on("one")).interrupts  # type: ignore[arg-type]
             agent.invoke(Command(resume={one.id: "me" for one in waiting}), on("one", handler))
         assert nothing_is_left(handler, seen)
     *inner, outer = reports

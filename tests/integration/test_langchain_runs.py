@@ -114,7 +114,7 @@ def test_spans_carry_what_is_known_and_no_contents() -> None:
     assert chat.attributes["gen_ai.usage.input_tokens"] == 10
     assert chat.attributes["gen_ai.usage.output_tokens"] == 2
     assert chat.attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
-    assert used.attributes["gen_ai.tool.call.id"].startswith("call-")
+    assert str(used.attributes["gen_ai.tool.call.id"]).startswith("call-")
     assert used.attributes["tidegauge.step.index"] == 0
     told = " ".join(str(dict(span.attributes or {})) for span in seen.spans)
     assert not any(content in told for content in ("desk", "is empty", "find the key"))
@@ -213,7 +213,7 @@ def test_success_is_told_from_the_output() -> None:
         for expected in ("none", "some"):
             handler = TidegaugeCallbackHandler(
                 t_max=10,
-                success=lambda output, expected=expected: (
+                success=lambda output, expected=expected: (  # type: ignore[misc]
                     expected in output["messages"][-1].content
                 ),
             )
@@ -480,7 +480,7 @@ async def test_runs_at_once_do_not_mix(way: str) -> None:
         agent = create_agent(many(number), [look], name="seeker")
         config: Any = {"callbacks": [handler], "max_concurrency": 4}
         if way == "batch":
-            told = agent.batch(inputs(number), config=config, return_exceptions=True)
+            told = agent.batch(inputs(number), config=config, return_exceptions=True)  # type: ignore[arg-type]
         else:
             told = await asyncio.gather(
                 *[agent.ainvoke(one, config=config) for one in inputs(number)],

@@ -64,7 +64,7 @@ def agent_of_langchain(model: ScriptedChatModel, push: BaseTool) -> Any:
 
 
 def agent_with_middleware(model: ScriptedChatModel, push: BaseTool) -> Any:
-    retries = {"initial_delay": 0.0, "jitter": False}
+    retries: dict[str, Any] = {"initial_delay": 0.0, "jitter": False}
     return create_agent(
         model,
         [push],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import urllib.request
+from typing import Any
 
 import pytest
 from langchain_core.language_models import BaseChatModel
@@ -96,7 +97,8 @@ def test_a_run_that_ended_is_judged_and_told(receiver: OtlpReceiver) -> None:
     ) == pytest.approx(10.0)
     [_, human] = told[0]
     assert '"result":"page 2: no teapot"' in human.text  # what the judge saw, and nobody else
-    wire = repr([one.raw for one in (*receiver.logs, *receiver.spans, *receiver.points)])
+    sent: list[Any] = [*receiver.logs, *receiver.spans, *receiver.points]
+    wire = repr([one.raw for one in sent])
     assert "teapot" not in wire
 
 

@@ -27,7 +27,7 @@ from tidegauge.instrumentation.current import current_run
 SECONDS = float(
     os.environ.get("TIDEGAUGE_MANY_RUNS_SECONDS", "10" if os.environ.get("CI") else "3")
 )
-RUNS = {
+RUNS: dict[Callable[..., Any], int] = {
     crowd.thread_run: 200,
     crowd.thread_agent: 150,
     crowd.task_run: 250,
@@ -143,8 +143,8 @@ class Spans(SpanProcessor):
         for span in ended:
             if span.name == "execute_tool look":
                 root = roots[span.parent.span_id]
-                number = root.attributes["tidegauge.task"]
-                assert span.attributes["gen_ai.tool.call.arguments"].startswith(
+                number = str(root.attributes["tidegauge.task"])
+                assert str(span.attributes["gen_ai.tool.call.arguments"]).startswith(
                     (f'{{"what": "{number}: ', f"{{'what': '{number}: ")
                 )
         return len(ended)

@@ -340,7 +340,7 @@ async def test_an_agent_as_a_tool_is_a_run_of_its_own(
         name="scout", tools=[look], model=scripted([[("look", {"place": "desk"})], "empty"])
     )
     ask = scout.as_tool("ask_scout", "Ask the scout.", hooks=hooks)
-    turns = [[("ask_scout", {"input": "the desk"})], "there is none"]
+    turns: list[Any] = [[("ask_scout", {"input": "the desk"})], "there is none"]
     with testing.capture() as seen:
         reports = Reports(seen.pipeline.engine)
         agent = Agent(name="boss", tools=[ask], model=scripted(turns))
@@ -374,7 +374,7 @@ async def test_the_stop_of_an_agent_as_a_tool_is_an_answer_of_that_tool(
     ask = porter.as_tool("ask_porter", "Ask the porter.", hooks=hooks)
     with testing.capture(stop_on_loop=STOP_AT) as seen:
         reports = Reports(seen.pipeline.engine)
-        turns = [[("ask_porter", {"input": "open"})], "it did not work"]
+        turns: list[Any] = [[("ask_porter", {"input": "open"})], "it did not work"]
         boss = Agent(name="boss", tools=[ask], model=scripted(turns))
         told = await Runner.run(boss, "find", hooks=hooks)
         assert nothing_is_left(processor, seen)

@@ -204,9 +204,9 @@ def counted(receiver: OtlpReceiver) -> dict[str, float]:
 
 def test_processes_of_one_service_are_told_apart():
     with http_receiver() as receiver:
-        for steps in (2, 3):
+        for number in (2, 3):
             run_agent(
-                steps,
+                number,
                 OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
                 OTEL_SERVICE_NAME="shopper",
                 **ASKED,

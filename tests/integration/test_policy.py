@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +295,7 @@ class TestLangChain:
     def test_the_model_is_told_why_and_heeds_it(self, policy) -> None:
         shown: list[list[BaseMessage]] = []
 
-        def heeding(messages: list[BaseMessage]) -> AIMessage:
+        def heeding(messages: Sequence[BaseMessage]) -> AIMessage:
             shown.append(list(messages))
             told = any("stagnation" in str(one.content) for one in messages)
             return AIMessage("there are none") if told else asking_on(messages)

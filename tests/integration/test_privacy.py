@@ -87,7 +87,7 @@ def test_only_digests_leave_though_the_policy_steps_in(agent, caplog) -> None:
 
 
 def test_a_short_content_cannot_be_guessed_from_its_digest() -> None:
-    def digests(**settings: Any) -> set[object]:
+    def digests(**settings: Any) -> set[Any]:
         with capture(**settings) as seen, tidegauge.run() as run:
             run.act("answer", "yes")
             run.observe("ok")

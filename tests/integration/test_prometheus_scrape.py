@@ -10,7 +10,15 @@ import pytest
 
 import tidegauge
 from support.prometheus import Prometheus, free_port, scraping
-from tidegauge.catalog import DECISIONS, JUDGING, METRICS, POLICY, RECEIVER, WORKER
+from tidegauge.catalog import (
+    DECISIONS,
+    JUDGING,
+    METRICS,
+    POLICY,
+    RECEIVER,
+    SPAN_FAULTS,
+    WORKER,
+)
 from tidegauge.streaming_metrics import IssuedStep, Loops
 from tidegauge.testing import capture
 
@@ -73,6 +81,7 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
     for memory, success in (("on", True), ("off", False)):
         with tidegauge.run(agent="a", task_group="g", t_max=50, memory=memory, operations=9) as run:
             shop(run)
+            run.act("lock", object())  # not comparable
             run.finish(success=success)
     with tidegauge.run(agent="a", task_group="g", t_max=50) as run:
         shop(run)
@@ -80,7 +89,7 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
             'count_over_time(tidegauge_runs_active{agent="a"}[1m])',
             lambda found: found and found[0].value >= 3,
         )
-        elsewhere = RECEIVER + POLICY + JUDGING + DECISIONS + WORKER
+        elsewhere = RECEIVER + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
         for metric in [one for one in METRICS if one not in elsewhere]:
             name = metric.name + ("_bucket" if metric.kind == "histogram" else "")
             for sample in prometheus.query(name):

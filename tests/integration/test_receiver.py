@@ -15,10 +15,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -212,14 +212,14 @@ def test_senders_are_told_to_try_again_when_there_is_no_room(
 ) -> None:
     with receiving(queued_spans=10) as receiver:
         going_on, entered = threading.Event(), threading.Event()
-        take = receiver._intake._assembly.take
+        take = receiver._intake._assembly.take  # type: ignore[attr-defined]
 
         def slowly(*told: Any, **named: Any) -> None:
             entered.set()
             going_on.wait(20)
             take(*told, **named)
 
-        monkeypatch.setattr(receiver._intake._assembly, "take", slowly)
+        monkeypatch.setattr(receiver._intake._assembly, "take", slowly)  # type: ignore[attr-defined]
         assert post(receiver, spans(5))[0] == 200
         assert entered.wait(10)
         assert post(receiver, spans(5, first=10))[0] == 200  # waits
@@ -293,7 +293,7 @@ def test_an_address_in_use_is_an_error_that_names_it() -> None:
     with receiving() as receiver:
         for kind in ("grpc", "http"):
             port = urllib.parse.urlsplit(receiver.urls[kind]).port
-            settings = {"grpc": None, kind: HERE._replace(port=port)}
+            settings: Any = {"grpc": None, kind: HERE._replace(port=port)}
             with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port} for OTLP"):
                 Receiver(ReceiverSettings(**settings))
 

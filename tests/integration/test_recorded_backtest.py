@@ -29,12 +29,12 @@ def document(recorded_runs: Path) -> dict[str, Any]:
     """Every recording there is, each line learned from 20 good runs drawn 200 times."""
     files = sorted(recorded_runs.glob("*.events.jsonl"))
     asked = ("--alpha", ALPHA, "--calibration-runs", 20, "--repeats", 200, "--json", "--strict")
-    return json.loads(command("backtest", *files, *asked))  # type: ignore[no-any-return]
+    return json.loads(command("backtest", *files, *asked))
 
 
 def summary(document: dict[str, Any], score: str) -> dict[str, Any]:
     [found] = [one for one in document["summary"] if one["score"] == score]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def test_good_runs_are_stopped_no_more_often_than_promised(document) -> None:

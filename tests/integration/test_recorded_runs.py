@@ -209,7 +209,7 @@ def lived(events: list[StepEvent], engine: Any) -> RunReport:
             try:
                 for step in steps:
                     assert isinstance(step, RecordedStep)
-                    run.act_round(step.issued.calls, state=step.issued.state)
+                    run.act_round([call[:2] for call in step.issued.calls], state=step.issued.state)
                     run.observe_round(step.observed.results, progress=step.observed.progress)
             finally:
                 report = engine.get(start.run).report()

@@ -39,7 +39,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def replayed(path: Path) -> dict[str, Any]:
     ran = CliRunner().invoke(cli, ["replay", "--json", "--strict", str(path)])
     assert (ran.exit_code, ran.stderr) == (0, "")
-    return json.loads(ran.stdout)  # type: ignore[no-any-return]
+    return json.loads(ran.stdout)
 
 
 def secretive_agent() -> None:
@@ -183,7 +183,7 @@ def test_recorded_runs_that_are_lived_again_are_recorded_alike(
         engine, sink = seen.pipeline.engine, seen.pipeline.recorder.sink
         finished = engine._on_finished
         assert finished is not None
-        engine._on_finished = lambda report: (live.append(report), finished(report))[1]
+        engine._on_finished = lambda report: (live.append(report), finished(report))[1]  # type: ignore[func-returns-value]
         for name in FILES:
             with (recorded_runs / f"{name}.events.jsonl").open("rb") as stream:
                 live_again(stream.readlines()[:2_000], sink)

@@ -9,10 +9,10 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 
 from support.deciding import deciding
@@ -45,24 +45,24 @@ class Place(NamedTuple):
 
 
 @contextlib.contextmanager
-def otlp(**more: object) -> Iterator[Place]:
+def otlp(**more: Any) -> Iterator[Place]:
     with (
         testing.capture(),
         receiving(
-            grpc=None, http=HERE._replace(**{"request_seconds": SECONDS, **more})
+            grpc=None, http=HERE._replace(**({"request_seconds": SECONDS} | more))
         ) as receiver,
     ):
         yield Place("otlp", _address(receiver.urls["http"]), b"POST /v1/traces HTTP/1.1\r\n" + KIND)
 
 
 @contextlib.contextmanager
-def decisions(**more: object) -> Iterator[Place]:
+def decisions(**more: Any) -> Iterator[Place]:
     with deciding(request_seconds=SECONDS, **more) as server:
         yield Place("decisions", server.address, b"GET /v1/decisions/r HTTP/1.1\r\n")
 
 
 @contextlib.contextmanager
-def metrics(**more: object) -> Iterator[Place]:
+def metrics(**more: Any) -> Iterator[Place]:
     server = MetricsServer(Engine(), port=0, **more)
     server._server.seconds = SECONDS
     try:
@@ -340,7 +340,7 @@ def test_a_name_that_is_none_cannot_be_listed() -> None:
 @pytest.mark.parametrize("token", ["", " ", "\n"])
 def test_an_empty_token_is_not_the_absence_of_one(token: str) -> None:
     with pytest.raises(ConfigurationError, match="the token is empty"):
-        Reception(None, limits=READ_LIMITS, token=token)  # type: ignore[arg-type]
+        Reception(None, limits=READ_LIMITS, token=token)
     with pytest.raises(ConfigurationError, match="the token is empty"):
         DecisionsServer(DecisionBoard(), HERE, ready=bool, token=token)
 

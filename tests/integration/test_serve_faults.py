@@ -10,10 +10,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -106,7 +107,7 @@ TWISTED_SPANS = st.fixed_dictionaries(
 )
 
 
-def twisted(spans: list[object]) -> bytes:
+def twisted(spans: Sequence[object]) -> bytes:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
 
 
@@ -226,7 +227,7 @@ def test_clocks_that_are_wrong(clock: str, serve: Server) -> None:
         span.start_time_unix_nano = began + start * abs(direction)
         span.end_time_unix_nano = began + end * abs(direction)
     serve.send(batches(run.spans))
-    finished = ("tidegauge_runs_finished_total", {"agent": run.agent})
+    finished: Any = ("tidegauge_runs_finished_total", {"agent": run.agent})
     already = serve_sum(before, *finished)
     serve.wait_for(finished[0], lambda runs: runs > already, **finished[1])
     now = serve.samples()

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
@@ -76,7 +76,7 @@ def told(samples: dict[Any, float], agent: str) -> dict[Any, float]:
     return {key: value for key, value in samples.items() if ("agent", agent) in key[1]}
 
 
-def script(messages: list[Any]) -> Any:
+def script(messages: Sequence[Any]) -> Any:
     """Two rooms, in turn, until it gives up: a loop of two steps."""
     turn = turns(messages)
     if turn == 0:

@@ -74,6 +74,7 @@ def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> N
     with testing.capture() as seen:
         listener = Listener(seen)
         with receiving(assembly=AssemblyLimits(settle_seconds=0.3)) as receiver:
+            exporter: GrpcExporter | HttpExporter
             if protocol == "grpc":
                 exporter = GrpcExporter(endpoint=receiver.urls["grpc"], insecure=True)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from langchain.agents import create_agent
@@ -93,7 +94,7 @@ def agent():
 
 QUESTION = {"messages": [("system", "be brief"), ("user", "find the key")]}
 CONFIG = {"configurable": {"thread_id": "t1"}}
-LABELS = {"task_group": "house", "t_max": 30}
+LABELS: dict[str, Any] = {"task_group": "house", "t_max": 30}
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ class Judged:
 
     def __init__(self, start: Start) -> None:
         keys = ("place", "exits", "tasks", "goal", "reach")
-        told: dict[str, Any] = {key: start[key] for key in keys if key in start}
+        told: dict[str, Any] = {key: value for key, value in start.items() if key in keys}
         self.exploration = Exploration(**told)
         self.failed_rounds = FailedRounds()
         self.verdicts: list[Verdict] = []

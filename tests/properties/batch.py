@@ -51,8 +51,8 @@ def _read(steps, max_period):
     current = (0, 0, -1)
     if found:
         first, period, repeats = found[-1]
-        since = range(first + period * repeats, len(pairs))
-        if all(pairs[t] == pairs[t - period] for t in since):
+        rest = range(first + period * repeats, len(pairs))
+        if all(pairs[t] == pairs[t - period] for t in rest):
             current = (period, repeats, first)
     total = len(pairs)
     told = {
@@ -311,7 +311,7 @@ def exploration(steps, place, exits, tasks, goal):
     achieved = _achieve(set(), requires, located, place)
     here, path = place, [place]
     required, errors = Counter(), Counter()
-    last = {"case": None, "gain": None, "progress": False, "error": None}
+    last: dict[str, object] = {"case": None, "gain": None, "progress": False, "error": None}
     stale_max = 0
 
     def frontier():

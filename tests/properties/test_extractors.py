@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extraction import (
     MAX_ITEMS,
+    Extractor,
     extract_observation,
     extract_uses,
 )
@@ -23,7 +24,7 @@ from tidegauge.instrumentation.extractors import (
     WebPages,
 )
 
-EXTRACTORS = [
+EXTRACTORS: list[Extractor] = [
     WebPages(),
     WebPages(same_site=False),
     Files(working_directory="/repo", identifiers=True),

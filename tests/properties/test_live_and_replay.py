@@ -233,6 +233,6 @@ def test_a_replay_has_the_numbers_of_the_live_run(
     for run in live.engine.snapshot().active:
         live.sink.run_ended(RunEnded(run=run.run))
     assert by_run(live.replayed()) == [
-        {**numbers, "run": numbers["run"].replace("\udc80", "\\udc80")}
+        {**numbers, "run": str(numbers["run"]).replace("\udc80", "\\udc80")}
         for numbers in by_run(live.reports)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -31,13 +32,14 @@ walks = st.lists(st.tuples(steps, st.sampled_from([1, 1, 2, 4])), max_size=8).ma
 )
 
 
-def words(action: str, request: str) -> frozenset[str]:
+def words(action: str, request: str) -> frozenset[Any]:
     return frozenset([f"@{action}", *re.findall(r"\w+", request.lower())])
 
 
 def moments_of(walk, observed: int):
     """The moments of a run of which so many outcomes were observed."""
-    told, seen = [], set()
+    told: list[Any] = []
+    seen = set()
     for t, (action, request, (outcome, _)) in enumerate(walk):
         told.append(("issue", ChosenAction(t, words(action, request)), False))
         if t < observed and outcome is not ABSENT:
@@ -48,7 +50,7 @@ def moments_of(walk, observed: int):
 
 def loop_repeats(walk) -> int:
     """States are the outcomes before; one that was not observed equals no other."""
-    states = [f"unknown {t}" for t in range(len(walk) + 1)]
+    states: list[Any] = [f"unknown {t}" for t in range(len(walk) + 1)]
     for t, (_, _, (outcome, _)) in enumerate(walk):
         if outcome is not ABSENT:
             states[t + 1] = outcome
@@ -97,7 +99,8 @@ def test_an_outcome_that_comes_late_pays_off_its_own_action_alone(walk, data):
     """Every outcome once all actions were issued, in any order: repetition is as defined."""
     engine = Engine(clock=None, repetition=True)
     engine.run_started(RunStarted(run="r"))
-    moments, seen = [], set()
+    moments: list[Any] = []
+    seen = set()
     for t, (action, request, _) in enumerate(walk):
         engine.step_issued(Step("r", (Call(action, request),)))
         moments.append(("issue", ChosenAction(t, words(action, request)), False))
@@ -134,7 +137,7 @@ def test_it_never_falls_below_the_steps_that_were_completed(events):
         elif isinstance(event, Outcome):
             signals = engine.step_observed(event)
         else:
-            drawn_runs.tell(engine, event)
+            drawn_runs.tell(cast(Any, engine), event)
         if signals is not None:
             assert STAGNATION.read(signals) >= SCORES["steps"].read(signals)
 

@@ -99,7 +99,7 @@ def _client(turns: Sequence[Turn], body: Callable[[Turn], dict[str, Any]]) -> As
         headers = {"content-type": "text/event-stream"}
         return httpx.Response(200, text=events + "data: [DONE]\n\n", headers=headers)
 
-    http_client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(answer))
     return AsyncOpenAI(api_key="none", base_url="http://scripted/v1", http_client=http_client)
 
 

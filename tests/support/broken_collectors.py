@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from support.prometheus import free_port

@@ -138,7 +138,7 @@ async def generator_agent(number: int, meeting: Meeting) -> None:
             taken += 1
             if taken == limit:
                 break
-    await items.aclose()
+    await items.aclose()  # type: ignore[attr-defined]
 
 
 class LangChainAgents:

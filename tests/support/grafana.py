@@ -22,7 +22,7 @@ _STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
 
 def seconds(text: str) -> float:
     """Of a duration such as ``5m``."""
-    number, unit = re.fullmatch(r"([\d.]+)(\w+)", text).groups()  # type: ignore[union-attr]
+    number, unit = re.fullmatch(r"([\d.]+)(\w+)", text).groups()
     return float(number) * _UNITS[unit]
 
 
@@ -79,7 +79,7 @@ class View:
     def values_of(self, variable: Any) -> list[str]:
         """What can be chosen of a variable that asks for the values of a label."""
         asked = variable["query"]["query"]
-        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", asked).groups()  # type: ignore[union-attr]
+        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", asked).groups()
         parameters = {"match[]": self.substituted(series, 1.0)}
         parameters |= {"start": str(self._end - self._range), "end": str(self._end)}
         found: list[str] = self._prometheus.get(f"/api/v1/label/{label}/values", **parameters)

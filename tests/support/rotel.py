@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 
 from support.prometheus import PATIENCE, free_port

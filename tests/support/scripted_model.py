@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models.chat_models import BaseChatModel, LangSmithParams
+from langchain_core.language_models import BaseChatModel, LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
@@ -115,7 +116,7 @@ def _chunks(message: AIMessage) -> Iterator[ChatGenerationChunk]:
     import json
 
     for word in str(message.content).split():
-        yield ChatGenerationChunk(message=AIMessageChunk(f"{word} "))
+        yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
     for index, call in enumerate(message.tool_calls):
         text = json.dumps(call["args"])
         half = len(text) // 2
@@ -123,11 +124,11 @@ def _chunks(message: AIMessage) -> Iterator[ChatGenerationChunk]:
             (call["name"], call["id"], text[:half]),
             (None, None, text[half:]),
         ):
-            piece = {"name": name, "args": part, "id": call_id, "index": index}
-            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[piece]))
+            piece = tool_call_chunk(name=name, args=part, id=call_id, index=index)
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece]))
     yield ChatGenerationChunk(
         message=AIMessageChunk(
-            "",
+            content="",
             usage_metadata=message.usage_metadata,
             response_metadata=message.response_metadata,
             chunk_position="last",

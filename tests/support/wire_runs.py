@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+_T = TypeVar("_T")
 
 AGENTS = ("browser", "coder", "shopper")
 TASK_GROUP = "fleet"
@@ -175,10 +177,10 @@ def request(spans: Iterable[Span], **resource: str) -> ExportTraceServiceRequest
     return made
 
 
-def interleaved(runs: Iterable[Sequence[Span]]) -> list[Span]:
+def interleaved(runs: Iterable[Sequence[_T]]) -> list[_T]:
     """The spans of all runs, one of each in turn."""
     waiting = [iter(spans) for spans in runs]
-    found: list[Span] = []
+    found: list[_T] = []
     while waiting:
         still = []
         for spans in waiting:

@@ -127,7 +127,7 @@ EQUAL = [
     ({1, (2, 3)}, frozenset({(2, 3), 1})),
     (Point(1, [2]), SlottedPoint(1, [2])),
     (Point(1), {"x": 1, "y": 0}),
-    (Model(text="a", more=1), {"text": "a", "more": 1}),
+    (Model(text="a", more=1), {"text": "a", "more": 1}),  # type: ignore[call-arg]
     (used(Model(text="a")), Model(text="a")),
     (AIMessage("hi"), AIMessage("hi")),
     (np.int64(5), 5),
@@ -173,13 +173,13 @@ DIFFERENT = [
     (Held(a=1), AlsoHeld(a=1)),
     (Held(a=1), {"a": 1}),
     (Slotted(1), Slotted(2)),
-    (Model(text="a", more=1), Model(text="a", more=2)),
+    (Model(text="a", more=1), Model(text="a", more=2)),  # type: ignore[call-arg]
     (AIMessage("hi"), HumanMessage("hi")),
     (AIMessage("hi"), AIMessage("ho")),
     (np.arange(4), np.arange(4).astype("i4")),
     (np.arange(4), np.arange(4).reshape(2, 2)),
     (np.arange(100_000), np.where(np.arange(100_000) == 50_000, 0, np.arange(100_000))),
-    (np.ma.masked_array([1, 2], [0, 1]), np.ma.masked_array([1, 2], [1, 0])),
+    (np.ma.masked_array([1, 2], [0, 1]), np.ma.masked_array([1, 2], [1, 0])),  # type: ignore[arg-type]
     (np.datetime64(1, "ns"), np.datetime64(2, "ns")),
     (frame(a=LONG), frame(a=[*LONG[:150], -1, *LONG[151:]])),
     (frame(a=LONG), frame(b=LONG)),
@@ -246,7 +246,7 @@ def cyclic():
 
 def cyclic_object():
     value = Held()
-    value.me = value
+    value.me = value  # type: ignore[attr-defined]
     return value
 
 
@@ -321,7 +321,9 @@ HOSTILE = {
     "huge numbers": lambda: [2**2_000] * 90_000,
     "one huge number": lambda: 1 << 4_000_000,
     "frozen sets": lambda: functools.reduce(
-        lambda inner, _: frozenset({(inner,), (inner, 1)}), range(30), frozenset()
+        lambda inner, _: frozenset({(inner,), (inner, 1)}),  # type: ignore[arg-type, return-value]
+        range(30),
+        frozenset(),
     ),
     "JSON": lambda: "[" + "[]," * 150_000 + "[]]",
 }
@@ -458,7 +460,7 @@ def test_a_lazy_proxy_is_not_evaluated() -> None:
         def __init__(self):
             self.__dict__["make"] = _loud("make")
 
-        @property
+        @property  # type: ignore[misc]
         def __class__(self):
             return _loud("class")()
 
@@ -498,7 +500,7 @@ def shuffled(value, chance):
         made = {key: shuffled(value[key], chance) for key in keys}
         return collections.OrderedDict(made) if chance.random() < 0.3 else made
     if isinstance(value, list):
-        made = [shuffled(item, chance) for item in value]
+        made = [shuffled(item, chance) for item in value]  # type: ignore[assignment]
         return tuple(made) if chance.random() < 0.3 else made
     return value
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 
-from tidegauge import _guard
 from tidegauge._guard import InternalErrors, guarded, internal_errors
 from tidegauge.errors import RunStopped
 from tidegauge.testing import SteppedClock, raise_internal_errors
@@ -58,7 +58,7 @@ class TestInProduction:
 
     def test_a_place_is_logged_once_a_minute(self, caplog, monkeypatch):
         clock = SteppedClock(1_000.0)
-        monkeypatch.setattr(_guard.time, "monotonic", clock)
+        monkeypatch.setattr(time, "monotonic", clock)
         for seconds in (0, 30, 29, 2):
             clock.advance(seconds)
             hook(ValueError("what happened"))

@@ -20,7 +20,7 @@ from rich.console import Console
 
 import tidegauge
 from tidegauge import testing
-from tidegauge.events import Call, CallResult, Task
+from tidegauge.events import ABSENT, Call, CallResult, Task
 from tidegauge.policies import Rule
 from tidegauge.worlds import GRID_AGENTS, GridWorld, Recording, TaskGraph
 
@@ -211,7 +211,7 @@ class Told:
     def act(self, action: str, arguments: object = None) -> None:
         self.call = Call(action, arguments)
 
-    def observe(self, outcome: object, *, error: bool, **told: Any) -> None:
+    def observe(self, outcome: object = ABSENT, *, error: bool = False, **told: Any) -> None:
         self.seen.append((told, sight.read_sight(self.call, CallResult(outcome, error)), error))
 
 

@@ -131,7 +131,7 @@ class TestConfigure:
     def test_without_it_runs_are_measured_and_served_nowhere(self):
         set_recorder(None)
         loop()
-        assert get_recorder().sink.engine.snapshot().groups
+        assert get_recorder().sink.engine.snapshot().groups  # type: ignore[attr-defined]
 
     def test_runs_take_what_was_configured_last(self, configure):
         first, second = configure(), configure(stop_on_loop=2)

@@ -259,6 +259,21 @@ def _health() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.EVICTED_RUNS)), "evicted runs"),
         ).span(6),
         bars(
+            "Runs without their policy",
+            "Active runs whose policy was switched off after an internal error: they are measured, "
+            "and not nudged, blocked or stopped.",
+            Query(total(NOW.series(catalog.RUNS_UNGUARDED), ["agent"]), "{{agent}}"),
+        ).span(6),
+        bars(
+            "Steps that cannot be compared",
+            "Arguments, results or states that equal nothing, not even themselves, so that no loop "
+            "is seen in them. Name a key= for the tool. Empty until the first one.",
+            Query(
+                total(EVENTS.increase(catalog.NOT_COMPARABLE), ["action", "part"]),
+                "{{action}}: {{part}}",
+            ),
+        ).span(6),
+        bars(
             "Recording: lines written and lost",
             "Lines of step events that were written, and those that were lost, by reason: the "
             "disk is full or too slow. Empty where nothing is recorded.",

@@ -129,7 +129,7 @@ class FleetSink:
 
     def _let_go(self, run: str) -> None:
         if self._closed(run) is not None:
-            self._inner.engine.release(run)
+            self._inner.engine.discard(run)
 
     def _closed(self, run_id: str) -> _OpenRun | None:
         run = self._open.pop(run_id, None)

@@ -248,12 +248,23 @@ class Engine:
 
         What was counted of it here stays counted. ``None`` when it is not open.
         """
+        return self._detach(run, RunState.state)
+
+    def discard(self, run: str) -> None:
+        """Let an active run go as :meth:`release` does, without its state.
+
+        For a run that another engine measures from its steps.
+        """
+        self._detach(run, lambda _: None)
+
+    def _detach(self, run: str, read: Callable[[RunState], T]) -> T | None:
+        """Hold a run no longer, and give what is read of it with its lock held."""
         with critical(), self._ending:
             found = self._runs.get(run)
             if found is None:
                 return None
             with found.lock:
-                state = found.state()
+                state = read(found)
                 found.finished = True  # what another thread still reports is dropped and counted
                 group = self._groups.get(found.group, _EMPTY).with_moved(out=found.counted)
             with self._lock:

@@ -194,7 +194,8 @@ def test_standard_input(tidegauge, write, walk, tmp_path: Path) -> None:
     recording = tmp_path / write(*walk("r", "AAA"))
     piped = tidegauge("replay", "--json", "-", stdin=recording.read_bytes() + b"nope")
     assert [run["loop_steps"] for run in piped.document["runs"]] == [2]
-    assert piped.faults == ["<stdin>:6: no JSON: invalid literal, expected 'null' at column 1"]
+    [fault] = piped.faults
+    assert re.fullmatch(r"<stdin>:6: no JSON: .+ at column 1", fault)
 
 
 def test_memory_index(tidegauge, write, walk) -> None:
@@ -250,7 +251,7 @@ def test_a_policy_ends_runs(tidegauge, write, walk) -> None:
 
 
 def test_thoughts_are_left_out(tidegauge, write) -> None:
-    def round_of(thought: str) -> list[dict[str, object]]:
+    def round_of(thought: str) -> list[dict[str, str]]:
         think = {"type": "step", "run": "r", "action": "think", "args": thought, "outcome": ""}
         book = {"type": "step", "run": "r", "state": "", "action": "book", "outcome": "refused"}
         return [think, book]

@@ -143,8 +143,8 @@ def test_exploration_replayed(tidegauge, write, tmp_path: Path) -> None:
         step = orjson.loads(line)
         told[step.pop("run")].append(step)
     for run, case, steps in zip(ran.document["runs"], EXPLORE, told.values(), strict=True):
-        for line, expected in zip(steps, case["steps"], strict=True):
-            assert {key: line[key] for key in expected if key != "to"} == {
+        for seen, expected in zip(steps, case["steps"], strict=True):
+            assert {key: seen[key] for key in expected if key != "to"} == {
                 key: value for key, value in expected.items() if key != "to"
             }
         for rate in ("exploration_error", "exploitation_error"):

@@ -46,15 +46,17 @@ def test_a_panel_without_data_says_why(panel: dict[str, Any]) -> None:
 
 
 def test_what_nobody_tells_is_not_green() -> None:
-    panel = big_number("Looping", "…", Query("up"), steps=[(1, BAD)]).build()
-    [mapping] = panel.field_config.defaults.mappings or ()
+    panel: Any = big_number("Looping", "…", Query("up"), steps=[(1, BAD)]).build()
+    [mapping] = panel.field_config.defaults.mappings
     assert mapping.options.result.color == UNTOLD
     assert mapping.options.match.value == "null+nan"
 
 
 def test_a_number_of_now_is_asked_for_now() -> None:
-    [now] = big_number("…", "…", Query("up")).build().targets or ()
-    [shown] = big_number("…", "…", Query("up"), now=False).build().targets or ()
+    now: Any
+    shown: Any
+    [now] = big_number("…", "…", Query("up")).build().targets
+    [shown] = big_number("…", "…", Query("up"), now=False).build().targets
     assert (now.instant, now.range_val) == (True, False)
     assert (shown.instant, shown.range_val) == (False, True)
 
@@ -90,6 +92,8 @@ def test_a_band_lies_between_its_bounds() -> None:
 
 
 def test_what_several_hold_is_stacked() -> None:
+    held: Any
+    alone: Any
     held, alone = (draw("…", "…", Query("up")).build() for draw in (areas, lines))
     assert held.field_config.defaults.custom.stacking.mode == "normal"
     assert alone.field_config.defaults.custom.stacking is None
@@ -103,5 +107,5 @@ def test_a_column_that_can_be_bad_is_coloured() -> None:
 
 
 def test_a_value_without_thresholds_is_neither_good_nor_bad() -> None:
-    [step] = lines("…", "…", Query("up")).build().field_config.defaults.thresholds.steps  # type: ignore[union-attr]
+    [step] = lines("…", "…", Query("up")).build().field_config.defaults.thresholds.steps
     assert step.color == NEUTRAL

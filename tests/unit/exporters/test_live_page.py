@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
+import email.message
 import json
 import re
 import urllib.error
@@ -219,7 +219,7 @@ def served(**where: Any) -> Iterator[MetricsServer]:
 
 def ask(
     url: str | None, path: str = "", method: str = "GET", **headers: str
-) -> tuple[int, http.client.HTTPMessage, str]:
+) -> tuple[int, email.message.Message, str]:
     request = urllib.request.Request(f"{url}{path}", method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:

@@ -117,7 +117,7 @@ def test_names_and_units_give_back_the_catalogue_s_names():
 def test_a_collection_is_one_snapshot(application, monkeypatch):
     engine, taken = engine_with(3), []
     snapshot = engine.snapshot
-    monkeypatch.setattr(engine, "snapshot", lambda: taken.append(1) or snapshot())
+    monkeypatch.setattr(engine, "snapshot", lambda: taken.append(1) or snapshot())  # type: ignore[func-returns-value]
     observe(Readings(engine), application.provider)
     for collections in (1, 2, 3):
         application.metrics()
@@ -172,7 +172,7 @@ class TestHistograms:
     def test_they_go_with_the_rest_and_of_the_same_snapshot(self, monkeypatch):
         engine, taken, kept = engine_with(3), [], Kept()
         snapshot = engine.snapshot
-        monkeypatch.setattr(engine, "snapshot", lambda: taken.append(1) or snapshot())
+        monkeypatch.setattr(engine, "snapshot", lambda: taken.append(1) or snapshot())  # type: ignore[func-returns-value]
         provider = self.pushed(engine, kept)
         provider.force_flush()
         provider.force_flush()

@@ -121,6 +121,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.observe("found", progress=1.0)
             run.finish(success=True)
         with tidegauge.run(agent="a", t_max=5, memory="off") as run:
+            run.act("lock", object())  # equal to nothing
             run.finish(success=False)
         with contextlib.suppress(tidegauge.RunStopped), tidegauge.run(agent="a", t_max=5) as run:
             while True:
@@ -264,7 +265,7 @@ def test_the_known_values_are_all_that_an_engine_counts() -> None:
         start(engine, outcome)
         for _ in range(4):
             step(engine, outcome, error=True)
-        engine.run_ended(RunEnded(run=outcome, outcome=outcome))  # type: ignore[arg-type]
+        engine.run_ended(RunEnded(run=outcome, outcome=outcome))
     [group] = engine.snapshot().groups
     assert set(group.finished.finished) == set(RUNS_FINISHED.values)
     assert set(group.totals.onsets) == set(LOOPS.values)
@@ -292,10 +293,10 @@ def test_only_the_most_troubled_runs_have_series() -> None:
 
     longest = [f"run-{number:02}" for number in range(MAX_RUNS + 9, 11, -1)]
     assert shown() == ["looping", "same result", *longest]
-    run = engine.get("looping")
-    assert run is not None
-    with run.lock:
-        run.end(RunEnded(run="looping"))  # ended, and another thread is about to take it out
+    looping = engine.get("looping")
+    assert looping is not None
+    with looping.lock:
+        looping.end(RunEnded(run="looping"))  # ended, and another thread is about to take it out
     assert shown() == ["same result", *longest, "run-11"]
     engine.run_ended(RunEnded(run="same result"))
     assert shown() == [*longest, "run-11", "run-10"]
@@ -421,7 +422,7 @@ def test_promtool_has_nothing_to_say(odd_engine: Engine) -> None:
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_when_the_engine_fails_our_health_is_still_told() -> None:
     class Failing(Engine):
-        def snapshot(self):  # type: ignore[no-untyped-def]
+        def snapshot(self):
             raise RuntimeError("out of order")
 
     families = read_families(Failing())
@@ -432,9 +433,9 @@ def test_when_the_engine_fails_our_health_is_still_told() -> None:
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_fault_in_one_metric_costs_that_metric() -> None:
     class Failing(Engine):
-        def snapshot(self):  # type: ignore[no-untyped-def]
+        def snapshot(self):
             snapshot = super().snapshot()
-            snapshot.groups[0].totals.loop_steps["look"] = "many"
+            snapshot.groups[0].totals.loop_steps["look"] = "many"  # type: ignore[assignment]
             return snapshot
 
     engine = Failing(clock=None)

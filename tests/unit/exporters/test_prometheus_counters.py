@@ -141,9 +141,9 @@ def test_amounts_that_cannot_be_added_up_are_left_out(amount: float) -> None:
     engine = Engine(clock=None)
     collector = TidegaugeCollector(engine)
     engine.run_started(RunStarted(run="r"))
-    for told in (2.0, 2.0, amount, 2.0):
-        engine.step_issued(Step(run="r", calls=(Call("look"),), state=0, tokens=told))
-        engine.step_observed(Outcome(run="r", results=(CallResult(1),), seconds=told, tokens=told))
+    for one in (2.0, 2.0, amount, 2.0):
+        engine.step_issued(Step(run="r", calls=(Call("look"),), state=0, tokens=one))
+        engine.step_observed(Outcome(run="r", results=(CallResult(1),), seconds=one, tokens=one))
     told = {name: value for (name, _), value in counters(collector).items()}
     assert told["tidegauge_loop_tokens_total"] == 8.0
     assert told["tidegauge_loop_seconds_total"] == 4.0

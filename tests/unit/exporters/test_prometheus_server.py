@@ -101,7 +101,7 @@ def test_stop_frees_the_port_and_ends_the_thread(engine: Engine) -> None:
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_scrape_of_a_failing_engine_is_answered_and_counts_the_fault() -> None:
     class Failing(Engine):
-        def snapshot(self):  # type: ignore[no-untyped-def]
+        def snapshot(self):
             raise RuntimeError("out of order")
 
     with serving(Failing()) as server:

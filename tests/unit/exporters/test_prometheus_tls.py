@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,8 @@ def authority(tmp_path: Path) -> Authority:
 
 @contextlib.contextmanager
 def serving(**tls: Path) -> Iterator[str]:
-    server = MetricsServer(Engine(), port=0, **{name: str(path) for name, path in tls.items()})
+    files: dict[str, Any] = {name: str(path) for name, path in tls.items()}
+    server = MetricsServer(Engine(), port=0, **files)
     try:
         yield server.url
     finally:

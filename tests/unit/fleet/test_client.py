@@ -22,6 +22,7 @@ from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON
 from tidegauge.fleet import DecisionClient
+from tidegauge.fleet.decision_record import DecisionAction
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_milder_decision_comes_and_goes(served, client) -> None:
     with client.watch("r1") as watched:
         for step, action in enumerate(["nudge", "block", "go_on"]):
             served.decide("r1", action, step, message="look elsewhere")
-            until_true(lambda action=action: watched.decision.action == action)
+            until_true(lambda action=action: watched.decision.action == action)  # type: ignore[misc]
             watched.enforce()
         assert seen == [("r1", "nudge"), ("r1", "block"), ("r1", "go_on")]
 
@@ -137,7 +138,7 @@ def test_ids_that_cannot_be_asked_for_hurt_nobody(served, client, run) -> None:
 
 
 def test_a_fault_of_ours_hurts_nobody(served, client, faults_are_swallowed) -> None:
-    with client.watch(7) as watched:  # type: ignore[arg-type]
+    with client.watch(7) as watched:
         watched.enforce()
     assert internal_errors.counts() == {"fleet.client": 1}
 
@@ -175,10 +176,11 @@ def test_a_server_that_dies_and_comes_back_is_asked_again() -> None:
     port = free_port()
     client = DecisionClient(f"http://127.0.0.1:{port}", every=0.05)
     with client, client.watch("r1") as watched:
-        for step, action in enumerate(("nudge", "block", "stop")):
+        actions: tuple[DecisionAction, ...] = ("nudge", "block", "stop")
+        for step, action in enumerate(actions):
             with deciding(port=port) as server:
                 server.decide("r1", action, step)
-                until_true(lambda action=action: watched.decision.action == action)
+                until_true(lambda action=action: watched.decision.action == action)  # type: ignore[misc]
 
 
 def test_a_connection_that_was_idle_too_long_is_no_failure() -> None:
@@ -331,7 +333,7 @@ def test_what_an_agent_does_takes_no_request(served, client, monkeypatch) -> Non
     monkeypatch.setattr(
         client._connection,
         "ask",
-        lambda *told: (asking.append(threading.current_thread()), ask(*told))[1],
+        lambda *told: (asking.append(threading.current_thread()), ask(*told))[1],  # type: ignore[func-returns-value]
     )
     with client.watch("r1") as watched:
         until_true(lambda: asking)

@@ -190,7 +190,7 @@ def test_a_token_is_needed_where_there_is_one(shown) -> None:
 
 
 def test_one_connection_takes_many_requests(served) -> None:
-    connection = http.client.HTTPConnection(*served.address, timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*served.address, timeout=PATIENCE)  # type: ignore[misc]
     with contextlib.closing(connection):
         sockets = set()
         for path in ("/v1/decisions/r1", "/v1/decisions/", "/v1/decisions/r1?wait=0", "/metrics"):

@@ -15,6 +15,7 @@ from tidegauge.fleet.sink import FleetSink
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
 from tidegauge.streaming_metrics import Chronicle, Engine, RunReport
+from tidegauge.streaming_metrics.run_state import RunState
 
 TRACE = "0" * 31 + "7"
 POLICY = Policy(parse_rules("failed_rounds=2:nudge,loop_repeats=3"))
@@ -167,6 +168,31 @@ def test_what_goes_to_another_worker_is_neither_told_nor_held(here) -> None:
     assert here.active() == ["stays"]
     assert (len(here.sink), here.sink.ended(), here.told) == (1, [], [])
     assert sum(view.totals.steps for view in here.engine.snapshot().groups) == 1
+
+
+def test_no_state_is_read_of_runs_that_are_let_go(here, monkeypatch) -> None:
+    read: list[str] = []
+    state = RunState.state
+
+    def counted(run: RunState) -> dict[str, Any]:
+        read.append(run.started.run)
+        return state(run)
+
+    monkeypatch.setattr(RunState, "state", counted)
+    here.sink.restoring = True
+    here.start()
+    here.start()  # the one before is let go
+    here.start("gone")
+    here.end("gone")
+    here.sink.restored(["r"])
+    here.sink.restoring = False
+    here.start("one", TRACE)
+    here.step("look", run="one")
+    here.sink.drop([TRACE])
+    assert here.active() == ["r"]
+    assert read == []
+    assert here.engine.release("r") is not None
+    assert read == ["r"]
 
 
 def test_the_live_page_shows_runs_that_were_restored_and_go_on() -> None:

@@ -480,7 +480,7 @@ class TestAwaitables:
             return later(value)
 
         with capture(capture_content=True) as seen, tidegauge.run():
-            assert await asyncio.gather(fetch(1), fetch(2)) == [1, 2]
+            assert [*await asyncio.gather(fetch(1), fetch(2))] == [1, 2]
             assert tidegauge.get_current_run()._open._tools == {}
         assert results(seen) == ["1", "2"]
 
@@ -716,7 +716,7 @@ class TestThreads:
             assert nothing_is_open(seen)
         assert group(seen).totals.steps == 1_600
         for span in seen.spans[:-1]:
-            place = span.attributes["gen_ai.tool.call.arguments"].split('"')[3]
+            place = str(span.attributes["gen_ai.tool.call.arguments"]).split('"')[3]
             assert span.attributes["gen_ai.tool.call.result"] == f"nothing {place}"
 
     async def test_to_thread_and_task_groups_need_no_help(self):

@@ -183,7 +183,7 @@ class TestNesting:
             @tidegauge.tool
             def query():
                 with tracer.start_as_current_span("SELECT"):
-                    return trace.get_current_span().name
+                    return trace.get_current_span().name  # type: ignore[attr-defined]
 
             with tidegauge.run():
                 assert query() == "SELECT"
@@ -212,7 +212,8 @@ class TestNesting:
         for span in seen.spans[:-1]:
             told = span.attributes
             assert (
-                told["gen_ai.tool.call.arguments"] == f'{{"left": {told["tidegauge.step.index"]}}}'
+                told["gen_ai.tool.call.arguments"]
+                == f'{{"left": {told["tidegauge.step.index"]!s}}}'
             )
             assert told["gen_ai.tool.call.result"] == str(told["tidegauge.step.index"])
 

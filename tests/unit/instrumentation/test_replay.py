@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,10 +114,9 @@ def test_bad_lines_are_told_counted_and_skipped() -> None:
     replay, faults = replayed(sink, start(), b"nope", step(error=3), step(), end())
     assert sink.kinds() == RUN
     assert replay.skipped_lines == 2
-    assert faults == [
-        "f:2: no JSON: invalid literal, expected 'null' at column 1",
-        "f:3: error is to be true, false or null, not a number",
-    ]
+    no_json, wrong = faults
+    assert re.fullmatch(r"f:2: no JSON: .+ at column 1", no_json)
+    assert wrong == "f:3: error is to be true, false or null, not a number"
 
 
 def test_what_comes_after_the_end_or_before_the_start_is_skipped() -> None:

@@ -158,7 +158,7 @@ class TestPolicy:
             )
 
     def test_a_line_to_stop_goes_before_rules_that_do_less(self) -> None:
-        loop = {"loop_period": 1, "loop_repeats": 5, "loop_first_step": 3}
+        loop: dict[str, Any] = {"loop_period": 1, "loop_repeats": 5, "loop_first_step": 3}
         told = signals(completed_steps=9, failed_rounds=3, **loop)
         rules = [Rule("failed_rounds", 3, "nudge"), Rule("loop_repeats", 3, "block")]
         policy = Policy(rules, lines=[Line("steps", 3, "stop")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tidegauge.errors import ConfigurationError
@@ -49,7 +51,7 @@ ALWAYS = {"steps": 0, "loop_repeats": 0, "loop_cost_steps": 0, "stale_rises": 0}
 """What is measured of a run of which nothing was told."""
 
 
-def signals(**told: object) -> Signals:
+def signals(**told: Any) -> Signals:
     return Signals("r1", 15, 16, b"", b"")._replace(**told)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,12 @@ def test_another_size_starts_over():
 
 def test_batches_of_one_lists_and_integers_will_do():
     matcher = matcher_of()
-    forms = [[3, 4], (3.0, 4.0), np.array([[3, 4]], dtype=np.uint8), np.float16([0.6, 0.8])]
+    forms: list[Any] = [
+        [3, 4],
+        (3.0, 4.0),
+        np.array([[3, 4]], dtype=np.uint8),
+        np.float16([0.6, 0.8]),  # type: ignore[arg-type]
+    ]
     assert len({matcher(form) for form in forms}) == 1
 
 

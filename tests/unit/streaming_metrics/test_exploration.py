@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -206,7 +207,7 @@ def last_step(opening, steps, earlier) -> dict[str, object]:
 
 
 def expected(opening, steps) -> dict[str, object]:
-    done: list[dict[str, object]] = []
+    done: list[dict[str, Any]] = []
     for t in range(len(steps)):
         done.append(last_step(opening, steps[: t + 1], done))
     world = world_after(opening, steps)
@@ -442,7 +443,7 @@ def test_goal_achieved_at_once_waited_for_nothing():
 
 
 def test_anywhere_gain_is_landing_on_a_target():
-    steps = [{"place": "B"}, {"place": "A"}, {"place": "C"}]
+    steps: list[Any] = [{"place": "B"}, {"place": "A"}, {"place": "C"}]
     run = Exploration(place="A", exits=("B", "C"), reach="anywhere")
     gains = []
     for t, step in enumerate(steps):

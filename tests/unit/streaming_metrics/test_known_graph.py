@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
+from collections.abc import Hashable
 
 import pytest
 from hypothesis import given
@@ -97,7 +98,7 @@ def corridor(length: int, **settings) -> KnownGraph:
 
 
 def test_search_gives_up_past_its_cap():
-    target = {0: None}
+    target: dict[Hashable, object] = {0: None}
     assert corridor(100, max_visited=200).nearer(89, 90, target) is False
     assert corridor(100, max_visited=20).nearer(89, 90, target) is None
     assert corridor(100, max_visited=20).nearer(89, 88, target) is None
@@ -162,7 +163,7 @@ def test_distance_function_is_asked_of_a_bounded_number_of_targets():
         asked.append(b)
         return 1.0
 
-    targets = dict.fromkeys(range(100))
+    targets: dict[Hashable, object] = dict.fromkeys(range(100))
     assert nearer_by_distance(distance, -1, -2, targets, limit=10) is None
     assert len(asked) == 20
     assert nearer_by_distance(distance, -1, -2, {}, limit=0) is False

@@ -39,7 +39,7 @@ class Batch:
             and (not sets or any(self.achieved.issuperset(needed) for needed in sets))
         }
 
-    def apply(self, event) -> object:
+    def apply(self, event):
         match event:
             case "discover", task, requires, place:
                 if task not in self.achieved:
@@ -57,10 +57,11 @@ class Batch:
                 return news
 
 
-def apply(tasks: PendingTasks, event) -> object:
+def apply(tasks: PendingTasks, event):
     match event:
         case "discover", task, requires, place:
-            return tasks.discover([Task(task, requires)], place)
+            tasks.discover([Task(task, requires)], place)
+            return None
         case "visit", place:
             return tasks.visit(place)
         case _, task:

@@ -39,7 +39,7 @@ def test_merging_keeps_the_cap_and_the_runs():
 
 def test_parts_cannot_be_set():
     with pytest.raises(TypeError):
-        rates("a").parts["b"] = SuccessRate()  # type: ignore[index]
+        rates("a").parts["b"] = SuccessRate()
 
 
 def test_there_and_back():

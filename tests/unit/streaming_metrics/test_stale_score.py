@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "stale.jsonl"
 CASES = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
 
 
-def stale_of(path: list[object]) -> int:
+def stale_of(path: Sequence[object]) -> int:
     """S = c + e + n, written from the definition."""
     visits = Counter(path)
     uses = Counter(frozenset(move) for move in pairwise(path) if len({*move}) > 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Hashable
 from statistics import fmean
 from typing import Any
 
@@ -70,7 +71,7 @@ def ids_worked_out(task: LoreTask) -> set[str]:
 
 def longest_chain(task: LoreTask) -> int:
     """Documents on the longest way from the answer's down to one that is told at the start."""
-    depth: dict[str, int] = {}
+    depth: dict[Hashable, int] = {}
     for page in known(task):
         sources = [depth[source] for ids in task.pages[page].known_by for source in ids]
         depth[page] = 1 + max(sources, default=-1)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tidegauge.events import Task
+from tidegauge.events import RunEnded, RunStarted, Task
 from tidegauge.instrumentation.step_events import RecordedStep, parse_line
 from tidegauge.worlds import (
     GRID_AGENTS,
@@ -104,6 +104,8 @@ def test_every_line_can_be_read_again(world: GridWorld | LoreTask, name: str) ->
     assert len(lines) == len(recording.events)
     assert all(line.endswith(b"\n") for line in lines)
     start, *steps, end = map(parse_line, lines)
+    assert isinstance(start, RunStarted)
+    assert isinstance(end, RunEnded)
     told = world.start()
     assert {key: getattr(start, key) for key in told} == told
     assert (start.run, start.agent, end.success, end.reason) == ("r1", name, False, "enough")

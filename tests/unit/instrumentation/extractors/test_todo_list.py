@@ -72,7 +72,7 @@ def test_tasks_may_go_by_their_ids():
     seen = TodoList(names_by="id").observe(call, DONE)
     assert (seen.tasks, seen.achieved) == ((Task("1"), Task("2")), ("1",))
     with pytest.raises(ConfigurationError, match="names_by"):
-        TodoList(names_by="number")
+        TodoList(names_by="number")  # type: ignore[arg-type]
 
 
 def test_what_was_given_up_is_no_task():

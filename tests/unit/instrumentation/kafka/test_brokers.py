@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 import pytest
 from confluent_kafka import KafkaError
 
 from tidegauge import catalog
 from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.instrumentation.kafka import brokers
 from tidegauge.instrumentation.kafka.brokers import (
     Complaints,
     client_config,
@@ -21,7 +21,7 @@ from tidegauge.instrumentation.kafka.brokers import (
 
 def test_a_complaint_is_logged_once_a_minute_and_kind(caplog, monkeypatch) -> None:
     complaints, now = Complaints(), 1_000.0
-    monkeypatch.setattr(brokers.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     refused = KafkaError(
         KafkaError._TRANSPORT, "b:9092: Connection refused (after 0ms in state CONNECT)"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 import orjson
 import pytest
@@ -169,6 +170,8 @@ pairs = st.tuples(odd_values, odd_values) | odd_values.flatmap(
 def test_arguments_and_results_are_equal_where_they_were_to_the_engine(pair, plain) -> None:
     shown = Contents(bytes.hex, plain=plain)
     one, other = (read(shown, arguments=value, result=value) for value in pair)
+    first: Any
+    second: Any
     first, second = (read_span(tool(arguments=value, result=value)) for value in pair)
     assert (arguments_bytes(one.arguments) == arguments_bytes(other.arguments)) is (
         arguments_bytes(first.arguments) == arguments_bytes(second.arguments)

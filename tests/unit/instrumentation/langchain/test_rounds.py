@@ -156,7 +156,7 @@ def test_a_step_that_could_not_be_reported_is_not_observed(log: Log, rounds: Rou
 
     log.step_issued = broken  # type: ignore[method-assign]
     rounds.end(rounds.begin("look", {}, None), DONE)
-    del log.step_issued  # type: ignore[method-assign]
+    del log.step_issued
     assert not log.outcomes
     rounds.end(rounds.begin("look", {}, None), DONE)
     assert [step for step, _ in log.observed] == [0]

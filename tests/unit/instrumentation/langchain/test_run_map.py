@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -80,8 +81,9 @@ def test_runs_that_are_idle_for_too_long_are_ended(seen: testing.Capture) -> Non
     opened(seen, runs)
     assert idle.recorded.ended
     assert not busy.recorded.ended
+    held: list[Any] = [busy, *runs._runs.values()]
     assert {report.run for report in seen.pipeline.engine.snapshot().active} == {
-        report.recorded.id for report in (busy, *runs._runs.values())
+        run.recorded.id for run in held
     }
 
 

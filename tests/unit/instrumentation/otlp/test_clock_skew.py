@@ -23,10 +23,10 @@ SKEWS = [-1_000, -250, -40, -5, -4, -1, 0, 1, 4, 5, 40, 250, 1_000]
 
 
 def span(number: int, at: tuple[int, int], told: dict[str, Any], **more: Any) -> SpanData:
-    more = {"resource": HERE, "scope": "client", "parent": 1} | more
+    more = dict[str, Any](resource=HERE, scope="client", parent=1) | more
     start, end = ((10_000 + moment) * MS for moment in at)
-    fields = (7, number, more.pop("parent"), "any", more.pop("scope"))
-    return SpanData(*fields, told, start, end, **more)
+    parent, scope = more.pop("parent"), more.pop("scope")
+    return SpanData(7, number, parent, "any", scope, told, start, end, **more)
 
 
 def model(number: int, at: tuple[int, int], call_id: str | None, name: str = "look") -> SpanData:

@@ -54,8 +54,8 @@ class Names:
 
     def take(self, *spans: SpanData, wait: float = 1.0) -> list[str]:
         """The runs that have begun so far."""
-        for each in spans or ([],):
-            self.assembly.take([each] if spans else [], now=self.now)
+        for each in [[span] for span in spans] or [[]]:
+            self.assembly.take(each, now=self.now)
             self.now += wait
             self.assembly.expire(self.now)
         return [event.run for event in self.listener.started]

@@ -11,11 +11,11 @@ from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.reading import may_enclose_run, read_span
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
-    ChosenCall,
     ModelSpan,
     SpanData,
     ToolSpan,
 )
+from tidegauge.instrumentation.told import ChosenCall
 
 
 def read(attributes: dict[str, Any], name: str = "a span", **told: Any) -> Any:
