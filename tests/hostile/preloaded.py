@@ -1,0 +1,18 @@
+"""What the server of processes imports last: warm-ups, so that no case pays for the first use."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import tidegauge.testing
+
+from . import entry_points, values  # noqa: F401
+
+with tidegauge.testing.capture(), tidegauge.run(agent="warm") as _run:
+    _run.act("look")
+    _run.observe("nothing")
+
+assert threading.active_count() == 1, threading.enumerate()
+gc.collect()
+gc.freeze()  # a child's collector does not look at what was imported

@@ -1,0 +1,99 @@
+"""Every entry point takes every hostile value: it arrives unchanged, is counted, costs little."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import tempfile
+from typing import Any
+
+import pytest
+
+import hostile.values as values_module
+from hostile.entry_points import ENTRIES, SETTINGS
+from hostile.harness import ONE_VALUE, check, cheapest
+from hostile.values import DEEDS, LARGE_TEXTS, SHAPES, hooked, touched
+from tidegauge import testing
+from tidegauge._guard import internal_errors
+
+UNTOUCHABLE = ("lazy", "remote", "tensor")
+"""Looking into these has effects outside: a query, a request, a wait."""
+
+
+def _steps(seen: testing.Capture) -> int:
+    return sum(group.totals.steps for group in seen.pipeline.engine.snapshot().groups)
+
+
+def _settings(entry: str) -> dict[str, Any]:
+    settings = dict(SETTINGS[entry])
+    if "record_to" in settings:
+        settings["record_to"] = os.path.join(tempfile.mkdtemp(), settings["record_to"])
+    return settings
+
+
+def takes_a_shape(entry: str, shape: str) -> None:
+    call = ENTRIES[entry]
+    value = SHAPES[shape]()
+    gc.freeze()  # the collector's own look at a large value is no cost of ours
+    limit = ONE_VALUE._replace(cpu_ms=400) if shape in LARGE_TEXTS else ONE_VALUE
+    counted = []
+    with testing.capture(**_settings(entry)) as seen:
+        call("ordinary")
+
+        def once() -> None:
+            before = _steps(seen)
+            expected = call(value)
+            counted.append((_steps(seen) - before, expected))
+
+        touched.clear()
+        cheapest(once, limit)
+        found = list(touched)
+        assert all(steps == expected for steps, expected in counted), f"steps counted: {counted}"
+        assert call("ordinary") > 0
+    if any(part in shape for part in UNTOUCHABLE):
+        assert not found, f"looked into the value: {sorted(set(found))}"
+
+
+def takes_hooks(entry: str, deed: str) -> None:
+    call = ENTRIES[entry]
+    faults: dict[str, list[str]] = {}
+    with testing.capture(**_settings(entry)) as seen:
+        values_module.watched_pipelines.append(seen.pipeline)
+        call("ordinary")
+        for name, value in hooked(deed):
+            fault = _fault_of(call, value, seen, deed)
+            if fault:
+                faults.setdefault(fault, []).append(name)
+                if sum(map(len, faults.values())) > (5 if deed == "blocks" else 60):
+                    break
+    values_module.armed = False
+    assert not faults, "\n".join(f"{fault}: {', '.join(names)}" for fault, names in faults.items())
+
+
+def _fault_of(call: Any, value: Any, seen: testing.Capture, deed: str) -> str | None:
+    touched.clear()
+    before = _steps(seen)
+    try:
+        expected = call(value)
+    except BaseException as error:
+        if DEEDS[deed].untouchable or type(error) is not AssertionError:
+            return f"{type(error).__name__} reached the user"
+        return str(error)
+    if touched and DEEDS[deed].untouchable:
+        return f"called {touched[0]}"
+    if (counted := _steps(seen) - before) != expected:
+        return f"{counted} steps counted, {expected} made"
+    return None
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_takes(entry: str, shape: str) -> None:
+    check(takes_a_shape, entry, shape)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("deed", DEEDS)
+def test_takes_objects_whose_method(deed: str, entry: str) -> None:
+    check(takes_hooks, entry, deed, deadline=30)
