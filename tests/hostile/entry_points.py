@@ -21,6 +21,18 @@ ENTRIES: dict[str, Entry] = {}
 SETTINGS: dict[str, dict[str, Any]] = {}
 """What :func:`tidegauge.configure` is given for an entry."""
 
+CONSUMED = {
+    "success-gives-it",
+    "normaliser-gives-it",
+    "extractor-gives-it",
+    "extractor-gives-it-as-a-place",
+    "distance-gives-it",
+    "on-block-gives-it",
+    "observe-numbers",
+    "names",
+}
+"""Entries at which the value is meant for tidegauge, which may look into it."""
+
 slot: list[Any] = [None]
 """The value that user callables of the configuration give back."""
 
@@ -612,7 +624,7 @@ def agents_sdk_spans(value: Any) -> int:
 
     from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
 
-    set_trace_processors([TidegaugeTracingProcessor(success=lambda output: value)])  # type: ignore[call-arg,unused-ignore]
+    set_trace_processors([TidegaugeTracingProcessor()])
     return _agents_sdk_spans(value, agent_span, function_span, response_span, trace)
 
 

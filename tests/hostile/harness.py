@@ -24,6 +24,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,12 +170,18 @@ def _memory(name: str) -> float:
 def _server() -> Any:
     global _context
     if _context is None:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the server has one thread
+        folders = [str(TESTS), str(TESTS.parent)]  # pytest names test modules from the latter
+        sys.path.extend(folder for folder in folders if folder not in sys.path)
         _context = multiprocessing.get_context("forkserver")
-        _context.set_forkserver_preload(["__main__", *_PRELOADED])
-        for folder in (str(TESTS), str(TESTS.parent)):  # where pytest finds cases by their names
-            if folder not in sys.path:
-                sys.path.append(folder)
+        _context.set_forkserver_preload(_PRELOADED)
+        before = dict(os.environ)
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the server has one thread
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
     return _context
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
 import tidegauge.testing
@@ -14,5 +15,6 @@ with tidegauge.testing.capture(), tidegauge.run(agent="warm") as _run:
     _run.observe("nothing")
 
 assert threading.active_count() == 1, threading.enumerate()
+assert len(os.listdir("/proc/self/task")) == 1, "a thread that is not Python's"
 gc.collect()
 gc.freeze()  # a child's collector does not look at what was imported

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hostile.values as values_module
-from hostile.entry_points import ENTRIES, SETTINGS
+from hostile.entry_points import CONSUMED, ENTRIES, SETTINGS
 from hostile.harness import ONE_VALUE, check, cheapest
 from hostile.values import DEEDS, LARGE_TEXTS, SHAPES, hooked, touched
 from tidegauge import testing
@@ -51,7 +51,7 @@ def takes_a_shape(entry: str, shape: str) -> None:
         found = list(touched)
         assert all(steps == expected for steps, expected in counted), f"steps counted: {counted}"
         assert call("ordinary") > 0
-    if any(part in shape for part in UNTOUCHABLE):
+    if entry not in CONSUMED and any(part in shape for part in UNTOUCHABLE):
         assert not found, f"looked into the value: {sorted(set(found))}"
 
 
@@ -93,7 +93,14 @@ def test_takes(entry: str, shape: str) -> None:
     check(takes_a_shape, entry, shape)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize(
+    ("deed", "entry"),
+    [
+        (deed, entry)
+        for deed in DEEDS
+        for entry in ENTRIES
+        if not (entry in CONSUMED and DEEDS[deed].untouchable)
+    ],
+)
 def test_takes_objects_whose_method(deed: str, entry: str) -> None:
     check(takes_hooks, entry, deed, deadline=30)
