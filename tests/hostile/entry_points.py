@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import tidegauge
@@ -32,6 +32,9 @@ CONSUMED = {
     "names",
 }
 """Entries at which the value is meant for tidegauge, which may look into it."""
+
+NAMES = {"names", "langchain-metadata", "ids-of-spans"}
+"""Entries at which a name belongs: without one, how much is counted is not determined."""
 
 slot: list[Any] = [None]
 """The value that user callables of the configuration give back."""
@@ -637,9 +640,7 @@ def _agents_sdk_spans(
             span.span_data.input = value
         for content in ("empty", value):
             with function_span("look", input="{}", output="empty") as call:
-                call.span_data.input = content
                 call.span_data.output = content
-                call.span_data.mcp_data = value
     return 2
 
 
@@ -649,6 +650,17 @@ def _agents_sdk_spans(
 @entry("spans-of-others")
 def spans_of_others(value: Any) -> int:
     """A span of another SDK may hold anything: here attributes go around OpenTelemetry's checks."""
+    contents = ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result")
+    return _spans_of_others(value, contents, ("gen_ai.input.messages", "gen_ai.output.messages"))
+
+
+@entry("ids-of-spans")
+def ids_of_spans(value: Any) -> int:
+    keys = ("gen_ai.tool.call.id", "gen_ai.conversation.id", "tidegauge.task", "error.type")
+    return _spans_of_others(value, keys, ("gen_ai.usage.input_tokens", "gen_ai.response.id"))
+
+
+def _spans_of_others(value: Any, of_calls: Sequence[str], of_models: Sequence[str]) -> int:
     from opentelemetry.sdk.trace import TracerProvider
 
     from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
@@ -656,28 +668,24 @@ def spans_of_others(value: Any) -> int:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(TidegaugeSpanProcessor())
     tracer = provider.get_tracer("theirs")
-    keys = (
-        "gen_ai.tool.call.arguments",
-        "gen_ai.tool.call.result",
-        "gen_ai.tool.call.id",
-        "gen_ai.conversation.id",
-        "input.value",
-        "output.value",
-        "error.type",
-    )
-    with tracer.start_as_current_span("invoke_agent") as agent:
-        agent.set_attribute("gen_ai.operation.name", "invoke_agent")
-        agent.set_attribute("gen_ai.agent.name", "reader")
-        _smuggle(agent, dict.fromkeys(("gen_ai.conversation.id", "tidegauge.task"), value))
-        with tracer.start_as_current_span("chat") as chat:
-            chat.set_attribute("gen_ai.operation.name", "chat")
-            names = ("gen_ai.input.messages", "gen_ai.usage.input_tokens", "gen_ai.response.id")
-            _smuggle(chat, dict.fromkeys((*names, "gen_ai.response.finish_reasons"), value))
-        for attributes in ({}, dict.fromkeys(keys, value)):
-            with tracer.start_as_current_span("execute_tool look") as call:
-                call.set_attribute("gen_ai.operation.name", "execute_tool")
-                call.set_attribute("gen_ai.tool.name", "look")
-                _smuggle(call, attributes)
+
+    @contextlib.contextmanager
+    def span(kind: str, attributes: dict[str, Any], **known: str) -> Iterator[None]:
+        with tracer.start_as_current_span(kind) as opened:
+            opened.set_attribute("gen_ai.operation.name", kind)
+            for name, text in known.items():
+                opened.set_attribute("gen_ai." + name.replace("_", "."), text)
+            _smuggle(opened, attributes)
+            yield
+
+    with span("invoke_agent", {}, agent_name="reader"):
+        with span("chat", dict.fromkeys(of_models, value)):
+            pass
+        for attributes in ({}, dict.fromkeys(of_calls, value)):
+            with span("execute_tool", attributes, tool_name="look"):
+                pass
+            with span("chat", {}):
+                pass
     return 2
 
 

@@ -134,7 +134,7 @@ class Cost(NamedTuple):
         return all(mine <= most for mine, most in zip(self, limit, strict=True))
 
 
-ONE_VALUE = Cost(cpu_ms=50, wall_ms=1_000, megabytes=50)
+ONE_VALUE = Cost(cpu_ms=50, wall_ms=5_000, megabytes=50)
 """What one hostile value may cost."""
 
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
 import pytest
 
 import tidegauge
@@ -177,9 +176,9 @@ def never_awaited() -> None:
 
         asking("find it")
         gc.collect()
-        assert [str(item.message) for item in found] == [
-            "coroutine 'waiting' was never awaited"
-        ], found
+        assert [str(item.message) for item in found] == ["coroutine 'waiting' was never awaited"], (
+            found
+        )
         assert steps_of(seen) == 1
         assert open_runs(seen) == 0
 

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-
 from hostile.harness import check
 from hostile.schedules import BATCH, SECONDS_OF_A_BATCH, run_batch
 

@@ -97,6 +97,7 @@ class FakeTensor(FakeFrame):
     device = "cuda:0"
 
     def tolist(self) -> Any:
+        touched.append("tolist")
         time.sleep(1.5)
         return []
 
@@ -104,6 +105,7 @@ class FakeTensor(FakeFrame):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
     def __str__(self) -> str:
+        touched.append("__str__")
         time.sleep(1.5)
         return "tensor"
 
@@ -337,26 +339,52 @@ SHAPES: dict[str, Callable[[], Any]] = {
 LARGE_TEXTS = {name for name in SHAPES if name.startswith("100-MB")}
 """They may take 2 ms a MB, and no more memory than any other value."""
 
-BEYOND_A_FRAMEWORK = {  # frameworks write these out before tidegauge sees them
-    name: reason
-    for reason, names in {
-        "a framework evaluates or copies it": ("lazy", "remote", "fake", "mock", "unending"),
-        "a framework writes it out": ("2^", "wide", "million", "huge", "deep", "infinite", "array"),
-    }.items()
-    for name in SHAPES
-    if any(part in name for part in names)
-}
-
 
 # -- hooks ---------------------------------------------------------------------------------------
 
-HOOKS = (
-    "__str__ __repr__ __eq__ __hash__ __len__ __bool__ __iter__ __getattr__ __getattribute__ "
-    "__class__ __reduce__ __reduce_ex__ __float__ __index__ __int__ __format__ __getitem__ "
-    "__contains__ __lt__ __array__ __dict__ __bytes__ __sizeof__ __dir__ __call__ __await__ "
-    "__copy__ __deepcopy__ __instancecheck__ __fspath__ tolist model_dump keys items encode "
-    "lower strip startswith add_done_callback done result"
-).split()
+HOOKS = [
+    "__str__",
+    "__repr__",
+    "__eq__",
+    "__hash__",
+    "__len__",
+    "__bool__",
+    "__iter__",
+    "__getattr__",
+    "__getattribute__",
+    "__class__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__float__",
+    "__index__",
+    "__int__",
+    "__format__",
+    "__getitem__",
+    "__contains__",
+    "__lt__",
+    "__array__",
+    "__dict__",
+    "__bytes__",
+    "__sizeof__",
+    "__dir__",
+    "__call__",
+    "__await__",
+    "__copy__",
+    "__deepcopy__",
+    "__instancecheck__",
+    "__fspath__",
+    "tolist",
+    "model_dump",
+    "keys",
+    "items",
+    "encode",
+    "lower",
+    "strip",
+    "startswith",
+    "add_done_callback",
+    "done",
+    "result",
+]
 
 
 class Deed(NamedTuple):
@@ -402,7 +430,6 @@ def _call_a_tool() -> Any:
 
 
 def _take_a_snapshot() -> Any:
-    import tidegauge.pipeline
 
     for pipeline in watched_pipelines:
         pipeline.engine.snapshot()
