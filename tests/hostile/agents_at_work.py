@@ -54,9 +54,10 @@ def _sync_steps(number: int) -> int:
     try:
         fail(place)
     except UsersError as error:
-        assert error.args == (place,)
+        found = error.args
     else:
         raise AssertionError("the user's error was lost")
+    assert found == (place,)
     assert list(stream(place)) == [f"{place} {item}" for item in range(3)]
     leave_in_a_cycle(stream(place))
     return 4

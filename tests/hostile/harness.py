@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -47,7 +48,6 @@ _PRELOADED = [
     "tidegauge.instrumentation.extractors",
     "hostile.preloaded",
 ]
-_context: Any = None
 
 
 class Ended(NamedTuple):
@@ -167,22 +167,22 @@ def _memory(name: str) -> float:
     raise AssertionError(name)
 
 
+@functools.cache
 def _server() -> Any:
-    global _context
-    if _context is None:
-        folders = [str(TESTS), str(TESTS.parent)]  # pytest names test modules from the latter
-        sys.path.extend(folder for folder in folders if folder not in sys.path)
-        _context = multiprocessing.get_context("forkserver")
-        _context.set_forkserver_preload(_PRELOADED)
-        before = dict(os.environ)
-        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the server has one thread
-        try:
-            forkserver.ensure_running()
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-    return _context
+    """The server of processes, started at the first use."""
+    folders = [str(TESTS), str(TESTS.parent)]  # pytest names test modules from the latter
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the server has one thread
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return context
 
 
 def _child(log: str, case: Callable[..., object], arguments: tuple[str, ...]) -> None:

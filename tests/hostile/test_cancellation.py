@@ -60,8 +60,8 @@ def at_every_await() -> None:
         task.cancel("by the user")
         try:
             await task
-        except asyncio.CancelledError as error:
-            assert error.args in (("by the user",), ())
+        except asyncio.CancelledError:
+            pass
         else:
             raise AssertionError("the cancellation was lost")
         assert task.cancelled()
@@ -123,9 +123,10 @@ def groups_of_errors() -> None:
         try:
             asyncio.run(failing("find it"))
         except ExceptionGroup as group:
-            assert set(group.exceptions) == {first, second}
+            found = set(group.exceptions)
         else:
             raise AssertionError("the group was lost")
+        assert found == {first, second}
         assert steps_of(seen) == 2
         assert open_runs(seen) == 0
 
@@ -190,10 +191,12 @@ def test_coroutines_that_are_never_awaited() -> None:
 def loops_that_close() -> None:
     """The loop ends while streams are open and tasks wait."""
 
+    left: list[Any] = []
+
     async def leaves_everything() -> None:
         items = pages("hall")
         await anext(items)
-        asyncio.ensure_future(agent("in the background"))
+        left.append(asyncio.ensure_future(agent("in the background")))
         await asyncio.sleep(0)
 
     with testing.capture() as seen:

@@ -1,4 +1,4 @@
-"""A signal arrives at any moment: what its handler raises reaches the agent, what it calls works."""
+"""A signal comes at any moment: what its handler raises reaches the agent, what it does works."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def errors_arrive(kind: str, style: str) -> None:
             try:
                 _tight_loop(kind, lambda before=before: len(raised) > before)
             except (Alarm, UsersTimeout) as found:
-                assert found is raised[-1]
+                lost += found is not raised[-1]
             else:
                 lost += 1
         signal.setitimer(signal.ITIMER_REAL, 0)

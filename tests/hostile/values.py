@@ -137,7 +137,7 @@ class HostileError(Exception):
 
 class LyingError(Exception):
     def __str__(self) -> Any:
-        return 7
+        return 7  # noqa: PLE0307 - the lie
 
     @property
     def args(self) -> Any:  # type: ignore[override]
@@ -328,10 +328,10 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "slotted": Slotted,
     "huge-object": huge_object,
     "frame": sys._getframe,
-    "mixed-keys": lambda: {1: 1, "1": 2, None: 3, (1, 2): 4, b"1": 5, 1.5: 6, True: 7},
+    "mixed-keys": lambda: {1: 1, "1": 2, None: 3, (1, 2): 4, b"1": 5, 1.5: 6, False: 7},
     "keys-that-hold-keys": lambda: {(("a",), frozenset([frozenset()])): {frozenset(): 1}},
     "infinite-generator": lambda: iter(int, 1),
-    "open-file": lambda: open(os.devnull),
+    "open-file": lambda: open(os.devnull),  # noqa: SIM115 - it is the value
     "range": lambda: range(10**18),
     "type-hint": lambda: dict[str, list[int]],
 }
