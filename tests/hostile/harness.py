@@ -24,11 +24,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 DEADLINE = 15.0
 """Seconds that a case may take, on a machine that is busy."""
@@ -98,6 +99,25 @@ def interpreter(program: str, *arguments: str, deadline: float = DEADLINE) -> En
             output, _ = process.communicate()
             code = None
     return Ended(code, output.decode(errors="replace"))
+
+
+class Ahead:
+    """Runs cases two at a time, in the order in which their results are asked for."""
+
+    def __init__(self, cases: Iterable[tuple[Any, ...]]) -> None:
+        _server()
+        self._pool = ThreadPoolExecutor(2)
+        self._results = {case: self._pool.submit(run, *case) for case in cases}
+
+    def check(self, *case: Any) -> None:
+        """Fail where the case does."""
+        self._results.pop(case).result().check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 class Forked:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import hostile.values as values_module
-from hostile.entry_points import CONSUMED, ENTRIES, NAMES, SETTINGS
-from hostile.harness import ONE_VALUE, cheapest, check
-from hostile.values import DEEDS, LARGE_TEXTS, SHAPES, hooked, touched
+from hostile.entry_points import CONSUMED, ENTRIES, MAIN, NAMES, SETTINGS
+from hostile.harness import ONE_VALUE, cheapest
+from hostile.values import DEEDS, HEAVY, LARGE_TEXTS, SHAPES, hooked, touched
 from tidegauge import testing
 
 UNTOUCHABLE = ("lazy", "remote", "tensor")
@@ -88,20 +89,39 @@ def _fault_of(entry: str, value: Any, seen: testing.Capture, deed: str) -> str |
     return None
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_takes(entry: str, shape: str) -> None:
-    check(takes_a_shape, entry, shape)
+_SHAPES = [
+    (shape, entry) for shape in SHAPES for entry in ENTRIES if shape not in HEAVY or entry in MAIN
+]
+_HOOKS = [
+    (deed, entry)
+    for deed in DEEDS
+    for entry in ENTRIES
+    if not (entry in CONSUMED and DEEDS[deed].untouchable)
+]
 
 
-@pytest.mark.parametrize(
-    ("deed", "entry"),
-    [
-        (deed, entry)
-        for deed in DEEDS
-        for entry in ENTRIES
-        if not (entry in CONSUMED and DEEDS[deed].untouchable)
-    ],
-)
-def test_takes_objects_whose_method(deed: str, entry: str) -> None:
-    check(takes_hooks, entry, deed, deadline=30)
+@pytest.mark.parametrize(("shape", "entry"), _SHAPES)
+def test_takes(shape: str, entry: str, ahead: Ahead) -> None:
+    ahead.check(takes_a_shape, entry, shape)
+
+
+@pytest.mark.parametrize(("deed", "entry"), _HOOKS)
+def test_takes_objects_whose_method(deed: str, entry: str, ahead: Ahead) -> None:
+    ahead.check(takes_hooks, entry, deed)
+
+
+@pytest.fixture(scope="module")
+def ahead(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    """Runs the cases of this module that were selected, two at a time."""
+    cases = {test_takes: takes_a_shape, test_takes_objects_whose_method: takes_hooks}
+    selected = [
+        (
+            cases[item.function],
+            item.callspec.params["entry"],
+            item.callspec.params.get("shape") or item.callspec.params["deed"],
+        )
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.function in cases
+    ]
+    with Ahead(selected) as running:
+        yield running

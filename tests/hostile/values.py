@@ -261,6 +261,12 @@ def huge_object() -> Any:
     return value
 
 
+def array_of_objects() -> Any:
+    array = np.empty(2, dtype=object)
+    array[0], array[1] = RemoteProxy(), LazyObject
+    return array
+
+
 SHAPES: dict[str, Callable[[], Any]] = {
     "mock": Mock,
     "magic-mock": MagicMock,
@@ -306,7 +312,7 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "json-of-a-huge-number": lambda: '{"n": ' + "9" * 100_000 + "}",
     "json-in-json": lambda: '{"a": "' + "\\" * 100_000 + '"}',
     "array": lambda: np.zeros(10 * MILLION),
-    "array-of-objects": lambda: np.array([RemoteProxy(), LazyObject], dtype=object),
+    "array-of-objects": array_of_objects,
     "array-without-dimensions": lambda: np.array(7),
     "broadcast-array": lambda: np.broadcast_to(np.zeros(1), (MILLION, MILLION)),
     "structured-array": lambda: np.zeros(3, dtype=[("a", "i4"), ("b", "U3")]),
@@ -336,55 +342,27 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "type-hint": lambda: dict[str, list[int]],
 }
 
+HEAVY = {
+    name
+    for name in SHAPES
+    if any(part in name for part in ("100-MB", "million", "wide", "deep", "huge-object", "array"))
+}
+"""They take a while to make: the entry points that they go through are fewer."""
+
 LARGE_TEXTS = {name for name in SHAPES if name.startswith("100-MB")}
 """They may take 2 ms a MB, and no more memory than any other value."""
 
 
 # -- hooks ---------------------------------------------------------------------------------------
 
-HOOKS = [
-    "__str__",
-    "__repr__",
-    "__eq__",
-    "__hash__",
-    "__len__",
-    "__bool__",
-    "__iter__",
-    "__getattr__",
-    "__getattribute__",
-    "__class__",
-    "__reduce__",
-    "__reduce_ex__",
-    "__float__",
-    "__index__",
-    "__int__",
-    "__format__",
-    "__getitem__",
-    "__contains__",
-    "__lt__",
-    "__array__",
-    "__dict__",
-    "__bytes__",
-    "__sizeof__",
-    "__dir__",
-    "__call__",
-    "__await__",
-    "__copy__",
-    "__deepcopy__",
-    "__instancecheck__",
-    "__fspath__",
-    "tolist",
-    "model_dump",
-    "keys",
-    "items",
-    "encode",
-    "lower",
-    "strip",
-    "startswith",
-    "add_done_callback",
-    "done",
-    "result",
-]
+_HOOKS = """
+__str__ __repr__ __eq__ __hash__ __len__ __bool__ __iter__ __getattr__ __getattribute__
+__class__ __reduce__ __reduce_ex__ __float__ __index__ __int__ __format__ __getitem__
+__contains__ __lt__ __array__ __dict__ __bytes__ __sizeof__ __dir__ __call__ __await__
+__copy__ __deepcopy__ __instancecheck__ __fspath__ tolist model_dump keys items encode lower
+strip startswith add_done_callback done result
+"""
+HOOKS = tuple(_HOOKS.split())
 
 
 class Deed(NamedTuple):
