@@ -12,7 +12,7 @@ import pytest
 
 import hostile.values as values_module
 from hostile.entry_points import CONSUMED, ENTRIES, MAIN, NAMES, SETTINGS
-from hostile.harness import ONE_VALUE, cheapest
+from hostile.harness import ONE_VALUE, Ahead, cheapest
 from hostile.values import DEEDS, HEAVY, LARGE_TEXTS, SHAPES, hooked, touched
 from tidegauge import testing
 
@@ -113,15 +113,11 @@ def test_takes_objects_whose_method(deed: str, entry: str, ahead: Ahead) -> None
 @pytest.fixture(scope="module")
 def ahead(request: pytest.FixtureRequest) -> Iterator[Ahead]:
     """Runs the cases of this module that were selected, two at a time."""
-    cases = {test_takes: takes_a_shape, test_takes_objects_whose_method: takes_hooks}
-    selected = [
-        (
-            cases[item.function],
-            item.callspec.params["entry"],
-            item.callspec.params.get("shape") or item.callspec.params["deed"],
-        )
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.function in cases
-    ]
+    cases = {"test_takes": takes_a_shape, "test_takes_objects_whose_method": takes_hooks}
+    selected = []
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.originalname in cases:
+            value, entry = item.callspec.params.values()
+            selected.append((cases[item.originalname], entry, value))
     with Ahead(selected) as running:
         yield running
