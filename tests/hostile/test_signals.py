@@ -175,6 +175,8 @@ class At:
     def __init__(self, moment: int, act: Callable[[], object]) -> None:
         self.left = moment
         self.acted = False
+        self.place = ""
+        """Where it acted, in words."""
         self._act = act
         self._last: dict[FrameType, str] = {}
 
@@ -192,7 +194,7 @@ class At:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        self._moment()
+        self._moment(frame)
         return self._opcode
 
     def _opcode(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -204,14 +206,17 @@ class At:
         if name == "CACHE":
             return self._opcode
         if self._last.get(frame, "").startswith("CALL") or name.startswith("JUMP_BACKWARD"):
-            self._moment()
+            self._moment(frame)
         self._last[frame] = name
         return self._opcode
 
-    def _moment(self) -> None:
+    def _moment(self, frame: FrameType) -> None:
         self.left -= 1
         if self.left == 0:
             self.acted = True
+            code = frame.f_code
+            file = code.co_filename.rpartition("/")[2]
+            self.place = f"{file}:{frame.f_lineno} {code.co_qualname}"
             self._last.clear()
             self._act()
 
@@ -256,7 +261,7 @@ def _streamed(task: str) -> Any:
 def raises_at_every_moment(kind: str, part: str, parts: str) -> None:
     """The error reaches the user from wherever it comes, and what comes after is as ever."""
     call = _scenario(kind)
-    faults: dict[str, list[int]] = {}
+    faults: dict[str, list[str]] = {}
     with testing.capture() as seen:
         call()
         moment = int(part)
@@ -266,18 +271,22 @@ def raises_at_every_moment(kind: str, part: str, parts: str) -> None:
             found = contextvars.copy_context().run(_fault_at, moment, call, seen)
             if found is None:
                 break
-            if found:
-                faults.setdefault(found, []).append(moment)
+            fault, place = found
+            if fault:
+                faults.setdefault(fault, []).append(f"{moment} ({place})")
         active = len(seen.pipeline.engine.snapshot().active)
     total = moment // int(parts)
     assert total > 5
-    assert not faults, f"of {total} moments: {faults}"
+    lines = [f"{len(places)} x {fault}: {places[:25]}" for fault, places in faults.items()]
+    assert not faults, f"of {total} moments\n" + "\n".join(lines)
     # One that comes while a run is being ended may leave it open, until it is idle for too long.
     assert active <= total // 10, f"{active} runs are open after {total} errors"
 
 
-def _fault_at(moment: int, call: Callable[[], object], seen: testing.Capture) -> str | None:
-    """What is wrong when an error comes at this moment; ``None`` where there is no such moment."""
+def _fault_at(
+    moment: int, call: Callable[[], object], seen: testing.Capture
+) -> tuple[str, str] | None:
+    """What is wrong when an error comes at this moment, and where it came; ``None`` past the last."""
     error = Alarm(moment)
 
     def act() -> None:
@@ -293,13 +302,14 @@ def _fault_at(moment: int, call: Callable[[], object], seen: testing.Capture) ->
     if not at.acted:
         return None
     if found is not error:
-        return "the error was lost"
+        return "the error was lost", at.place
     if tidegauge.get_current_run().id:
-        return "the run stays the current one"
+        return "the run stays the current one", at.place
     before = steps_of(seen)
     AGENTS["manual"]("after it", 1, nothing)
     _two_steps_of_an_agent("after it")
-    return "" if steps_of(seen) - before == 4 else "later steps are not counted"
+    counted = steps_of(seen) - before
+    return ("" if counted == 4 else "later steps are not counted"), at.place
 
 
 @tidegauge.agent
