@@ -286,7 +286,7 @@ def raises_at_every_moment(kind: str, part: str, parts: str) -> None:
 def _fault_at(
     moment: int, call: Callable[[], object], seen: testing.Capture
 ) -> tuple[str, str] | None:
-    """What is wrong when an error comes at this moment, and where it came; ``None`` past the last."""
+    """What is wrong when an error comes at this moment, and where; ``None`` past the last one."""
     error = Alarm(moment)
 
     def act() -> None:
@@ -303,6 +303,8 @@ def _fault_at(
         return None
     if found is not error:
         return "the error was lost", at.place
+    if at.place.endswith("exit__"):  # of a ``with``: no code of ours has begun to run
+        return "", at.place
     if tidegauge.get_current_run().id:
         return "the run stays the current one", at.place
     before = steps_of(seen)
