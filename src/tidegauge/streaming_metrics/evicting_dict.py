@@ -63,8 +63,7 @@ class EvictingDict(dict[K, V]):
         """
         oldest = self._oldest
         if oldest and not self._gone:  # as oldest() has it, in short: this is on the step path
-            _delete(self, oldest[-1])
-            oldest.pop()
+            _delete(self, oldest.pop())
         else:
             _delete(self, self.oldest())
             self._oldest.pop()

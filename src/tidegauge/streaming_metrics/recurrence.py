@@ -75,10 +75,12 @@ class Recurrence(Metric[ObservedStep]):
         return self.current
 
     def _forget_one(self) -> None:
-        counts = self._counts[self._counts.oldest()]
-        if isinstance(counts, bytes) or len(counts) == 1:
-            self._counts.evict()
-        else:
+        outcomes = self._counts
+        # As many outcomes as pairs: each came with one action.
+        counts = None if len(outcomes) == self._pairs else outcomes[outcomes.oldest()]
+        if isinstance(counts, EvictingDict) and len(counts) > 1:
             counts.evict()
+        else:
+            outcomes.evict()
         self._pairs -= 1
         self.dropped_pairs += 1
