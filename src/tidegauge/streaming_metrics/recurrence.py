@@ -57,9 +57,9 @@ class Recurrence(Metric[ObservedStep]):
                 counts = EvictingDict([(counts, 1)])
             seen = counts.get(action, 0)
             if seen:
-                del counts[action]
+                counts.pop(action)
             counts[action] = seen + 1
-            del self._counts[outcome]
+            self._counts.pop(outcome)
         self._counts[outcome] = counts
         self.current = seen
         if self.maximum is None or seen > self.maximum:
