@@ -22,7 +22,7 @@ SUBJECTS = {
     "langchain_handler": "the LangChain handler against the shortest one that makes four spans",
     "exploration": "a step in a known graph of 10,000 places, with and without errors",
     "memory": "memory of runs that go on and that ended",
-    "hostile": "a run that is new in everything at every step, a million times",
+    "hostile": "runs that are new in everything: time of a step and memory, late and early",
     "jsonl": "what recording to a file adds to a step",
     "scrape": "one scrape of many runs",
     "live_page": "what the live page adds to a step, and an answer to it",

@@ -137,13 +137,13 @@ def generator_tool(value: Any) -> int:
     @tidegauge.tool
     def give(argument: Any) -> Iterator[Any]:
         same((yield argument), value)
-        return argument
+        return argument  # type: ignore[no-any-return]
 
     def body() -> None:
         items = give(value)
         same(next(items), value)
         try:
-            items.send(value)
+            items.send(value)  # type: ignore[attr-defined]
         except StopIteration as stop:
             same(stop.value, value)
 

@@ -172,7 +172,7 @@ def never_awaited() -> None:
 
         @tidegauge.agent
         def asking(task: str) -> None:
-            waiting("never")
+            waiting("never")  # type: ignore[unused-coroutine]
             look("hall")
 
         asking("find it")

@@ -57,7 +57,7 @@ def errors_arrive(kind: str, style: str) -> None:
             before = len(raised)
             signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0002, 0.003))
             try:
-                _tight_loop(kind, lambda before=before: len(raised) > before)
+                _tight_loop(kind, lambda before=before: len(raised) > before)  # type: ignore[misc]
             except (Alarm, UsersTimeout) as found:
                 lost += found is not raised[-1]
             else:

@@ -33,8 +33,8 @@ MILLION = 1_000_000
 class LazyObject:
     """Django's SimpleLazyObject: everything of it, its class included, makes what it stands for."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def __class__(self) -> Any:
         touched.append("evaluated")
         return dict
 
@@ -492,4 +492,4 @@ def _object(base: type, hook: str, deed: str) -> Any:
             object.__getattribute__(self, name) if not armed else do(self)
         )
     kind = type("Hooked", (base,), body)
-    return base.__new__(kind)
+    return base.__new__(kind)  # type: ignore[call-overload]

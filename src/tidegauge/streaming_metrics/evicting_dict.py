@@ -15,7 +15,6 @@ _SHARE: Final = 8
 """One of so many keys is found at a time: the dead entries passed on the way are shared by them."""
 
 _NOTHING: Final[list[Any]] = []  # in place of a list for each dict that evicts nothing
-_delete: Final = dict.__delitem__  # on the step path: ``super()`` costs more than the deletion
 
 
 class EvictingDict(dict[K, V]):
@@ -27,7 +26,9 @@ class EvictingDict(dict[K, V]):
     :class:`collections.OrderedDict` does it as well, and takes twice the memory from the first
     entry on; this one takes what a dict does until the first eviction.
 
-    A key that is deleted and put in again is the newest.
+    A key that is deleted and put in again is the newest. Delete by :meth:`pop`, never by ``del``: a
+    method for ``del`` would take the place of what C does for ``entries[key] = value``, too, which
+    the step path needs.
 
     >>> entries = EvictingDict([("a", 1), ("b", 2), ("c", 3)])
     >>> entries["a"] = entries.pop("a")
@@ -63,19 +64,13 @@ class EvictingDict(dict[K, V]):
         """
         oldest = self._oldest
         if oldest and not self._gone:  # as oldest() has it, in short: this is on the step path
-            _delete(self, oldest[-1])
-            oldest.pop()
+            del self[oldest.pop()]
         else:
-            _delete(self, self.oldest())
+            del self[self.oldest()]
             self._oldest.pop()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (list(self.items()),)  # a copy finds its oldest by itself
-
-    def __delitem__(self, key: K, /) -> None:
-        _delete(self, key)
-        if self._oldest:
-            self._note(key)
 
     def pop(self, key: K, /, *default: Any) -> Any:
         """As of a dict."""

@@ -52,7 +52,7 @@ class Novelty(Metric[ObservedStep]):
         if len(recent) == self.window:
             among -= recent[0]
         if not new:
-            del seen[outcome]
+            seen.pop(outcome)
         elif len(seen) >= self.max_outcomes:
             seen.evict()
             self.dropped_outcomes += 1

@@ -67,7 +67,7 @@ class RecallLag(Metric[IssuedStep]):
                 self.counts[bisect_left(RECALL_LAG_BOUNDS, t - seen)] += 1
         for entity, known in mentioned:
             if known or last_seen.get(entity) == t:  # the second: mentioned twice in this step
-                del last_seen[entity]
+                last_seen.pop(entity)
             last_seen[entity] = t
         while len(last_seen) > self.max_entities:
             last_seen.evict()

@@ -57,9 +57,9 @@ class Recurrence(Metric[ObservedStep]):
                 counts = EvictingDict([(counts, 1)])
             seen = counts.get(action, 0)
             if seen:
-                del counts[action]
+                counts.pop(action)
             counts[action] = seen + 1
-            del self._counts[outcome]
+            self._counts.pop(outcome)
         self._counts[outcome] = counts
         self.current = seen
         if self.maximum is None or seen > self.maximum:
@@ -75,10 +75,12 @@ class Recurrence(Metric[ObservedStep]):
         return self.current
 
     def _forget_one(self) -> None:
-        counts = self._counts[self._counts.oldest()]
-        if isinstance(counts, bytes) or len(counts) == 1:
-            self._counts.evict()
-        else:
+        outcomes = self._counts
+        # As many outcomes as pairs: each came with one action.
+        counts = None if len(outcomes) == self._pairs else outcomes[outcomes.oldest()]
+        if isinstance(counts, EvictingDict) and len(counts) > 1:
             counts.evict()
+        else:
+            outcomes.evict()
         self._pairs -= 1
         self.dropped_pairs += 1
