@@ -6,9 +6,9 @@ that is just inside a section. Were that call to wait for the lock, it would wai
 
 Three rules prevent that:
 
-1. Locks are taken only inside a critical section (``with critical(), lock:``), and inside a section
-   there is only arithmetic of ours and calls of OpenTelemetry, whose own locks are not re-entrant.
-   What users supply (normalisers, keys, extractors) runs before the section.
+1. Locks are taken only inside a critical section (``with here.critical, lock:``), and inside a
+   section there is only arithmetic of ours and calls of OpenTelemetry, whose own locks are not
+   re-entrant. What users supply (normalisers, keys, extractors) runs before the section.
 2. Every hook that user code can reach is :func:`~tidegauge._guard.guarded`, and no guarded function
    is called inside a section. So a guarded function that finds its thread inside one was started
    by the interpreter. It is put off (:func:`defer`) and runs with the next ordinary call of any
@@ -43,11 +43,10 @@ from tidegauge.errors import CallBlocked, RunStopped
 
 __all__ = [
     "MAX_DEFERRED",
-    "critical",
     "defer",
     "dropped_calls",
+    "here",
     "interrupted",
-    "process_generation",
     "reset_after_fork",
     "run_deferred",
 ]
@@ -59,31 +58,33 @@ MAX_DEFERRED: Final = 10_000
 _logger = logging.getLogger("tidegauge")
 
 
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.section: Any = threading.RLock()
+class _Here(threading.local):
+    """What belongs to the calling thread.
 
+    Attributes:
+        critical: its critical section, to be entered with ``with``; sections nest.
+        catching_up: whether it runs calls that were put off.
 
-_thread = _Thread()
-_deferred: deque[Callable[[], object]] = deque()
-_dropped = 0
-
-
-def critical() -> Any:
-    """This thread's critical section, to be entered with ``with``; sections nest.
-
-    >>> with critical():
+    >>> with here.critical:
     ...     interrupted()
     True
     >>> interrupted()
     False
     """
-    return _thread.section
+
+    def __init__(self) -> None:
+        self.critical: Any = threading.RLock()
+        self.catching_up = False
+
+
+here = _Here()
+_deferred: deque[Callable[[], object]] = deque()
+_dropped = 0
 
 
 def interrupted() -> bool:
     """Whether this thread is inside a critical section, which the caller then interrupts."""
-    owned: bool = _thread.section._is_owned()  # as threading.Condition asks it
+    owned: bool = here.critical._is_owned()  # as threading.Condition asks it
     return owned
 
 
@@ -102,16 +103,25 @@ def dropped_calls() -> int:
 
 
 def run_deferred() -> None:
-    """Run the calls that wait, in their order; each handles its own faults."""
-    # As many as wait now: one that is put off again while it runs waits for the next time.
-    for _ in range(len(_deferred)):
-        try:
-            call = _deferred.popleft()
-        except IndexError:
-            return
-        # A stop that a late report brings is raised by the next step of its run.
-        with contextlib.suppress(RunStopped, CallBlocked):
-            call()
+    """Run the calls that wait, in their order; each handles its own faults.
+
+    Nothing when one of them calls this again.
+    """
+    if here.catching_up:
+        return
+    try:
+        here.catching_up = True
+        # As many as wait now: one that is put off again while it runs waits for the next time.
+        for _ in range(len(_deferred)):
+            try:
+                call = _deferred.popleft()
+            except IndexError:
+                return
+            # A stop that a late report brings is raised by the next step of its run.
+            with contextlib.suppress(RunStopped, CallBlocked):
+                call()
+    finally:
+        here.catching_up = False
 
 
 class _Forkable(Protocol):
@@ -120,7 +130,6 @@ class _Forkable(Protocol):
 
 
 _forkable: WeakSet[_Forkable] = WeakSet()
-_generation = 0
 
 
 def reset_after_fork(held: _Forkable) -> None:
@@ -128,14 +137,8 @@ def reset_after_fork(held: _Forkable) -> None:
     _forkable.add(held)
 
 
-def process_generation() -> int:
-    """How many forks lie between this process and the one that imported tidegauge."""
-    return _generation
-
-
 def _start_child() -> None:
-    global _dropped, _generation  # noqa: PLW0603 -- two numbers a process
-    _generation += 1
+    global _dropped  # noqa: PLW0603 -- one number a process
     _dropped = 0
     _deferred.clear()
     for held in list(_forkable):

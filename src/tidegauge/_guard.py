@@ -34,10 +34,9 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from tidegauge._critical import (
     _deferred,
-    _thread,
-    critical,
     defer,
     dropped_calls,
+    here,
     interrupted,
     reset_after_fork,
     run_deferred,
@@ -79,7 +78,7 @@ class InternalErrors:
             defer(functools.partial(self.record, where, error))
             return
         now = time.monotonic()
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._counts[where] = self._counts.get(where, 0) + 1
             last = self._logged.get(where)
             quiet = last is not None and now - last < _QUIET_SECONDS
@@ -156,7 +155,7 @@ def guarded(
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
             if interrupting != "run":
-                if _thread.section._is_owned():
+                if here.critical._is_owned():
                     if interrupting == "defer":
                         defer(functools.partial(wrapper, *args, **kwargs))
                     return default

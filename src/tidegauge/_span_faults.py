@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tidegauge import catalog
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import MetricDefinition
 
 __all__ = ["SpanFaults", "span_faults"]
@@ -52,17 +52,17 @@ class SpanFaults:
 
     def drop(self, reason: str, count: int = 1) -> None:
         """A call of an agent counts nowhere."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._dropped[reason] += count
 
     def repair(self, fault: str, count: int = 1) -> None:
         """A span is measured although something is wrong with it."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._repaired[fault] += count
 
     def skew(self, service: str) -> None:
         """The times of a span of this service contradict those of another host."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if service not in self._skewed and len(self._skewed) >= _MAX_SERVICES:
                 service = _OTHER
             self._skewed[service] += 1
@@ -71,7 +71,7 @@ class SpanFaults:
         """The counts, as the catalogue's metrics."""
         if not self._reading:
             return {}
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return {
                 catalog.DROPPED_SPANS: {
                     (reason,): self._dropped[reason] for reason in catalog.DROPPED_SPANS.values
@@ -85,17 +85,17 @@ class SpanFaults:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Forget what is counted meanwhile: it was counted before."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             before = [count.copy() for count in self._all()]
         try:
             yield
         finally:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self._dropped, self._repaired, self._skewed = before
 
     def clear(self) -> None:
         """Forget all counts (for tests)."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._reading = False
             for count in self._all():
                 count.clear()

@@ -33,7 +33,7 @@ MILLION = 1_000_000
 class LazyObject:
     """Django's SimpleLazyObject: everything of it, its class included, makes what it stands for."""
 
-    @property  # type: ignore[override]
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         touched.append("evaluated")
         return dict

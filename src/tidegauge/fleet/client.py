@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, TidegaugeError
 from tidegauge.fleet.asking import DecisionsConnection, UnansweredError
@@ -138,7 +138,7 @@ class DecisionClient:
 
     @guarded("fleet.client", default=None)
     def _ask_for(self, watched: WatchedRun, run: str) -> None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if self._closing.is_set():
                 return
             if len(self._open) >= self._max_runs or not _can_be_asked(run):
@@ -153,13 +153,13 @@ class DecisionClient:
         self._opened.set()
 
     def _forget(self, watched: WatchedRun) -> None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._open.pop(watched, None)
 
     def _run(self) -> None:
         while not self._closing.is_set():
             self._opened.clear()
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 asked = tuple(self._open)
             if asked:
                 self._closing.wait(self._poll(asked))

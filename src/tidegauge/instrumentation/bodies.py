@@ -11,9 +11,11 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
+from tidegauge._critical import here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
 
@@ -62,6 +64,8 @@ Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Scope | Answer | 
 _Function: TypeAlias = Callable[..., Any]
 
 _MAX_ITEMS: Final = 1_000
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, list, tuple, dict, set, type(None)})
+"""What most tools return."""
 
 
 def wrap(function: _Function, begin: Begin) -> _Function:
@@ -92,8 +96,11 @@ def _plain(function: _Function, begin: Begin) -> _Function:
         if isinstance(scope, Answer):
             return scope.value
         try:
-            with scope:
-                result = function(*args, **kwargs)
+            if interrupted():
+                result = run_apart(scope, function, *args, **kwargs)
+            else:
+                with scope:
+                    result = function(*args, **kwargs)
         except BaseException as error:
             scope.__exit__(None, None, None)  # where something arrived before it was left
             scope.end(error=error)
@@ -141,8 +148,9 @@ def _generator(function: _Function, begin: Begin) -> _Function:
                 try:
                     given = yield item
                 except GeneratorExit:
-                    with scope:
-                        body.close()
+                    # The collector may close it in the middle of anything.
+                    with here.critical:
+                        run_apart(scope, body.close)
                     raise
                 except BaseException as thrown:  # noqa: BLE001 -- the body's to handle
                     with scope:
@@ -197,6 +205,20 @@ def _async_generator(function: _Function, begin: Begin) -> _Function:
     return wrapper
 
 
+def run_apart(scope: Scope, function: _Function, *args: Any, **kwargs: Any) -> Any:
+    """Run what interrupts other code in a copy of its context.
+
+    CPython before 3.12 runs the collector in the middle of setting a context variable, and does
+    not survive another one being set then.
+    """
+
+    def inside() -> Any:
+        with scope:
+            return function(*args, **kwargs)
+
+    return copy_context().run(inside)
+
+
 def _keep(items: list[Any], item: Any) -> None:
     if len(items) < _MAX_ITEMS:
         items.append(item)
@@ -205,6 +227,9 @@ def _keep(items: list[Any], item: Any) -> None:
 def _end_with(scope: Scope, result: Any) -> Any:
     """End the call with its result, or once what it returned is done."""
     kind = type(result)  # not isinstance, which evaluates a lazy proxy
+    if kind in _PLAIN:
+        scope.end(result)
+        return result
     if kind is CoroutineType:
         return _later(_coroutine, scope, result)
     if kind is GeneratorType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar, Token, copy_context
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from opentelemetry import context as otel_context
 
+from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.recorder import Recorder
 
@@ -53,18 +53,11 @@ class CurrentRun:
         """Whether the caller is inside a tool of the run."""
         return self.call is not None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended, or is one of the process that this one was forked from."""
-        call = self.call
-        return (call is not None and call.ended) or self.run.is_over
-
 
 class Ending(Protocol):
     """Something that ends."""
 
-    @property
-    def ended(self) -> bool: ...
+    ended: bool
 
 
 current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
@@ -77,9 +70,12 @@ def find_current_run() -> CurrentRun | None:
     arrived before it was taken away.
     """
     current = current_run.get()
-    while current is not None and current.is_over:
+    while current is not None:
+        call = current.call
+        if not current.run.closed and (call is None or not call.ended):
+            return current
         current = current.around
-    return current
+    return None
 
 
 class Current:
@@ -108,9 +104,10 @@ class Current:
         if run is not None and run is self._made:
             around = current_run.get()
             run.around = None if around is run else around
-        self._run_token = current_run.set(run)
-        if self._context is not None:
-            self._context_token = otel_context.attach(self._context)
+        with here.critical:  # a collection while a variable is set must not set one: see run_apart
+            self._run_token = current_run.set(run)
+            if self._context is not None:
+                self._context_token = otel_context.attach(self._context)
 
     @guarded("current.leave", default=None, interrupting="run")
     def __exit__(
@@ -120,11 +117,12 @@ class Current:
         traceback: TracebackType | None = None,
     ) -> None:
         self._run = current_run.get()
-        if self._context_token is not None:
-            self._context = otel_context.get_current()
-            _undo(self._context_token)
-        if self._run_token is not None:
-            _undo(self._run_token)
+        with here.critical:
+            if self._context_token is not None:
+                self._context = otel_context.get_current()
+                _undo(self._context_token)
+            if self._run_token is not None:
+                _undo(self._run_token)
         self._run_token = self._context_token = None
 
 
@@ -160,8 +158,10 @@ def _undo(token: Token[Any]) -> None:
     A block left in another context than it was entered in (a generator closed early) has nothing
     to undo: that context is gone, and with it what was set there.
     """
-    with contextlib.suppress(ValueError, RuntimeError):  # RuntimeError: it was undone before
+    try:  # noqa: SIM105 -- on the step path
         token.var.reset(token)
+    except (ValueError, RuntimeError, LookupError):  # it was undone before
+        pass
 
 
 _recorder: Recorder | None = None

@@ -299,7 +299,7 @@ class _ToolCall(Current):
         seconds: float | None = None,
         ended: int | None = None,
     ) -> None:
-        outcome = Outcome(self._opened.id, (), self._index, seconds=seconds)
+        outcome = Outcome(self._opened.id, (), self._index, None, None, (), (), None, None, seconds)
         report: list[tuple[object, Failure]]
         if isinstance(error, Exception):
             report = [(ABSENT, error)]

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge._critical import critical, defer, interrupted, process_generation
+from tidegauge._critical import defer, here, interrupted, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step
@@ -37,15 +37,17 @@ class OpenRun:
 
     Args:
         event: what is known of the run.
+
+    Attributes:
+        closed: whether it has ended, or is one of the process that this one was forked from.
     """
 
     def __init__(self, event: RunStarted) -> None:
         self.event = event
         self.success: bool | None = None
         self.reason: str | None = None
-        self._recorded_run: RecordedRun | None = None
-        self._process = process_generation()
-        self._closed = False
+        self._recorded: RecordedRun | None = None
+        self.closed = False
         self._decision: Decision = GO_ON  # once it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the two collections below
@@ -65,19 +67,6 @@ class OpenRun:
         return self._recorded
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has ended, or is one of the process that this one was forked from."""
-        return self._closed or self._process != process_generation()
-
-    @property
-    def _recorded(self) -> RecordedRun | None:
-        return self._recorded_run if self._process == process_generation() else None
-
-    @_recorded.setter
-    def _recorded(self, recorded: RecordedRun | None) -> None:
-        self._recorded_run = recorded
-
-    @property
     def decision(self) -> Decision:
         """The last decision that was not to go on; one to stop stays."""
         recorded = self._recorded
@@ -87,9 +76,15 @@ class OpenRun:
     def start(self) -> None:
         """Open the run; it is not the current one yet."""
         recorded = self._recorded = get_recorder().start_run(self.event)
+        reset_after_fork(self)
         self.event = recorded.event
         context = recorded.context if recorded.span.is_recording() else None
         self._current = Current(CurrentRun(self), context)
+
+    def _reset_after_fork(self) -> None:
+        # The run of the parent is not one of the child's.
+        self._recorded, self.closed = None, True
+        self._lock = threading.Lock()
 
     def enter(self) -> None:
         """The run's body goes on: the run is the current one, also where it could not be opened."""
@@ -131,7 +126,7 @@ class OpenRun:
         if enforce and recorded.decision.stop:
             recorded.enforce()
         if decision.block:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self._blocked[index] = None
                 if len(self._blocked) > _MAX_OPEN_STEPS:
                     self._blocked.popitem(last=False)
@@ -197,7 +192,7 @@ class OpenRun:
     @guarded("run.close", default=None)
     def _end(self, error: BaseException | None) -> None:
         recorded, self._recorded = self._recorded, None
-        self._current, self._closed = None, True
+        self._current, self.closed = None, True
         if recorded is None:
             return
         self._decision = recorded.decision
@@ -230,7 +225,7 @@ class OpenRun:
             )
             for call, call_id in zip(step.calls, call_ids, strict=False)
         ]
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._tools[index] = spans
             surplus = next(iter(self._tools)) if len(self._tools) > _MAX_OPEN_STEPS else None
         if surplus is not None:
@@ -239,7 +234,7 @@ class OpenRun:
     def _end_tools(
         self, recorded: RecordedRun, index: int, told: Sequence[Told], ended: int | None = None
     ) -> None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             spans = self._tools.pop(index, ())
         for number, span in enumerate(spans):
             result, error = told[number] if number < len(told) else (ABSENT, None)

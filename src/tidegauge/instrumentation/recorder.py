@@ -17,7 +17,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
@@ -204,7 +204,7 @@ class RecordedRun:
         decision = self._recorder.sink.step_issued(step)
         self.steps += 1
         if extractors and decision.signals is not None and not decision.block:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self._calls[decision.signals.step] = step.calls
                 if len(self._calls) > _MAX_WAITING:
                     self._calls.popitem(last=False)
@@ -296,14 +296,14 @@ class RecordedRun:
         """The nudge that the model has not been told yet; taken, it counts as told."""
         if self._nudge is None:
             return None
-        with critical(), self._lock:
+        with here.critical, self._lock:
             nudge, self._nudge = self._nudge, None
         return nudge
 
     @guarded("recorder.give_back_nudge", default=None)
     def give_back_nudge(self, nudge: Decision) -> None:
         """A nudge that was taken was not told after all; a newer one stands in its place."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._nudge = self._nudge or nudge
 
     @guarded("recorder.suspend", default=None)
@@ -353,7 +353,7 @@ class RecordedRun:
         signals = decision.signals
         before = self.decision
         if decision.nudge:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self._nudge = decision
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
@@ -368,7 +368,7 @@ class RecordedRun:
 
     @guarded("recorder.extract", default=None)
     def _entities(self, step: Step, extractors: Sequence[Extractor]) -> Step | None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             mentions, self._mentions = self._mentions, ()
         uses = step.uses or extract_uses(extractors, step.calls)
         return step._replace(uses=uses, mentions=step.mentions or mentions)
@@ -379,12 +379,15 @@ class RecordedRun:
     @guarded("recorder.extract", default=None)
     def _observation(self, outcome: Outcome, extractors: Sequence[Extractor]) -> Outcome | None:
         index = self.steps - 1 if outcome.step is None else outcome.step
-        with critical(), self._lock:
+        with here.critical, self._lock:
             calls = self._calls.pop(index, None)
         if calls is None:
             return None
         seen = extract_observation(extractors, calls, outcome.results)
-        with critical(), self._lock:  # steps observed in parallel are all seen before the next one
+        with (
+            here.critical,
+            self._lock,
+        ):  # steps observed in parallel are all seen before the next one
             self._mentions = (*self._mentions, *seen.mentions)[-MAX_ITEMS:]
         return outcome._replace(
             place=seen.place if outcome.place is None else outcome.place,

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 
 __all__ = ["HeldRun", "RunMap", "RunScope"]
 
@@ -89,7 +89,7 @@ class RunMap(Generic[Id, Scope]):
         """Take a run in by its outermost scope, and end those that it displaces."""
         run, now = scope.run, self._clock()
         displaced: list[tuple[HeldRun[Id], str]] = []
-        with critical(), self._lock:
+        with here.critical, self._lock:
             run.last_seen, run.held = now, True
             self._runs[run.root] = run
             self._scopes[run.root] = scope
@@ -102,7 +102,7 @@ class RunMap(Generic[Id, Scope]):
 
     def seen(self, run: HeldRun[Id]) -> None:
         """The run is alive."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if run.held:
                 run.last_seen = self._clock()
                 self._runs.move_to_end(run.root)
@@ -110,7 +110,7 @@ class RunMap(Generic[Id, Scope]):
     def enter(self, key: Id, scope: Scope) -> None:
         """Something began in ``scope``; nothing when its run has ended."""
         run = scope.run
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if not run.held:
                 return
             self._scopes[key] = scope
@@ -121,7 +121,7 @@ class RunMap(Generic[Id, Scope]):
 
     def leave(self, key: Id) -> Scope | None:
         """Something has ended: its scope, if it was open."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             scope = self._scopes.pop(key, None)
             if scope is not None:
                 scope.run.open_ids.pop(key, None)
@@ -129,7 +129,7 @@ class RunMap(Generic[Id, Scope]):
 
     def close(self, run: HeldRun[Id]) -> None:
         """Take a run out, with all that is open in it."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._take_out(run)
 
     def _oldest(self, now: float) -> list[HeldRun[Id]]:

@@ -45,11 +45,22 @@ class EngineSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        return self.issue(self.digest_step(event))
+        engine = self.engine
+        then = self._decide_blockable if event.blockable else self._decide
+        try:
+            return engine.issue(engine.digester.step(event), then) or GO_ON
+        except Exception:
+            self._watch_only(event.run)
+            raise
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
-        return self.observe(self.digest_outcome(event))
+        engine = self.engine
+        try:
+            return engine.observe(engine.digester.outcome(event), self._decide) or GO_ON
+        except Exception:
+            self._watch_only(event.run)
+            raise
 
     def digest_step(self, event: Step) -> DigestedStep:
         """What is compared of an action; may run code of the user's, so no lock may be held."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge._guard import swallowed
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline.engine_sink import EngineSink
@@ -50,7 +50,7 @@ class RecordingSink:
         """An action was issued."""
         step = self._inner.digest_step(event)
         line = self._lines.step_line(event, step)
-        with critical(), self._lines.locked(step.run):
+        with here.critical, self._lines.locked(step.run):
             decision = self._inner.issue(step)
             signals = decision.signals
             if signals is not None:
@@ -65,7 +65,7 @@ class RecordingSink:
         """An outcome was observed."""
         outcome = self._inner.digest_outcome(event)
         results = self._lines.result_lines(event, outcome)
-        with critical(), self._lines.locked(outcome.run):
+        with here.critical, self._lines.locked(outcome.run):
             with self._faults:
                 outcome = self._lines.timed(outcome)
             decision = self._inner.observe(outcome)

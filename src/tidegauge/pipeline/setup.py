@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegauge._critical import critical, reset_after_fork, run_deferred
+from tidegauge._critical import here, reset_after_fork, run_deferred
 from tidegauge._guard import internal_errors
 from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
@@ -169,7 +169,7 @@ class Pipeline:
         The next run takes the defaults, if this was what runs took.
         """
         run_deferred()
-        with critical(), _locks.lock:
+        with here.critical, _locks.lock:
             if self in _configured:
                 _configured.remove(self)
                 set_recorder(None)
@@ -316,7 +316,7 @@ def configure(**settings: Any) -> Pipeline:
     for previous in tuple(_configured):
         previous.stop_serving()  # the new one may want the same port
     pipeline = Pipeline(checked)
-    with critical(), _locks.lock:
+    with here.critical, _locks.lock:
         replaced = _configured.pop() if _configured else None
         _configured.append(pipeline)
         set_recorder(pipeline.recorder)
@@ -327,7 +327,7 @@ def configure(**settings: Any) -> Pipeline:
 
 def _default_recorder() -> Recorder:
     made = Pipeline(Settings(), serve=False)  # outside the lock: it sets up OpenTelemetry
-    with critical(), _locks.lock:
+    with here.critical, _locks.lock:
         if not _configured:
             _configured.append(made)
         current = _configured[0]
@@ -346,7 +346,7 @@ def _suggestion(name: str, known: list[str]) -> str:
 
 def _shutdown_at_exit() -> None:
     run_deferred()
-    with critical(), _locks.lock:
+    with here.critical, _locks.lock:
         pipelines = list(_configured)
         _configured.clear()
     for pipeline in pipelines:

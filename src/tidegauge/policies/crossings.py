@@ -6,7 +6,7 @@ import threading
 from collections.abc import Container, Mapping
 from typing import Final
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import (
     POLICY_ALPHA,
     POLICY_CALIBRATED,
@@ -53,7 +53,7 @@ class Crossings:
             crossed: names of the scores that crossed their lines in it.
         """
         lines = self._lines.of(agent, task_group)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             for line in lines:
                 key = (*_labels(line), outcome)
                 self._runs[key] = self._runs.get(key, 0.0) + 1
@@ -63,7 +63,7 @@ class Crossings:
         """What is counted, and what is to be known of the lines to judge it."""
         if not self._lines:
             return {}
-        with critical(), self._lock:
+        with here.critical, self._lock:
             found = {POLICY_RUNS: dict(self._runs), POLICY_CROSSED_RUNS: dict(self._crossed)}
         for metric, told in _TOLD.items():
             values = {_labels(line): getattr(line, told) for line in self._lines}

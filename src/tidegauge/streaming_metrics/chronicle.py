@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics.trail import Trail
 
@@ -101,7 +101,7 @@ class Chronicle:
     def run_ended(self, report: RunReport, trail: Trail) -> None:
         """A run ended."""
         ended = EndedRun(report._replace(loops=[]), trail)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._ended[trail.number] = ended
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
@@ -114,11 +114,11 @@ class Chronicle:
 
     def happenings(self, after: int = 0) -> list[Happening]:
         """What happened since the happening of that number, as far as it is kept, in order."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return [one for one in self._happenings if one.number > after]
 
     def _keep(self, one: Happening) -> int:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             number = next(self._numbers)
             self._happenings.append(one._replace(number=number))
         return number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
@@ -110,7 +110,7 @@ class EmbeddingMatcher(Generic[T]):
             return _digest(b"zero")
         wide = wide / largest
         direction = (wide / np.linalg.norm(wide)).astype(np.float32)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return self._nearest(direction) or self._keep(direction)
 
     def _nearest(self, direction: npt.NDArray[np.float32]) -> bytes | None:

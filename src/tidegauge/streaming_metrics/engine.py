@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tidegauge._critical import critical, interrupted, reset_after_fork, run_deferred
+from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
 from tidegauge._guard import guarded, internal_errors
 from tidegauge.events import (
     Outcome,
@@ -198,7 +198,7 @@ class Engine:
                 return None
             run = self._open(self.digester.run(RunStarted(run=step.run)), now)
         try:
-            with critical(), run.lock:
+            with here.critical, run.lock:
                 # A run that another thread is ending has been added to its group as it was.
                 if not run.finished:
                     return then(run, run.issue(step, now), now)
@@ -218,7 +218,7 @@ class Engine:
         run = self._find(outcome.run, now)
         if run is not None:
             try:
-                with critical(), run.lock:
+                with here.critical, run.lock:
                     signals = None if run.finished else run.observe(outcome, now)
                     if signals is not None:
                         return then(run, signals, now)
@@ -232,7 +232,7 @@ class Engine:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
         state = self._find(run, self._now())
         if state is not None:
-            with critical(), state.lock:
+            with here.critical, state.lock:
                 if not state.finished:
                     state.intervened(action, reason, step)
 
@@ -259,7 +259,7 @@ class Engine:
 
     def _detach(self, run: str, read: Callable[[RunState], T]) -> T | None:
         """Hold a run no longer, and give what is read of it with its lock held."""
-        with critical(), self._ending:
+        with here.critical, self._ending:
             found = self._runs.get(run)
             if found is None:
                 return None
@@ -302,7 +302,7 @@ class Engine:
         """The past of a run that is carried ends here: what follows counts."""
         found = self._runs.get(run)
         if found is not None:
-            with critical(), found.lock:
+            with here.critical, found.lock:
                 if found.carried is found.totals:
                     found.carried = Totals()
                     found.carried.add(found.totals)
@@ -314,7 +314,7 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Every group and every active run now."""
         self._catch_up()
-        with critical(), self._lock:
+        with here.critical, self._lock:
             groups = dict(self._groups)
             runs = list(self._runs.values())
             evicted, dropped = self._evicted_runs, self._dropped_events
@@ -326,7 +326,7 @@ class Engine:
             found = views.get(run.group)
             if found is None:
                 found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
-            with critical(), run.lock:
+            with here.critical, run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
         return Snapshot(list(views.values()), evicted, dropped)
@@ -334,7 +334,7 @@ class Engine:
     def held(self) -> Held:
         """What is held now, unread."""
         self._catch_up()
-        with critical(), self._lock:
+        with here.critical, self._lock:
             groups, runs = list(self._groups.values()), list(self._runs.values())
         return Held(groups, runs, self._stale_at, self._onset_at)
 
@@ -349,7 +349,7 @@ class Engine:
 
     def _take_in(self, run: RunState) -> bool:
         """Hold a run that was counted elsewhere, if none of its id is held."""
-        with critical(), self._ending, self._lock:
+        with here.critical, self._ending, self._lock:
             if run.started.run in self._runs:
                 return False
             self._runs[run.started.run] = run
@@ -358,7 +358,7 @@ class Engine:
         return True
 
     def _find(self, run_id: str, now: float | None) -> RunState | None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.move_to_end(run_id)
@@ -368,14 +368,14 @@ class Engine:
 
     def _open(self, event: RunStarted, now: float | None) -> RunState:
         run = self._made(event, now)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             # Two threads may open the same run: both feed the one that came first.
             run = self._runs.setdefault(event.run, run)
         self._make_room()
         return run
 
     def _make_room(self) -> None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
         for oldest in surplus:
             self._evict(oldest, "too many runs")
@@ -402,7 +402,7 @@ class Engine:
         return run
 
     def _end(self, event: RunEnded) -> RunReport | None:
-        with critical(), self._ending:
+        with here.critical, self._ending:
             run = self._runs.get(event.run)
             if run is None:
                 return None
@@ -429,7 +429,7 @@ class Engine:
 
     def _expire(self, now: float | None) -> None:
         while now is not None:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 run_id, run = next(iter(self._runs.items()), ("", None))
             if run is None or now - run.last_seen <= self._idle_seconds:
                 return
@@ -437,11 +437,11 @@ class Engine:
 
     def _evict(self, run_id: str, reason: str) -> None:
         if self._end(RunEnded(run=run_id, reason=reason)) is not None:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self._evicted_runs += 1
 
     def _drop(self) -> None:
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._dropped_events += 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final, Generic, TypeVar
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 
 __all__ = ["OTHER", "BoundedNames"]
 
@@ -37,7 +37,7 @@ class BoundedNames(Generic[K]):
         admitted = self._names.get(name)
         if admitted is not None:
             return admitted
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if len(self._names) >= self.limit and name not in self._names:
                 self.refused += 1
                 return self.other

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge._version import __version__
 from tidegauge.tracer import conventions as names
@@ -87,12 +87,12 @@ class CallMetrics:
             context: of its span, for exemplars.
         """
         labels = self._attributes(_CHAT, told, names.ERROR_TYPE, error)
-        with critical():
+        with here.critical:
             self._chats.record(seconds, labels, context)
         for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
             if tokens is not None:
                 labels = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
-                with critical():
+                with here.critical:
                     self._tokens.record(tokens, labels, context)
 
     @guarded("call_metrics", default=None)
@@ -106,7 +106,7 @@ class CallMetrics:
     ) -> None:
         """Record a tool call; its arguments are those of :meth:`chat`."""
         labels = self._attributes(_TOOL, told, names.ERROR_TYPE, error)
-        with critical():
+        with here.critical:
             self._tools.record(seconds, labels, context)
 
     @guarded("call_metrics", default=None)
@@ -120,7 +120,7 @@ class CallMetrics:
     ) -> None:
         """Record an agent's run; its arguments are those of :meth:`chat`."""
         labels = self._attributes(_AGENT, told, names.ERROR_TYPE, error)
-        with critical():
+        with here.critical:
             self._agents.record(seconds, labels, context)
 
     def _attributes(

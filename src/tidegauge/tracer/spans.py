@@ -32,7 +32,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from tidegauge._canonical import canonical_start, plain_text
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
 from tidegauge.tracer import conventions as names
@@ -115,7 +115,7 @@ class SpanFactory:
         if event.t_max is not None:
             attributes[names.T_MAX] = event.t_max
         parent = get_current() if context is None else context
-        with critical():  # the SDK's locks are not re-entrant
+        with here.critical:  # the SDK's locks are not re-entrant
             span = self.tracer.start_span(
                 _name(names.INVOKE_AGENT, event.agent),
                 parent,
@@ -126,7 +126,7 @@ class SpanFactory:
         metrics = self._metrics.current()
         within = trace.set_span_in_context(span, parent)
         spans = RunSpans(self, span, within, attributes, metrics)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._open[id(spans)] = spans
             evicted = (
                 self._open.popitem(last=False)[1] if len(self._open) > self._max_runs else None
@@ -142,7 +142,7 @@ class SpanFactory:
 
     def forget(self, spans: RunSpans) -> None:
         """Drop a run that has ended from the store."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._open.pop(id(spans), None)
 
     def exported_digest(self, digest: bytes) -> str:
@@ -241,7 +241,7 @@ class RunSpans:
                 attributes[names.USAGE_OUTPUT_TOKENS] = output_tokens
             if finish_reasons:
                 attributes[names.RESPONSE_FINISH_REASONS] = finish_reasons
-            with critical():
+            with here.critical:
                 span.set_attributes(attributes)
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
@@ -320,7 +320,7 @@ class RunSpans:
         """Send an event with the context of ``span``, or of the run's own."""
         context = self._inside(span) if span else self.context
         record = LogRecord(event_name=name, attributes=dict(attributes), context=context)
-        with critical():
+        with here.critical:
             self._factory.logger.emit(record)
 
     def loop_onset(self, signals: Signals) -> None:
@@ -370,7 +370,7 @@ class RunSpans:
                     attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
-            with critical():
+            with here.critical:
                 span.set_attributes(attributes)
         self.close(error)
 
@@ -398,7 +398,7 @@ class RunSpans:
         inside: Span | None = None,
     ) -> Span:
         parent = self.context if inside is None else self._inside(inside)
-        with critical():  # the SDK's locks are not re-entrant
+        with here.critical:  # the SDK's locks are not re-entrant
             span = self._factory.tracer.start_span(name, parent, kind, attributes)
         recording = span.is_recording()
         if self._metrics is not None and not recording:
@@ -428,7 +428,7 @@ class RunSpans:
 def _finish(span: Span, error: BaseException | str | None, ended: int | None = None) -> None:
     if not span.is_recording():
         return  # not sampled, or ended before its time to make room
-    with critical():
+    with here.critical:
         if error is not None:
             span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
             span.set_status(StatusCode.ERROR)

@@ -185,7 +185,7 @@ class TestContents:
             run.act("look", {"q": Broken()})
             run.observe(Broken())
         attributes = seen.spans[0].attributes
-        assert attributes["gen_ai.tool.call.arguments"] == "<class 'dict'>"
+        assert "Broken" in str(attributes["gen_ai.tool.call.arguments"])
         assert "Broken" in str(attributes["gen_ai.tool.call.result"])
 
     def test_digests_are_keyed(self):

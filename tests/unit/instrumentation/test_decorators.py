@@ -485,6 +485,11 @@ class TestFaults:
 
     def test_arguments_that_cannot_be_compared(self):
         class Hostile:
+            __slots__ = ("me",)  # a cycle: what it holds can't be written
+
+            def __init__(self):
+                self.me = self
+
             def __str__(self):
                 raise RuntimeError("no")
 

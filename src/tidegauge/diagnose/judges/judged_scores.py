@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import DROPPED_JUDGEMENTS, FAILED_JUDGEMENTS, JUDGED_SCORE, MetricDefinition
 from tidegauge.diagnose.judges.judgement import Judgement
 from tidegauge.diagnose.judges.transcript import Transcript
@@ -47,7 +47,7 @@ class JudgedScores:
         """Count what came of judging a run."""
         started = transcript.started
         group = self._groups.admit((started.agent, started.task_group))
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if judgement.error_kind is not None:
                 failed = (self._kinds.admit(judgement.error_kind),)
                 self._failed[failed] = self._failed.get(failed, 0.0) + 1
@@ -63,7 +63,7 @@ class JudgedScores:
         dropped: dict[tuple[str, ...], float] = {
             (reason,): float(runs) for reason, runs in self._dropped().items()
         }
-        with critical(), self._lock:
+        with here.critical, self._lock:
             failed = dict(self._failed)
             scores = {key: _copy(buckets) for key, buckets in self._scores.items()}
         return {JUDGED_SCORE: scores, FAILED_JUDGEMENTS: failed, DROPPED_JUDGEMENTS: dropped}

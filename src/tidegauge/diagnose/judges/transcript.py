@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from tidegauge._canonical import MAX_TEXT
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.diagnose.judges.text import writable
 from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
 from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
@@ -129,7 +129,7 @@ class Transcript:
     @property
     def steps(self) -> list[TranscriptStep]:
         """The steps that are kept."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return sorted([*self._first, *self._last], key=lambda step: step.index)
 
     @property
@@ -170,7 +170,7 @@ class Transcript:
             (writable(call.action), None if call.arguments is None else _arguments(call.arguments))
             for call in event.calls[:_MAX_CALLS]
         ]
-        with critical(), self._lock:
+        with here.critical, self._lock:
             index = self.steps_taken if index is None else index
             self.steps_taken = max(self.steps_taken, index + 1)
             step = TranscriptStep(index, [], size=_STEP_CHARACTERS)
@@ -198,7 +198,7 @@ class Transcript:
             (None if outcome is ABSENT else _text(outcome), failed)
             for outcome, failed in event.results[:_MAX_CALLS]
         ]
-        with critical(), self._lock:
+        with here.critical, self._lock:
             index = self.steps_taken - 1 if event.step is None else event.step
             step = self._waiting.pop(index, None)
             if step is None:

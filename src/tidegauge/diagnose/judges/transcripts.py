@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge.diagnose.judges.transcript import CONTENT_CHARACTERS, ROOM, Transcript
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals, Step
 
@@ -63,7 +63,7 @@ class Transcripts:
         if self._wanted is not None and not self._wanted(event):
             return
         transcript = Transcript(event, room=self._room, content_characters=self._content_characters)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             before = self._open.pop(event.run, None)
             self._open[event.run] = transcript
             if self._max_runs is not None and len(self._open) > self._max_runs:
@@ -94,7 +94,7 @@ class Transcripts:
 
     def run_ended(self, event: RunEnded) -> None:
         """A run ended: its transcript is handed over."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             transcript = self._open.pop(event.run, None)
         if transcript is not None:
             transcript.ended = event
@@ -102,7 +102,7 @@ class Transcripts:
 
     def close(self) -> None:
         """Hand over the transcripts of the runs that did not end."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             left = list(self._open.values())
             self._open.clear()
         for transcript in left:

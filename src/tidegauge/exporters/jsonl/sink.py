@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import (
     Absent,
@@ -216,7 +216,7 @@ class JsonlSink:
         run = self._runs.pop(event.run, None)
         if run is None:
             return
-        with critical(), run.lock:  # what is being reported of it goes before
+        with here.critical, run.lock:  # what is being reported of it goes before
             self._release(run)
         line: dict[str, Any] = {
             "type": "end",

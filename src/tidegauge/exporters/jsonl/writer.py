@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegauge import catalog
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import internal_errors
 from tidegauge._private_files import open_private
 from tidegauge.catalog import MetricDefinition
@@ -96,7 +96,7 @@ class LineWriter:
     def add(self, line: bytes) -> None:
         """Add one line, without its end. Never waits for the disk, never raises."""
         size = len(line)
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if self._closing.is_set():
                 self.dropped["closed"] += 1
                 return
@@ -118,12 +118,12 @@ class LineWriter:
 
     def close(self, seconds: float = 5.0) -> None:
         """Write what waits and close the file; give up, and count, after so many seconds."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._closing.set()
             self._wake.set()
         self._thread.join(seconds)
         if self._thread.is_alive():  # the disk is stalled
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 self.dropped["closed"] += len(self._waiting)
                 self._waiting.clear()
 
@@ -152,7 +152,7 @@ class LineWriter:
             self._wake.wait()
             closing = self._closing.wait(_GATHER_SECONDS)
             self._wake.clear()
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 batch = list(self._waiting)
                 self._waiting.clear()
                 self._waiting_bytes = 0

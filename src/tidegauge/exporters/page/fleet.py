@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.run_state import RunState
@@ -75,7 +75,7 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         trail = run.trail
         if trail is None:
             continue
-        with critical(), run.lock:
+        with here.critical, run.lock:
             trouble = trouble_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
             if "loops" not in run.lost:
                 steps += run.loops.steps

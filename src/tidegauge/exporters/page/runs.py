@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.exporters.page.fleet import Fleet, trouble_of
 from tidegauge.exporters.prometheus.labels import label_value
 from tidegauge.streaming_metrics.chronicle import EndedRun
@@ -27,7 +27,7 @@ _MAX_SHOWN: Final = 2**53
 
 def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
     """What a row of the list shows."""
-    with critical(), run.lock:
+    with here.critical, run.lock:
         trail, started = run.trail, run.started
         return {
             "key": trail.number if trail is not None else 0,
@@ -49,7 +49,7 @@ def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
 
 def read_run(run: RunState, fleet: Fleet, digest: Digest) -> dict[str, Any]:
     """What is shown of the chosen run."""
-    with critical(), run.lock:
+    with here.critical, run.lock:
         trouble = trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
         report, loop, trail = run.report(), _loop(run), run.trail
         steps = trail.steps() if trail is not None else []

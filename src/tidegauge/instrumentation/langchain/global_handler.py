@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from langchain_core.tracers.context import register_configure_hook
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
 
 __all__ = ["instrument", "uninstrument"]
@@ -61,7 +61,7 @@ def instrument(**options: Any) -> TidegaugeCallbackHandler:
     """
     global _registered  # noqa: PLW0603 -- LangChain keeps its hooks for ever: one is enough
     handler = TidegaugeCallbackHandler(**options)
-    with critical(), _lock:
+    with here.critical, _lock:
         _everywhere.handler = handler
         if not _registered:
             _registered = True

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
 from tidegauge.instrumentation.langchain.parsing import tool_answers, tool_result
 from tidegauge.instrumentation.recorder import RecordedRun
@@ -116,7 +116,7 @@ class Rounds:
         """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
         if tokens is None:
             return
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if tool is None:
                 self._tokens = (self._tokens or 0) + tokens
             else:
@@ -143,7 +143,7 @@ class Rounds:
             blockable: whether :meth:`blocked` is asked before they are run, and those that are
                 blocked are answered.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if place is not None and self._chosen_again(chosen, place):
                 return
             made, settled = self._make(chosen, place)
@@ -167,7 +167,7 @@ class Rounds:
         A call that raised and is begun again (retried by middleware or ``with_retry``) stays the
         same call: the agent chose once.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             call = self._chosen(name, arguments, call_id)
             if call is not None:
                 call.begun = True
@@ -189,7 +189,7 @@ class Rounds:
             result: what it brought back.
             raised: it raised an exception.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             call.result, call.raised = result, raised
             if not call.round.ended:
                 return
@@ -208,7 +208,7 @@ class Rounds:
         if not self._waiting and not self._raised:
             return
         answers = [(one.tool_call_id, tool_result(one)) for one in tool_answers(messages)]
-        with critical(), self._lock:
+        with here.critical, self._lock:
             settled = self._settle()
             for call_id, result in answers:
                 call = self._waiting.get(call_id)
@@ -243,7 +243,7 @@ class Rounds:
         decision = recorded.issue(
             Step(recorded.id, calls, ABSENT, made.spent, entropy, blockable=blockable)
         )
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if decision.block:
                 made.signals, made.decision = decision.signals, decision
             elif decision.signals is not None:

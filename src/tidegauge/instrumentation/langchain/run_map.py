@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.instrumentation import run_map
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
 
@@ -57,7 +57,7 @@ class RunMap(run_map.RunMap[int, Scope]):
         Returns:
             A run that waited at the same place, which nobody will resume any more.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if run.key is None or not run.held:
                 return None
             before = self._waiting.get(run.key)
@@ -69,7 +69,7 @@ class RunMap(run_map.RunMap[int, Scope]):
 
     def take_waiting(self, key: WaitingKey) -> AgentRun | None:
         """The run that waits at this place, which is held no more: it is resumed or ended."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             run = self._waiting.get(key)
             if run is not None:
                 self._take_out(run)

@@ -17,7 +17,7 @@ from typing import Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge.events import ABSENT, Call, CallResult, Decision, Outcome, Signals, Step
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.told import ChosenCall
@@ -102,7 +102,7 @@ class Rounds:
         """Count a model call's tokens: towards the next step, or the one of the tool it ran in."""
         if tokens is None:
             return
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if tool is None:
                 self._tokens = (self._tokens or 0) + tokens
             else:
@@ -115,7 +115,7 @@ class Rounds:
             chosen: the calls.
             blockable: whether every one of them can be answered without being run.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             before = self._take()
             made = self._chosen = Round(chosen)
             made.spent, self._tokens = self._tokens, None
@@ -124,7 +124,7 @@ class Rounds:
 
     def begin(self, name: str | None = None) -> ToolCall:
         """A tool is about to run, or, without a name, a hand-off."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             call = self._next(name)
             if call is None:
                 if self._unchosen is None:
@@ -143,7 +143,7 @@ class Rounds:
             result: what it brought back.
             arguments: its arguments, where they were not known before.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             call.result = result
             if call.arguments is ABSENT:
                 call.arguments = arguments
@@ -155,7 +155,7 @@ class Rounds:
     def turn(self) -> None:
         """The model is about to choose again: what was chosen before is settled."""
         if self._chosen is not None or self._unchosen is not None:
-            with critical(), self._lock:
+            with here.critical, self._lock:
                 before = self._take()
             self._report(*before)
 

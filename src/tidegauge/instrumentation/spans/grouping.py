@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tidegauge._critical import critical, reset_after_fork
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import new_run_id
@@ -93,7 +93,7 @@ class Grouping:
     @property
     def runs(self) -> list[WatchedRun]:
         """The open runs, the one seen last at the end."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return list(self._runs.values())
 
     def start(
@@ -116,7 +116,7 @@ class Grouping:
             scope: name of the instrumentation that makes it.
             live: tells its attributes while it is open.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             if self._closed:
                 return
             parent = None
@@ -152,7 +152,7 @@ class Grouping:
         gone: list[tuple[WatchedRun, str]] = []
         watched, in_tool = None, False
         get_recorder()  # made now, where no lock is held, if nothing was configured
-        with critical(), self._lock:
+        with here.critical, self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
                 if isinstance(told, ModelSpan | ToolSpan):
@@ -182,7 +182,7 @@ class Grouping:
 
     def find(self, trace_id: int, span_id: int | None = None) -> WatchedRun | None:
         """The innermost open run around a span, else the outermost one in its trace."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             node = None if span_id is None else self._nodes.get((trace_id, span_id))
             found = None if node is None else node.enclosing_run()
             if found is None or found.recorded.ended:
@@ -191,7 +191,7 @@ class Grouping:
 
     def find_conversation(self, conversation: str) -> WatchedRun | None:
         """The open run of a conversation; of several, the outermost of those seen last."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             runs = [
                 run
                 for run in reversed(self._runs.values())
@@ -203,7 +203,7 @@ class Grouping:
 
     def close(self) -> None:
         """End all runs: nobody will tell how they ended. What is told afterwards is ignored."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
             for held in (self._runs, self._nodes, self._models, self._traces):

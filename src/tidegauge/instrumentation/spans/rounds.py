@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from tidegauge._critical import critical
+from tidegauge._critical import here
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, Step
 from tidegauge.instrumentation.recorder import RecordedRun
@@ -130,7 +130,7 @@ class SpanRounds:
             seen: what the span tells.
             in_tool: it was made inside a tool: its tokens are that step's, its choice is no step.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._take_model(span, seen, in_tool=in_tool)
         self.send()
 
@@ -159,7 +159,7 @@ class SpanRounds:
             tool: what that tells.
             alone: a step of its own for sure, where no model chose it.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._take_tool(span, tool, alone=alone)
         self.send()
 
@@ -191,7 +191,7 @@ class SpanRounds:
 
     def waiting(self) -> set[str]:
         """Names of the tools that are waited for."""
-        with critical(), self._lock:
+        with here.critical, self._lock:
             return {call.name for one in self._open for call in one.calls if call.result is None}
 
     def settle(self, *, then: Callable[[], object] | None = None) -> None:
@@ -200,7 +200,7 @@ class SpanRounds:
         Args:
             then: reported after it.
         """
-        with critical(), self._lock:
+        with here.critical, self._lock:
             self._turn(())
             if then is not None:
                 self._reports.append(then)
