@@ -21,7 +21,7 @@ help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
 	@echo "make test    all tests, with coverage"
-	@echo "make test-lowest  unit and property tests with the lowest versions that pyproject.toml admits"
+	@echo "make test-lowest  the tests that depend on versions, with the lowest ones that pyproject.toml admits"
 	@echo "make check   ruff, mypy --strict, import rules, docs"
 	@echo "make bench   what tidegauge costs, as ratios beside their marks"
 	@echo "make bench-peers  the same beside other tracers, in an environment of their own"
@@ -75,9 +75,14 @@ $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
 	  --resolution lowest-direct -e '.[every,test]'
 	@touch $@
 
+# What depends most on the versions: that agents are stopped, and that what is measured is sent.
+LOWEST_TESTS := $(addprefix tests/integration/test_,$(addsuffix .py,langchain_cases langchain_faults \
+  langchain_global langchain_middleware langchain_resume langchain_runs langchain_stop \
+  langchain_subagents otlp otlp_metrics))
+
 test-lowest: $(LOWEST_READY)
 	@TIDEGAUGE_LOWEST=1 $(LOWEST_VENV)/bin/python -m pytest -x -q -p no:cacheprovider \
-	  tests/unit tests/properties src $(ARGS)
+	  tests/unit tests/properties src $(LOWEST_TESTS) $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -141,6 +141,9 @@ def _start_child() -> None:
     global _dropped  # noqa: PLW0603 -- one number a process
     _dropped = 0
     _deferred.clear()
+    # A signal handler may fork in the middle of a section: what it left is the parent's.
+    here.critical = threading.RLock()
+    here.catching_up = False
     for held in list(_forkable):
         try:
             held._reset_after_fork()

@@ -12,11 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from tidegauge._critical import run_deferred
 from tidegauge._guard import internal_errors
@@ -59,25 +56,52 @@ class CountedIds:
         return f"{self._prefix}-{next(self._numbers)}"
 
 
+class _Spans(SpanProcessor):
+    """Keeps spans as they end: without a lock, which a fork would copy, or a catch-all."""
+
+    def __init__(self) -> None:
+        self.ended: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context is not None and span.context.trace_flags.sampled:
+            self.ended.append(span)
+
+
+class _Events(LogRecordProcessor):
+    """The same for events."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def on_emit(self, log_record: Any) -> None:
+        self.sent.append(log_record.log_record)
+
+    def shutdown(self) -> None:
+        pass
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Capture:
     """A configured pipeline whose spans and events stay in memory."""
 
     pipeline: Pipeline
-    _spans: InMemorySpanExporter
-    _events: InMemoryLogRecordExporter
+    _spans: list[ReadableSpan]
+    _events: list[Any]
 
     @property
     def spans(self) -> list[ReadableSpan]:
         """The spans that have ended, in the order in which they did."""
         run_deferred()
-        return list(self._spans.get_finished_spans())
+        return list(self._spans)
 
     @property
     def events(self) -> list[Any]:
         """The log records that were sent."""
         run_deferred()
-        return [data.log_record for data in self._events.get_finished_logs()]
+        return list(self._events)
 
     def tree(self) -> list[str]:
         """One line a span, children indented under their parents, in order of their start.
@@ -117,18 +141,17 @@ def capture(**settings: Any) -> Iterator[Capture]:
     >>> seen.tree()
     ['invoke_agent a', '  execute_tool look']
     """
-    spans = InMemorySpanExporter()
-    events: Any = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
+    spans, events = _Spans(), _Events()
     tracer_provider = TracerProvider(shutdown_on_exit=False)
-    tracer_provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer_provider.add_span_processor(spans)
     logger_provider = LoggerProvider(shutdown_on_exit=False)
-    logger_provider.add_log_record_processor(SimpleLogRecordProcessor(events))
+    logger_provider.add_log_record_processor(events)
     settings.setdefault("serve_metrics", False)
     settings.setdefault("tracer_provider", tracer_provider)
     settings.setdefault("logger_provider", logger_provider)
     pipeline = configure(**settings)
     try:
-        yield Capture(pipeline, spans, events)
+        yield Capture(pipeline, spans.ended, events.sent)
     finally:
         pipeline.shutdown()
 

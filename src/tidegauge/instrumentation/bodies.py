@@ -15,7 +15,7 @@ from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
-from tidegauge._critical import here, interrupted
+from tidegauge._critical import defer, here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
 
@@ -102,8 +102,7 @@ def _plain(function: _Function, begin: Begin) -> _Function:
                 with scope:
                     result = function(*args, **kwargs)
         except BaseException as error:
-            scope.__exit__(None, None, None)  # where something arrived before it was left
-            scope.end(error=error)
+            _end_failed(scope, error)
             raise
         return _end_with(scope, result)
 
@@ -121,8 +120,7 @@ def _coroutine(function: _Function, begin: Begin) -> _Function:
             with scope:
                 result = await function(*args, **kwargs)
         except BaseException as error:
-            scope.__exit__(None, None, None)
-            scope.end(error=error)
+            _end_failed(scope, error)
             raise
         return _end_with(scope, result)
 
@@ -161,9 +159,9 @@ def _generator(function: _Function, begin: Begin) -> _Function:
         except StopIteration as stop:
             result = stop.value
         except BaseException as error:
-            scope.end(items, error)
+            _end_failed(scope, error, items)
             raise
-        scope.end(items if result is None else result)
+        _end(scope, items if result is None else result)
         return result
 
     return wrapper
@@ -197,9 +195,9 @@ def _async_generator(function: _Function, begin: Begin) -> _Function:
                     with scope:
                         item = await body.asend(given)
         except StopAsyncIteration:
-            scope.end(items)
+            _end(scope, items)
         except BaseException as error:
-            scope.end(items, error)
+            _end_failed(scope, error, items)
             raise
 
     return wrapper
@@ -224,11 +222,31 @@ def _keep(items: list[Any], item: Any) -> None:
         items.append(item)
 
 
+def _end(scope: Scope, result: object = ABSENT) -> None:
+    """End a call; if an exception arrives meanwhile, it ends with the next ordinary call."""
+    try:
+        scope.end(result)
+    except BaseException:
+        defer(functools.partial(scope.end_quietly, result))
+        raise
+
+
+def _end_failed(scope: Scope, error: BaseException, result: object = ABSENT) -> None:
+    """End a call that an exception ended, which may have arrived before the scope was left."""
+    try:
+        scope.__exit__(None, None, None)
+        scope.end(result, error)
+    except BaseException:
+        scope.__exit__(None, None, None)
+        defer(functools.partial(scope.end_quietly, result, error))
+        raise
+
+
 def _end_with(scope: Scope, result: Any) -> Any:
     """End the call with its result, or once what it returned is done."""
     kind = type(result)  # not isinstance, which evaluates a lazy proxy
     if kind in _PLAIN:
-        scope.end(result)
+        _end(scope, result)
         return result
     if kind is CoroutineType:
         return _later(_coroutine, scope, result)
@@ -238,11 +256,11 @@ def _end_with(scope: Scope, result: Any) -> Any:
         return _later(_async_generator, scope, result)
     if _defines(kind, "add_done_callback"):  # a future of asyncio or of an executor
         if not _end_when_done(scope, result):
-            scope.end()
+            _end(scope)
     elif _defines(kind, "__await__"):
-        scope.end()  # it may be more than to be awaited: it is given as it is
+        _end(scope)  # it may be more than to be awaited: it is given as it is
     else:
-        scope.end(result)
+        _end(scope, result)
     return result
 
 

@@ -218,8 +218,12 @@ class Run:
         self._open.reason = reason
 
     def __enter__(self) -> Self:
-        self._open.start()
-        self._open.enter()
+        try:
+            self._open.start()
+            self._open.enter()
+        except BaseException as error:  # of a signal handler: there will be no __exit__
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(
@@ -228,8 +232,13 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._open.leave()
-        self._open.end(error)
+        try:
+            self._open.leave()
+            self._open.end(error)
+        except BaseException:  # of a signal handler: once more
+            self._open.leave()
+            self._open.end(error)
+            raise
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -89,11 +89,12 @@ class Current:
         context: becomes OpenTelemetry's current context; ``None``, that stays as it is.
     """
 
-    __slots__ = ("_context", "_context_token", "_made", "_run", "_run_token")
+    __slots__ = ("_before", "_context", "_context_token", "_made", "_run", "_run_token")
 
     def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
         self._run: CurrentRun | None = run
         self._made = run
+        self._before: CurrentRun | None = None
         self._context = context
         self._run_token: Token[CurrentRun | None] | None = None
         self._context_token: Token[otel_context.Context] | None = None
@@ -104,6 +105,7 @@ class Current:
         if run is not None and run is self._made:
             around = current_run.get()
             run.around = None if around is run else around
+        self._before = current_run.get()
         with here.critical:  # a collection while a variable is set must not set one: see run_apart
             self._run_token = current_run.set(run)
             if self._context is not None:
@@ -123,6 +125,8 @@ class Current:
                 _undo(self._context_token)
             if self._run_token is not None:
                 _undo(self._run_token)
+            elif self._run is self._made:  # an exception arrived when it had just been set
+                current_run.set(self._before)
         self._run_token = self._context_token = None
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from opentelemetry import trace
 
@@ -88,10 +88,9 @@ def agent(
         label = name or _name_of(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
-            texts = (value for value in (*args, *kwargs.values()) if is_a(value, str))
             opened = run(
                 agent=label,
-                task=next(texts, None),
+                task=_first_text(args, kwargs),
                 task_group=task_group,
                 t_max=t_max,
                 model=model,
@@ -181,6 +180,13 @@ def tool(
         return _decorated(function, begin)
 
     return decorate if function is None else decorate(function)
+
+
+def _first_text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    for value in (*args, *kwargs.values()):
+        if is_a(value, str):
+            return cast("str", value)
+    return None
 
 
 def _decorated(function: Any, begin: Begin) -> Any:

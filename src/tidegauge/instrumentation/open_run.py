@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, cast
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._critical import defer, here, interrupted, reset_after_fork
-from tidegauge._guard import guarded
+from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step
 from tidegauge.instrumentation.current import Current, CurrentRun, get_recorder
@@ -195,6 +195,15 @@ class OpenRun:
         self._current, self.closed = None, True
         if recorded is None:
             return
+        try:
+            self._report_end(recorded, error)
+        except BaseException as arrived:
+            if arrived_from_outside(arrived) or not isinstance(arrived, Exception):
+                defer(partial(self._report_end, recorded, error))
+            raise
+
+    @guarded("run.close", default=None)
+    def _report_end(self, recorded: RecordedRun, error: BaseException | None) -> None:
         self._decision = recorded.decision
         for index in list(self._tools):
             self._end_tools(recorded, index, [])

@@ -115,6 +115,7 @@ class RecordedRun:
         "_nudge",
         "_onset_step",
         "_recorder",
+        "_reported_end",
         "_spans",
         "_traced",
         "decision",
@@ -126,6 +127,7 @@ class RecordedRun:
         self._recorder = recorder
         self._spans: RunSpans | None = None
         self._ended = False
+        self._reported_end = False
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self._nudge: Decision | None = None
@@ -277,19 +279,21 @@ class RecordedRun:
         """Report the run's end; a second call does nothing."""
         if self._ended:
             return
-        self._ended = True
         if outcome is None and self.decision.stop:
             outcome = "stopped"
         summary = None
         try:
-            summary = self._recorder.sink.run_ended(
-                RunEnded(run=self.id, success=success, outcome=outcome, reason=reason)
-            )
+            if not self._reported_end:
+                summary = self._recorder.sink.run_ended(
+                    RunEnded(run=self.id, success=success, outcome=outcome, reason=reason)
+                )
+                self._reported_end = True
         finally:
             if self._spans is not None:
                 # It may have been stopped by the stop of a run inside it, which gives its reason.
                 stopped = (self.decision.reason or reason) if outcome == "stopped" else None
                 self._spans.end(summary, stopped_reason=stopped, error=error)
+        self._ended = True
 
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
