@@ -42,6 +42,7 @@ from weakref import WeakSet
 from tidegauge.errors import CallBlocked, RunStopped
 
 __all__ = [
+    "AT_ONCE",
     "MAX_DEFERRED",
     "defer",
     "dropped_calls",
@@ -54,6 +55,9 @@ __all__ = [
 MAX_DEFERRED: Final = 10_000
 """Calls that wait to be run; later ones are dropped and counted."""
 
+AT_ONCE: Final = 64
+"""Calls that one ordinary call runs before it."""
+
 
 _logger = logging.getLogger("tidegauge")
 
@@ -64,6 +68,7 @@ class _Here(threading.local):
     Attributes:
         critical: its critical section, to be entered with ``with``; sections nest.
         catching_up: whether it runs calls that were put off.
+        apart: whether it runs in a copy of the context of what it interrupts.
 
     >>> with here.critical:
     ...     interrupted()
@@ -75,6 +80,7 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.critical: Any = threading.RLock()
         self.catching_up = False
+        self.apart = False
 
 
 here = _Here()
@@ -102,17 +108,20 @@ def dropped_calls() -> int:
     return _dropped
 
 
-def run_deferred() -> None:
+def run_deferred(limit: int = MAX_DEFERRED) -> None:
     """Run the calls that wait, in their order; each handles its own faults.
 
     Nothing when one of them calls this again.
+
+    Args:
+        limit: run no more of them now.
     """
     if here.catching_up:
         return
     try:
         here.catching_up = True
         # As many as wait now: one that is put off again while it runs waits for the next time.
-        for _ in range(len(_deferred)):
+        for _ in range(min(len(_deferred), limit)):
             try:
                 call = _deferred.popleft()
             except IndexError:

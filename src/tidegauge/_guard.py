@@ -33,6 +33,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from tidegauge._critical import (
+    AT_ONCE,
     _deferred,
     defer,
     dropped_calls,
@@ -160,7 +161,7 @@ def guarded(
                         defer(functools.partial(wrapper, *args, **kwargs))
                     return default
                 if _deferred:
-                    run_deferred()
+                    run_deferred(AT_ONCE)
             try:
                 return function(*args, **kwargs)
             except (RunStopped, CallBlocked):

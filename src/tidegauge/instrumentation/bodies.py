@@ -211,8 +211,12 @@ def run_apart(scope: Scope, function: _Function, *args: Any, **kwargs: Any) -> A
     """
 
     def inside() -> Any:
-        with scope:
-            return function(*args, **kwargs)
+        before, here.apart = here.apart, True
+        try:
+            with scope:
+                return function(*args, **kwargs)
+        finally:
+            here.apart = before
 
     return copy_context().run(inside)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from opentelemetry import context as otel_context
 
-from tidegauge._critical import here
+from tidegauge._critical import here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.recorder import Recorder
 
@@ -89,11 +89,12 @@ class Current:
         context: becomes OpenTelemetry's current context; ``None``, that stays as it is.
     """
 
-    __slots__ = ("_before", "_context", "_context_token", "_made", "_run", "_run_token")
+    __slots__ = ("_before", "_context", "_context_token", "_entered", "_made", "_run", "_run_token")
 
     def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
         self._run: CurrentRun | None = run
         self._made = run
+        self._entered = False
         self._before: CurrentRun | None = None
         self._context = context
         self._run_token: Token[CurrentRun | None] | None = None
@@ -101,12 +102,14 @@ class Current:
 
     @guarded("current.enter", default=None, interrupting="run")
     def __enter__(self) -> None:
+        if interrupted() and not here.apart:
+            return  # nothing may be set in the context that is interrupted: see run_apart
         run = self._run
+        self._before = around = current_run.get()
         if run is not None and run is self._made:
-            around = current_run.get()
             run.around = None if around is run else around
-        self._before = current_run.get()
-        with here.critical:  # a collection while a variable is set must not set one: see run_apart
+        self._entered = True
+        with here.critical:  # a collection that comes now must set nothing
             self._run_token = current_run.set(run)
             if self._context is not None:
                 self._context_token = otel_context.attach(self._context)
@@ -118,6 +121,8 @@ class Current:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
+        if not self._entered:
+            return
         self._run = current_run.get()
         with here.critical:
             if self._context_token is not None:
@@ -128,6 +133,7 @@ class Current:
             elif self._run is self._made:  # an exception arrived when it had just been set
                 current_run.set(self._before)
         self._run_token = self._context_token = None
+        self._entered = False
 
 
 def propagate(function: Callable[P, R]) -> Callable[P, R]:
