@@ -55,6 +55,7 @@ __all__ = [
 MAX_DEFERRED: Final = 10_000
 """Calls that wait to be run; later ones are dropped and counted."""
 
+_MANY: Final = 1_000
 AT_ONCE: Final = 64
 """Calls that one ordinary call runs before it."""
 
@@ -86,6 +87,8 @@ class _Here(threading.local):
 here = _Here()
 _deferred: deque[Callable[[], object]] = deque()
 _dropped = 0
+_catching_up: int | None = None
+_catching_up_lock = threading.Lock()
 
 
 def interrupted() -> bool:
@@ -111,13 +114,20 @@ def dropped_calls() -> int:
 def run_deferred(limit: int = MAX_DEFERRED) -> None:
     """Run the calls that wait, in their order; each handles its own faults.
 
-    Nothing when one of them calls this again.
+    Nothing when one of them calls this again, or another thread is about it.
 
     Args:
         limit: run no more of them now.
     """
-    if here.catching_up:
+    global _catching_up  # noqa: PLW0603 -- which thread does it: one at a time keeps the order
+    if here.catching_up or interrupted():
         return
+    me = threading.get_ident()
+    with here.critical, _catching_up_lock:
+        # A thread that died in the middle of it holds the others up for so long only.
+        if _catching_up not in (None, me) and len(_deferred) < _MANY:
+            return
+        _catching_up = me
     try:
         here.catching_up = True
         # As many as wait now: one that is put off again while it runs waits for the next time.
@@ -131,6 +141,7 @@ def run_deferred(limit: int = MAX_DEFERRED) -> None:
                 call()
     finally:
         here.catching_up = False
+        _catching_up = None
 
 
 class _Forkable(Protocol):
@@ -147,8 +158,8 @@ def reset_after_fork(held: _Forkable) -> None:
 
 
 def _start_child() -> None:
-    global _dropped  # noqa: PLW0603 -- one number a process
-    _dropped = 0
+    global _catching_up, _catching_up_lock, _dropped
+    _catching_up, _catching_up_lock, _dropped = None, threading.Lock(), 0
     _deferred.clear()
     # A signal handler may fork in the middle of a section: what it left is the parent's.
     here.critical = threading.RLock()

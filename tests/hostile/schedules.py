@@ -116,6 +116,8 @@ class Schedule:
             return
         name, _ = self.signals.pop()
         self._arm()
+        if name == "fork" and _is_forking(frame):
+            return  # what the interpreter itself does around a fork cannot be interrupted by one
         happened[f"signal: {name}"] += 1
         self._do(name)
 
@@ -147,6 +149,14 @@ class Schedule:
         gc.set_threshold(700)
         made = AGENTS["manual"]("in the child", 2, nothing)
         assert steps_of(self._seen) == made, f"{steps_of(self._seen)} steps in the child"
+
+
+def _is_forking(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_qualname == "Forked.__init__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 _IN_A_HANDLER = ["collect", "tool", "snapshot", "run", "raise", "raise", "fork", "switch"]

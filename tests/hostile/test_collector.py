@@ -101,7 +101,7 @@ def callback_at_every_collection(deed: str) -> None:
                 inside.clear()
 
         gc.callbacks.append(callback)
-        gc.set_threshold(5)
+        gc.set_threshold(200)  # less often than a call allocates, or none would ever end
         AGENTS["sync"]("find it", 100, nothing)
         gc.callbacks.clear()
         gc.set_threshold(700)
