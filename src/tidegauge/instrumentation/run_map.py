@@ -57,6 +57,9 @@ class RunMap(Generic[Id, Scope]):
         max_runs: open runs held; one more ends the one idle for longest.
         idle_seconds: a run not seen for so long is ended when the next one opens.
         clock: seconds.
+
+    Attributes:
+        inherited: ids that were open in the process that this one was forked from.
     """
 
     def __init__(
@@ -69,12 +72,14 @@ class RunMap(Generic[Id, Scope]):
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._clock = clock
+        self._scopes: dict[Id, Scope] = {}
         self._reset_after_fork()
         reset_after_fork(self)
 
     def _reset_after_fork(self) -> None:
+        self.inherited = frozenset(self._scopes)
         self._lock = threading.Lock()
-        self._scopes: dict[Id, Scope] = {}
+        self._scopes = {}
         self._runs: OrderedDict[Id, HeldRun[Id]] = OrderedDict()  # least recently seen first
 
     def __len__(self) -> int:

@@ -145,7 +145,8 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = runs.scope_of(parent_run_id)
         if scope is None:
             # A handler that was given twice is told of the root twice, of what is inside once.
-            if parent_run_id is None and runs.scope_of(run_id) is None:
+            outermost = parent_run_id is None or parent_run_id.int in runs.inherited
+            if outermost and runs.scope_of(run_id) is None:
                 around = enclosing_scope()
                 event = opening.root_run(
                     inputs, told, labels=self._labels, name=name, model=self._model, around=around
