@@ -24,7 +24,7 @@ __all__ = [
     "raw_pieces",
 ]
 
-MAX_COST: Final = 250_000
+MAX_COST: Final = 120_000
 """What a value may cost: 1 for an item and for 32 characters, 10 for a container, 30 for an object.
 
 What is referred to several times costs as much each time, though it is read once: whether a value

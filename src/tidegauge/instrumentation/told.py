@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from tidegauge.instrumentation.values import is_a, same_value
+
 __all__ = ["ChosenCall", "RunLabels", "added", "run_labels"]
 
 _PREFIX: Final = "tidegauge_"
@@ -43,9 +45,11 @@ def run_labels(
     told: dict[str, Any] = {}
     for name in RunLabels._fields:
         value = metadata.get(_PREFIX + name)
-        if value is None or (inherited is not None and inherited.get(_PREFIX + name) == value):
+        if value is None or not is_a(value, (str, int, float)):
             continue
-        text = str(value)
+        text = str.__str__(value) if is_a(value, str) else str(value)
+        if inherited is not None and same_value(inherited.get(_PREFIX + name), value):
+            continue
         if name != "t_max":
             told[name] = text
         elif text.isdecimal() and int(text) > 0:

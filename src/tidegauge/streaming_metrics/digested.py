@@ -175,14 +175,11 @@ class Digester:
         declared: Sequence[ToolDeclaration | None] = ()
         if self.declarations or len(calls) != 1 or calls[0].declared is not None:
             calls, declared = self._declared(calls)
-        digests: list[bytes] = []
+        digests: list[Any] = [call_digest(call, normaliser) for call in calls]
         missing: tuple[str, ...] = ()
-        for call in calls:
-            digest = call_digest(call, normaliser)
-            if digest is None:
-                missing = ("arguments",)
-                digest = os.urandom(16)  # equal to nothing
-            digests.append(digest)
+        if None in digests:
+            missing = ("arguments",)
+            digests = [digest or os.urandom(16) for digest in digests]  # equal to nothing
         state: bytes | None = None
         given = event.state is not ABSENT
         if given:

@@ -190,20 +190,21 @@ class Engine:
         Returns:
             What ``then`` gives; ``None`` when the run is not open.
         """
-        now = self._now()
-        run = self._find(step.run, now)
-        if run is None:
-            if not self._open_unknown_runs:
-                self._drop()
-                return None
-            run = self._open(self.digester.run(RunStarted(run=step.run)), now)
+        clock = self._clock
+        now = None if clock is None else clock()
+        if self._open_unknown_runs and step.run not in self._runs:
+            self._open(self.digester.run(RunStarted(run=step.run)), now)
+        run = None
         try:
-            with here.critical, run.lock:
-                # A run that another thread is ending has been added to its group as it was.
-                if not run.finished:
-                    return then(run, run.issue(step, now), now)
+            with here.critical:
+                run = self._find(step.run, now)
+                if run is not None:
+                    with run.lock:
+                        # One that another thread is ending has been added to its group as it was.
+                        if not run.finished:
+                            return then(run, run.issue(step, now), now)
         finally:
-            if run.faults:
+            if run is not None and run.faults:
                 _record_faults(run)
         self._drop()
         return None
@@ -214,27 +215,31 @@ class Engine:
         Returns:
             What ``then`` gives; ``None`` when the run is not open or no step waits for it.
         """
-        now = self._now()
-        run = self._find(outcome.run, now)
-        if run is not None:
-            try:
-                with here.critical, run.lock:
-                    signals = None if run.finished else run.observe(outcome, now)
-                    if signals is not None:
-                        return then(run, signals, now)
-            finally:
-                if run.faults:
-                    _record_faults(run)
+        clock = self._clock
+        now = None if clock is None else clock()
+        run = None
+        try:
+            with here.critical:
+                run = self._find(outcome.run, now)
+                if run is not None:
+                    with run.lock:
+                        signals = None if run.finished else run.observe(outcome, now)
+                        if signals is not None:
+                            return then(run, signals, now)
+        finally:
+            if run is not None and run.faults:
+                _record_faults(run)
         self._drop()
         return None
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
-        state = self._find(run, self._now())
-        if state is not None:
-            with here.critical, state.lock:
-                if not state.finished:
-                    state.intervened(action, reason, step)
+        with here.critical:
+            state = self._find(run, self._now())
+            if state is not None:
+                with state.lock:
+                    if not state.finished:
+                        state.intervened(action, reason, step)
 
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` when it is not open."""
@@ -358,7 +363,8 @@ class Engine:
         return True
 
     def _find(self, run_id: str, now: float | None) -> RunState | None:
-        with here.critical, self._lock:
+        """An open run, which is alive; called inside a critical section."""
+        with self._lock:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.move_to_end(run_id)

@@ -207,8 +207,13 @@ def joined_digest(parts: Sequence[bytes]) -> bytes:
 
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    names = [c.action if type(c.action) is str else str(_action(c.action)) for c in calls]
-    name = names[0] if len(names) == 1 else "+".join(sorted(names))
+    if len(calls) == 1:
+        name = calls[0].action
+        if type(name) is not str:
+            name = str(_action(name))
+    else:
+        names = [c.action if type(c.action) is str else str(_action(c.action)) for c in calls]
+        name = "+".join(sorted(names))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 

@@ -247,7 +247,11 @@ class RunState:
                 if at == 1:
                     at = 2
                     if "loops" not in self.lost:
-                        self._follow_loops(issued, expected)
+                        before, onsets = loops.cycle_steps, loops.onsets
+                        loops.update(issued if expected is None else IssuedStep(t, *expected))
+                        totals.cycle_steps += loops.cycle_steps - before
+                        if loops.settled:
+                            self._count_loop(onsets, t)
                 if at == 2:
                     at = 3
                     if (step.uses or step.mentions) and "recall_lag" not in self.lost:
@@ -393,7 +397,8 @@ class RunState:
                         self._follow(step)
                 if at == 10:
                     at = 11
-                    self._count_onsets(step)
+                    if self.result_streak.current == self._onset_at or step.failed:
+                        self._count_onsets(step)
                 if at == 11:
                     at = 12
                     if (
@@ -539,17 +544,14 @@ class RunState:
         declared = step.declared or [None] * len(step.calls)
         self.patience.issue(declared, now if step.time is None else step.time)
 
-    def _follow_loops(self, issued: IssuedStep, expected: tuple[bytes, bytes, str] | None) -> None:
+    def _count_loop(self, onsets: int, t: int) -> None:
+        """Steps became loop steps with step ``t``; there were so many onsets before it."""
         loops, totals = self.loops, self.totals
-        cycle_steps, onsets = loops.cycle_steps, loops.onsets
-        loops.update(issued if expected is None else IssuedStep(issued.t, *expected))
-        totals.cycle_steps += loops.cycle_steps - cycle_steps
         if loops.onsets != onsets:
-            self._onset("cycle", issued.t, excused=self.excused)
-        if loops.settled:
-            for looping in loops.cycle_names:
-                label = self._actions.admit(looping)
-                totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
+            self._onset("cycle", t, excused=self.excused)
+        for looping in loops.cycle_names:
+            label = self._actions.admit(looping)
+            totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
 
     def _wait_for(
         self, t: int, seen: bytes | None, step: DigestedStep, now: float | None, alike: float
