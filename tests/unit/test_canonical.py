@@ -372,12 +372,12 @@ def test_what_is_long_is_read_in_pieces(make) -> None:
 
 def test_what_is_shared_is_read_once() -> None:
     inner = [Held(n=n) for n in range(500)]
-    whole = content_digest([inner] * 8)
-    assert whole == content_digest([copy.deepcopy(inner) for _ in range(8)])
+    whole = content_digest([inner] * 4)
+    assert whole == content_digest([copy.deepcopy(inner) for _ in range(4)])
     assert whole is not None
     once, often = Encoder(), Encoder()
     list(once.pieces(inner))
-    list(often.pieces([inner] * 8))
+    list(often.pieces([inner] * 4))
     assert len(often._written) < len(once._written) + 3
 
 
