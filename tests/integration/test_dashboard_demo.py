@@ -33,6 +33,8 @@ TRUE_OF_THE_DEMO = {
     "for agents that tell no tasks",
     "until runs of both kinds have ended (memory=on and memory=off)",
     "until the first one",
+    "where every step can be compared",
+    "where no spans are read",
     "where nothing is recorded",
     "while no run loops",  # any more
     "while nothing runs",  # any more

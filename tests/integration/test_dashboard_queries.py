@@ -23,6 +23,8 @@ from tidegauge.testing import capture
 TRUE_HERE = {
     "without calibrated lines",
     "where no runs are judged",
+    "where every step can be compared",
+    "where no spans are read",
     "where nothing is recorded",
     "where no receiver measures",
     "without a decisions server",

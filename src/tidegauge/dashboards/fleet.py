@@ -267,7 +267,7 @@ def _health() -> list[Panel]:
         bars(
             "Steps that cannot be compared",
             "Arguments, results or states that equal nothing, not even themselves, so that no loop "
-            "is seen in them. Name a key= for the tool. Empty until the first one.",
+            "is seen in them. Name a key= for the tool. Empty where every step can be compared.",
             Query(
                 total(EVENTS.increase(catalog.NOT_COMPARABLE), ["action", "part"]),
                 "{{action}}: {{part}}",
