@@ -1,7 +1,7 @@
 """Hostile cases run in processes of their own; what those import is no test.
 
-``open_cases.txt`` lists the cases of values that do not hold yet. They are deselected, and so counted
-in pytest's last line; ``TIDEGAUGE_OPEN_CASES=1`` runs them.
+``open_cases.txt`` lists the cases of values that do not hold yet. They are deselected, and so
+counted in pytest's last line; ``TIDEGAUGE_OPEN_CASES=1`` runs them.
 """
 
 from __future__ import annotations
