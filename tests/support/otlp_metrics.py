@@ -26,7 +26,7 @@ CATALOGUE = {metric.name.removesuffix("_total"): metric for metric in METRICS}
 def meet_everything() -> None:
     """Runs after which, with ``stop_on_loop=3``, every metric of finished runs is measured."""
     with tidegauge.run(agent="a", t_max=5, memory="on", operations=3) as run:
-        run.act("find")
+        run.act("find", {"handle": object()})  # by an address: not comparable
         run.observe("found", progress=1.0)
         run.finish(success=True)
     with tidegauge.run(agent="a", t_max=5, memory="off") as run:
