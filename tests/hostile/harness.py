@@ -31,7 +31,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-DEADLINE = 15.0
+DEADLINE = 30.0
 """Seconds that a case may take, on a machine that is busy."""
 
 TESTS = Path(__file__).parents[1]
@@ -159,9 +159,9 @@ ONE_VALUE = Cost(cpu_ms=50, wall_ms=5_000, megabytes=50)
 
 
 def cheapest(call: Callable[[], Any], limit: Cost) -> None:
-    """Make a call at most three times, until it has cost no more than the limit."""
+    """Make a call at most six times, until it has cost no more than the limit."""
     costs = []
-    for _ in range(3):
+    for _ in range(6):  # another process may be at work: a cost that is real stays
         costs.append(cost_of(call))
         if costs[-1].within(limit):
             return

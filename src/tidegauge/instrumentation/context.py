@@ -212,10 +212,12 @@ class Run:
         )
         return self._open.observe(list(results), outcome)
 
+    @guarded("run.finish", default=None)
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
         """Say how the run ended; it is reported when the ``with`` block is left."""
-        self._open.success = success
         self._open.reason = reason
+        self._open.success = None
+        self._open.success = None if success is None else bool(success)
 
     def __enter__(self) -> Self:
         try:

@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from itertools import pairwise
 
+import numpy
 import pytest
 from opentelemetry import trace
 
@@ -347,6 +348,17 @@ class TestEnd:
                 raise error
         _, _, status, attributes, _ = story(seen)[0]
         return attributes["tidegauge.outcome"], status, attributes.get("error.type")
+
+    def test_success_is_what_is_true_of_any_value_and_unknown_where_that_cannot_be_told(
+        self, faults_are_swallowed
+    ):
+        class Unclear:
+            def __bool__(self):
+                raise ValueError
+
+        assert self.outcome(success="yes")[0] == "success"
+        assert self.outcome(success=numpy.False_)[0] == "failure"
+        assert self.outcome(success=Unclear())[0] == "unknown"
 
     def test_how_a_run_ends(self):
         assert self.outcome() == ("unknown", "", None)
