@@ -22,11 +22,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -74,9 +76,11 @@ def run(case: Callable[..., object], *arguments: str, deadline: float = DEADLINE
     """Run a case in a process of its own."""
     with tempfile.NamedTemporaryFile() as log:
         process = _server().Process(target=_child, args=(log.name, case, arguments))
-        process.start()
+        with _reading:
+            process.start()
         code = _wait(process, deadline)
-        process.close()
+        with _reading:
+            process.close()
         return Ended(code, log.read().decode(errors="replace"))
 
 
@@ -228,14 +232,20 @@ def _child(log: str, case: Callable[..., object], arguments: tuple[str, ...]) ->
         os._exit(code)
 
 
+# The start of a process looks whether others have ended, and their exit code can be read once.
+_reading = threading.Lock()
+
+
 def _wait(process: BaseProcess, deadline: float) -> int | None:
-    process.join(deadline)
-    if process.exitcode is not None:
+    wait([process.sentinel], deadline)
+    with _reading:
+        ended = process.exitcode
+    if ended is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid or 0, signal.SIGKILL)  # what it has forked and left behind
-        return process.exitcode
+        return ended
     _dump_and_kill(process.pid or 0)
-    process.join()
+    wait([process.sentinel])
     return None
 
 
