@@ -118,6 +118,8 @@ class Schedule:
         self._arm()
         if name == "fork" and _is_forking(frame):
             return  # what the interpreter itself does around a fork cannot be interrupted by one
+        if name == "raise" and frame is not None and _is_asyncio(frame):
+            return  # an error inside its loop loses a wake-up: any program would hang
         happened[f"signal: {name}"] += 1
         self._do(name)
 
@@ -157,6 +159,10 @@ def _is_forking(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_asyncio(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "asyncio"
 
 
 _IN_A_HANDLER = ["collect", "tool", "snapshot", "run", "raise", "raise", "fork", "switch"]

@@ -66,6 +66,8 @@ _Function: TypeAlias = Callable[..., Any]
 _MAX_ITEMS: Final = 1_000
 _PLAIN: Final = frozenset({str, bytes, int, float, bool, list, tuple, dict, set, type(None)})
 """What most tools return."""
+_FUTURE: Final = ("add_done_callback", "cancelled", "exception", "result")
+"""What a future's class defines, in asyncio, executors and other libraries: all that is called."""
 
 
 def wrap(function: _Function, begin: Begin) -> _Function:
@@ -258,7 +260,7 @@ def _end_with(scope: Scope, result: Any) -> Any:
         return _later(_generator, scope, result)
     if kind is AsyncGeneratorType:
         return _later(_async_generator, scope, result)
-    if _defines(kind, "add_done_callback"):  # a future of asyncio or of an executor
+    if all(_defines(kind, name) for name in _FUTURE):
         if not _end_when_done(scope, result):
             _end(scope)
     elif _defines(kind, "__await__"):

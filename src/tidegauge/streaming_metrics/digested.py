@@ -351,12 +351,26 @@ def _identities(values: Sequence[Any]) -> tuple[Identity, ...]:
 
 
 def _tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    return tuple(
-        [
-            Task(_identity(one[0]), tuple([_identities(needed) for needed in one[1]]))
-            for one in tasks
-        ]
-    )
+    plain = [_task(one) for one in tasks]
+    return tuple([one for one in plain if one is not None])
+
+
+def _task(value: object) -> Task | None:
+    """A plain task; ``None`` and an internal error where it is none."""
+    try:
+        name, requires = _parts(value)
+        return Task(_identity(name), tuple([_identities(_parts(ids)) for ids in _parts(requires)]))
+    except (TypeError, ValueError) as error:
+        internal_errors.record("task", error)
+        return None
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """What a tuple, list or set holds, without calling code of its class."""
+    for kind in (tuple, list, frozenset, set):
+        if issubclass(type(value), kind):
+            return tuple(kind.__iter__(value))
+    raise TypeError(f"{type(value).__qualname__} is not a tuple, list or set")
 
 
 def _beginning(values: Sequence[object]) -> str:

@@ -545,6 +545,16 @@ class TestAwaitables:
             assert seen.pipeline.engine.snapshot().active[0].result_streak is None
         assert seen.tree() == ["invoke_agent", "  execute_tool <lambda>"]
 
+    def test_what_only_resembles_a_future_is_not_called(self):
+        class Button:
+            def add_done_callback(self, callback):
+                raise AssertionError("called")
+
+        button = Button()
+        with capture() as seen, tidegauge.run():
+            assert tidegauge.tool(lambda: button)() is button
+        assert seen.tree() == ["invoke_agent", "  execute_tool <lambda>"]
+
     def test_an_agent_whose_generator_is_thrown_away_ends(self):
         def numbers():
             yield look()

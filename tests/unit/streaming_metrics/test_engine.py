@@ -609,6 +609,18 @@ class TestPlaces:
         report = engine.snapshot().active[0]
         assert (report.pending, report.frontier, report.exploitation_error) == (1, None, None)
 
+    def test_what_is_no_task_is_counted_and_left_out(self, monkeypatch):
+        class Row(tuple):
+            def __iter__(self):
+                raise AssertionError("called")
+
+        monkeypatch.setattr(internal_errors, "reraise", False)
+        engine = Engine()
+        start(engine, tasks=(7, Row(("write", ())), ["send", [["write"], "write"]], ("go", {})))
+        assert engine.snapshot().active[0].pending == 1
+        assert internal_errors.counts() == {"task": 3}
+        internal_errors.clear()
+
     def test_exits_that_lead_one_way_only(self):
         # from q the open place t is two moves away where q leads back to p, and three where it
         # doesn't: only then does going to s, two moves from t, come nearer
