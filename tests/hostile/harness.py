@@ -195,6 +195,7 @@ def _memory(name: str) -> float:
 def _server() -> Any:
     """The server of processes, started at the first use."""
     folders = [str(TESTS), str(TESTS.parent)]  # pytest names test modules from the latter
+    folders += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path.extend(folder for folder in folders if folder not in sys.path)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
