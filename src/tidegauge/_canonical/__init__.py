@@ -13,7 +13,13 @@ Values belong to the user, and reading them must not hurt the agent:
   object of an extension module) is *not comparable*: it has no text and equals nothing.
 """
 
-from tidegauge._canonical.attributes import type_name
+from tidegauge._canonical.attributes import (
+    bases,
+    class_name,
+    exact_text,
+    namespace,
+    type_name,
+)
 from tidegauge._canonical.encoder import MAX_COST, Incomparable
 from tidegauge._canonical.texts import (
     MAX_TEXT,
@@ -28,9 +34,13 @@ __all__ = [
     "MAX_COST",
     "MAX_TEXT",
     "Incomparable",
+    "bases",
     "canonical_pieces",
     "canonical_start",
     "canonical_text",
+    "class_name",
+    "exact_text",
+    "namespace",
     "plain_text",
     "plain_tree",
     "type_name",

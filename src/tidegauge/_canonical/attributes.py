@@ -15,6 +15,7 @@ __all__ = [
     "attributes",
     "bases",
     "basic_size",
+    "class_name",
     "exact_text",
     "members",
     "module_name",
@@ -33,6 +34,7 @@ namespace = cast("Callable[[type], Mapping[str, Any]]", _OF_A_TYPE["__dict__"]._
 """What a class itself defines."""
 
 _module: Final = _OF_A_TYPE["__module__"].__get__
+_name: Final = _OF_A_TYPE["__name__"].__get__
 _qualname: Final = _OF_A_TYPE["__qualname__"].__get__
 basic_size = cast("Callable[[type], int]", _OF_A_TYPE["__basicsize__"].__get__)
 """Bytes of an instance of a class, without its items."""
@@ -53,6 +55,11 @@ def module_name(kind: type) -> str:
         return exact_text(_module(kind))
     except AttributeError:
         return ""
+
+
+def class_name(kind: type) -> str:
+    """A class's own name, alone."""
+    return exact_text(_name(kind))
 
 
 def type_name(kind: type) -> str:

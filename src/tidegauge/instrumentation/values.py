@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from types import WrapperDescriptorType
 from typing import Any, Final
+from uuid import UUID
 
-__all__ = ["failure_text", "is_a", "same_value", "text_digest"]
+from tidegauge._canonical import bases, class_name, namespace
 
-_PLAIN: Final = (str, int, float, bool, type(None))
+__all__ = [
+    "count",
+    "entry",
+    "failure_text",
+    "first",
+    "is_a",
+    "label",
+    "last",
+    "number",
+    "part",
+    "same_value",
+    "text_digest",
+    "truth",
+]
+
 _MAX_COMPARED: Final = 10_000
+_MAX_COUNT: Final = 1 << 53
 _MAX_TEXT: Final = 65_536
 
 
@@ -20,6 +37,99 @@ def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
     (True, False)
     """
     return issubclass(type(value), kinds)
+
+
+def entry(mapping: Any, name: str) -> Any:
+    """What a ``dict`` holds under a name; ``None``: nothing, or it is no ``dict``.
+
+    >>> entry({"a": 1}, "a"), entry({"a": 1}, "b"), entry(["a"], "a")
+    (1, None, None)
+    """
+    return dict.get(mapping, name) if is_a(mapping, dict) else None
+
+
+def part(value: Any, of: slice) -> Sequence[Any]:
+    """What a slice takes of a list or a tuple, as a plain one; of anything else nothing.
+
+    >>> part([1, 2, 3], slice(2)), part((1, 2), slice(-1, None)), part("text", slice(2))
+    ([1, 2], (2,), ())
+    """
+    found: Sequence[Any] = ()
+    if is_a(value, list):
+        found = list.__getitem__(value, of)
+    elif is_a(value, tuple):
+        found = tuple.__getitem__(value, of)
+    return found
+
+
+def first(value: object) -> Any:
+    """The first item of a list or a tuple; ``None``, there is none."""
+    return next(iter(part(value, slice(1))), None)
+
+
+def last(value: object) -> Any:
+    """The last item of a list or a tuple; ``None``, there is none."""
+    return next(iter(part(value, slice(-1, None))), None)
+
+
+def label(value: Any) -> str | None:
+    """A name or an id as a plain text; ``None``, it is none.
+
+    >>> label("a"), label(7), label(None), label(["a"])
+    ('a', '7', None, None)
+    """
+    kind: Any = type(value)
+    if kind is UUID:
+        return str(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    for known in (bool, int, float):
+        if issubclass(kind, known):
+            try:
+                return known.__repr__(value)
+            except ValueError:  # more digits than Python writes
+                return None
+    return None
+
+
+def number(value: Any) -> float | None:
+    """A number as a plain ``float``; ``None``, it is none."""
+    if is_a(value, float):
+        return float.__float__(value)
+    try:
+        return int.__float__(value) if is_a(value, int) else None
+    except OverflowError:
+        return None
+
+
+def count(value: Any) -> int | None:
+    """How many there are, as a plain ``int``; ``None``, it cannot be added up.
+
+    >>> count(7), count(-7), count(1 << 100), count("7")
+    (7, None, None, None)
+    """
+    found = int.__index__(value) if is_a(value, int) else -1
+    return found if 0 <= found <= _MAX_COUNT else None
+
+
+def truth(value: object) -> bool | None:
+    """Whether a value is true; ``None`` stays ``None``.
+
+    Raises:
+        TypeError: only code of its class, written in Python, could tell.
+
+    >>> truth([]), truth(0.5), truth(None), truth(object())
+    (False, True, None, True)
+    """
+    if value is None:
+        return None
+    for name in ("__bool__", "__len__"):
+        for base in bases(type(value)):
+            if name in namespace(base):
+                if type(namespace(base)[name]) is WrapperDescriptorType:
+                    return bool(value)
+                raise TypeError(f"the truth of a {class_name(type(value))} is not asked for")
+    return True
 
 
 def failure_text(error: BaseException) -> str:
@@ -33,14 +143,14 @@ def failure_text(error: BaseException) -> str:
     """
     kind = type(error)
     args: tuple[Any, ...] = BaseException.__dict__["args"].__get__(error)
-    plain = all(type(one) in _PLAIN for one in args)
+    plain = all(map(_is_plain, args))
     if plain and type(kind.__str__) is WrapperDescriptorType:
         text = str(error)
     elif plain:
         text = ", ".join([str(one) for one in args])
     else:
-        text = ", ".join([str(one) if type(one) in _PLAIN else type(one).__name__ for one in args])
-    return f"{kind.__name__}: {text[:_MAX_TEXT]}"
+        text = ", ".join([str(one) if _is_plain(one) else class_name(type(one)) for one in args])
+    return f"{class_name(kind)}: {text[:_MAX_TEXT]}"
 
 
 def text_digest(text: str) -> str:
@@ -71,9 +181,14 @@ def same_value(left: object, right: object) -> bool:
                     return False
                 waiting.append((value, other[key]))  # type: ignore[index]
         elif kind is list or kind is tuple:
-            if len(one) != len(other):  # type: ignore[arg-type]
+            if len(one) != len(other) or len(one) + len(waiting) > _MAX_COMPARED:  # type: ignore[arg-type]
                 return False
             waiting.extend(zip(one, other, strict=True))  # type: ignore[call-overload]
-        elif kind not in _PLAIN or one != other:
+        elif not _is_plain(one) or one != other:
             return False
     return True
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    return kind is str or kind is int or kind is float or kind is bool or value is None
