@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._canonical import canonical_start, plain_text
+from tidegauge._canonical import canonical_start, plain_text, type_name
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
@@ -436,9 +436,9 @@ def _finish(span: Span, error: BaseException | str | None, ended: int | None = N
 
 
 def _error_type(error: BaseException | str | None) -> str | None:
-    if error is None or isinstance(error, str):
+    if error is None or type(error) is str:
         return error
-    return f"{type(error).__module__}.{type(error).__qualname__}"
+    return type_name(type(error))  # nothing is asked of the error, which may be the user's
 
 
 def _name(operation: str, what: str | None) -> str:

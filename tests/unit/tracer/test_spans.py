@@ -10,6 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import tidegauge
 from support.span_story import events, story
+from support.untouchable import untouchable
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
 from tidegauge.testing import capture
@@ -207,3 +208,11 @@ def test_a_call_that_was_abandoned_has_no_result():
     }
     assert results["execute_tool look"] is None
     assert results["execute_tool find"] == "null"  # it brought back nothing
+
+
+def test_an_error_is_not_asked_for_its_type(seen, factory):
+    spans = factory.start_run(run())
+    spans.end_tool(spans.start_tool("look"), error=untouchable(ValueError, "x"))
+    spans.end(RunSummary(1, "unknown"))
+    [_, _, _, _, [(_, _, _, attributes, *_)], *_] = story(seen)[0]
+    assert attributes["error.type"] == "support.untouchable.Untouchable"
