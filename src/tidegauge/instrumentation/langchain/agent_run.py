@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from tidegauge.instrumentation.langchain.parsing import (
 )
 from tidegauge.instrumentation.langchain.rounds import Rounds, ToolCall
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.values import label, truth
 
 __all__ = ["AgentRun", "ModelCall", "Scope", "Success", "WaitingKey"]
 
@@ -158,18 +159,18 @@ class AgentRun:
         LangChain's async manager has then made coroutines for the other handlers already, which
         it would never await.
         """
-        if metadata.get("langgraph_node") in self._model_nodes:
+        if label(metadata.get("langgraph_node")) in self._model_nodes:
             self.rounds.turn()
             self.enforce()
 
-    def take_turn(self, messages: Sequence[Any], metadata: Mapping[str, Any]) -> None:
+    def take_turn(self, messages: object, metadata: Mapping[str, Any]) -> None:
         """The model is about to choose.
 
         Args:
             messages: what it is shown; only the answers at their end are looked at.
             metadata: what came with the model call.
         """
-        node = metadata.get("langgraph_node")
+        node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
         self.rounds.turn(messages)
@@ -212,7 +213,7 @@ class AgentRun:
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
-        return self._success(output) if self._success and not self.interrupted else None
+        return truth(self._success(output)) if self._success and not self.interrupted else None
 
     def end(self, **told: Any) -> None:
         """Report the rest of its rounds, and its end; see ``RecordedRun.end``."""

@@ -7,12 +7,13 @@ agent was invoked. So does the deliberate stop. Without LangGraph it is a plain 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
 
+from tidegauge._canonical import class_name
 from tidegauge.errors import RunStopped
-from tidegauge.instrumentation.values import is_a
+from tidegauge.instrumentation.values import first, is_a
 
 __all__ = [
     "COMMANDS",
@@ -64,11 +65,12 @@ COMMANDS: Final = _commands
 _HAND_OFFS: Final = _hand_offs
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
+_args: Final = BaseException.__dict__["args"].__get__
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether a graph pauses for a person with this: the run is neither solved nor failed."""
-    return isinstance(error, _INTERRUPTS)
+    return is_a(error, _INTERRUPTS)
 
 
 def resumes(inputs: object) -> bool:
@@ -78,12 +80,12 @@ def resumes(inputs: object) -> bool:
 
 def hand_off(error: BaseException) -> object:
     """The command with which an agent hands over to another node of the graph around it."""
-    return error.args[0] if isinstance(error, _HAND_OFFS) and error.args else None
+    return first(_args(error)) if is_a(error, _HAND_OFFS) else None
 
 
 def is_failure(error: BaseException) -> bool:
     """Whether something went wrong: no control flow, and nobody cancelled it."""
-    return isinstance(error, Exception) and not isinstance(error, _CONTROL_FLOW)
+    return is_a(error, Exception) and not is_a(error, _CONTROL_FLOW)
 
 
 def ending(error: BaseException | None) -> dict[str, Any]:
@@ -96,9 +98,9 @@ def ending(error: BaseException | None) -> dict[str, Any]:
     """
     if error is None:
         return {}
-    if isinstance(error, RunStopped):
-        return {"outcome": "stopped", "reason": error.reason}
-    reason = type(error).__name__
+    if is_a(error, RunStopped):
+        return {"outcome": "stopped", "reason": cast("RunStopped", error).reason}
+    reason = class_name(type(error))
     if not is_failure(error):
         return {"reason": reason}
     return {"outcome": "error", "reason": reason, "error": error}

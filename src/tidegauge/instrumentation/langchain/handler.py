@@ -39,6 +39,7 @@ from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, S
 from tidegauge.instrumentation.langchain.run_lookup import RunHolder, enclosing_scope
 from tidegauge.instrumentation.langchain.run_map import RunMap
 from tidegauge.instrumentation.told import RunLabels
+from tidegauge.instrumentation.values import entry, first, label
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -54,11 +55,17 @@ def _watch_only(
     parent_run_id: UUID | None = None,
     **kwargs: Any,
 ) -> None:
-    told = getattr(args[0], "run_id", None) if args else None
-    for known in (run_id, parent_run_id, told):
+    if run_id is None and args:  # an event of a graph; elsewhere it may be any value of the user's
+        run_id = getattr(args[0], "run_id", None)
+    for known in (run_id, parent_run_id):
         scope = handler._runs.scope_of(known)
         if scope is not None:
             scope.run.watched_only = True
+
+
+def _plain(metadata: object) -> dict[str, Any]:
+    """Metadata as LangChain makes them, which are never of a subclass."""
+    return cast("dict[str, Any]", metadata) if type(metadata) is dict else {}
 
 
 def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
@@ -89,7 +96,8 @@ class TidegaugeCallbackHandler(RunHolder):
         model: name of the model that decides.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         success: tells from the root chain's output whether the task was solved; left out, nobody
-            knows, and the run counts in no success rate.
+            knows, and the run counts in no success rate. What it gives is taken by its truth, as
+            far as no ``__bool__`` or ``__len__`` written in Python has to be called for that.
         idle_seconds: a run whose model is not called for so long, be it that it waits for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
@@ -141,7 +149,7 @@ class TidegaugeCallbackHandler(RunHolder):
 
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
-        runs, told, name = self._runs, metadata or {}, kwargs.get("name")
+        runs, told, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = runs.scope_of(parent_run_id)
         if scope is None:
             # A handler that was given twice is told of the root twice, of what is inside once.
@@ -211,7 +219,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """The model is about to choose: the last round is settled, and a stop is raised."""
-        self._start_model(messages[0] if messages else [], run_id, kwargs)
+        self._start_model(first(messages), run_id, kwargs)
 
     @_hook
     def on_llm_start(
@@ -283,9 +291,9 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         run = scope.run
         run.enforce()
-        name = (serialized or {}).get("name") or kwargs.get("name") or "tool"
+        name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
-        call_id = kwargs.get("tool_call_id")
+        call_id = label(kwargs.get("tool_call_id"))
         call = run.rounds.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -326,23 +334,21 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.end_tool(call.span)
             run.rounds.end(call, CallResult())
 
-    def _start_model(
-        self, messages: list[BaseMessage], run_id: UUID, told: Mapping[str, Any]
-    ) -> None:
+    def _start_model(self, messages: object, run_id: UUID, told: Mapping[str, Any]) -> None:
         scope = self._runs.scope_of(told.get("parent_run_id"))
         if scope is None:
             return
-        run, metadata = scope.run, told.get("metadata") or {}
+        run, metadata = scope.run, _plain(told.get("metadata"))
         self._runs.seen(run)
         if scope.tool is None:
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            parameters = told.get("invocation_params") or {}
+            parameters = told.get("invocation_params")
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(told.get("options"))
-        place = metadata.get("langgraph_checkpoint_ns")
+        place = label(metadata.get("langgraph_checkpoint_ns"))
         run.models[run_id.int] = ModelCall(span, chooses, place)
 
     def _open(

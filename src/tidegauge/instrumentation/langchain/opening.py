@@ -11,7 +11,7 @@ from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
 from tidegauge.instrumentation.langchain.parsing import task_text
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.told import RunLabels, run_labels
-from tidegauge.instrumentation.values import text_digest
+from tidegauge.instrumentation.values import label, text_digest
 
 __all__ = ["child_run", "root_run", "waiting_key"]
 
@@ -21,7 +21,7 @@ def root_run(
     metadata: Mapping[str, Any],
     *,
     labels: RunLabels,
-    name: str | None,
+    name: object,
     model: str | None,
     around: Scope | None,
 ) -> RunStarted:
@@ -43,7 +43,7 @@ def root_run(
         parent = outer.run.id if outer else None
     return RunStarted(
         run=new_run_id(),
-        agent=told.agent or labels.agent or metadata.get("lc_agent_name") or name or "",
+        agent=told.agent or labels.agent or _name(metadata, name),
         task=told.task or task_text(inputs),
         task_group=told.task_group or labels.task_group or "",
         t_max=told.t_max or labels.t_max,
@@ -55,7 +55,7 @@ def root_run(
 
 
 def child_run(
-    inputs: object, metadata: Mapping[str, Any], *, name: str | None, around: Scope
+    inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
 ) -> RunStarted:
     """The run of an agent that is invoked inside another one's.
 
@@ -70,7 +70,7 @@ def child_run(
     told = run_labels(metadata, around.run.metadata)
     return RunStarted(
         run=new_run_id(),
-        agent=told.agent or metadata.get("lc_agent_name") or name or "",
+        agent=told.agent or _name(metadata, name),
         task=told.task or task_text(inputs),
         task_group=told.task_group or outer.task_group,
         t_max=told.t_max,
@@ -89,11 +89,14 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
     thread = _conversation(metadata)
     if thread is None:
         return None
-    place = metadata.get("langgraph_checkpoint_ns")
+    place = label(metadata.get("langgraph_checkpoint_ns"))
     task = text_digest(event.task) if place and event.task is not None else None
-    return thread, event.agent, str(place or ""), task
+    return thread, event.agent, place or "", task
+
+
+def _name(metadata: Mapping[str, Any], name: object) -> str:
+    return label(metadata.get("lc_agent_name")) or label(name) or ""
 
 
 def _conversation(metadata: Mapping[str, Any]) -> str | None:
-    thread = metadata.get("thread_id")
-    return None if thread is None else str(thread)
+    return label(metadata.get("thread_id"))

@@ -6,17 +6,29 @@ and the tool messages at its very end (the answers to the last round).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.outputs import LLMResult
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
+from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS
 from tidegauge.instrumentation.told import ChosenCall, added
-from tidegauge.instrumentation.values import failure_text, is_a
+from tidegauge.instrumentation.values import (
+    count,
+    entry,
+    failure_text,
+    first,
+    is_a,
+    label,
+    last,
+    number,
+    part,
+)
 
 __all__ = [
     "ModelAnswer",
@@ -35,6 +47,11 @@ __all__ = [
 
 _PREFIX: Final = "tidegauge_"
 _HUMAN: Final = ("human", "user")
+_MAX_ITEMS: Final = 1_000
+"""Messages, and parts of one, that are looked at."""
+_MAX_TOKENS: Final = 4_096
+"""Tokens of an answer whose entropy is taken."""
+_MAX_TOPS: Final = 100
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -62,9 +79,9 @@ class ModelAnswer(NamedTuple):
         return added(self.input_tokens, self.output_tokens)
 
 
-def agent_identity(metadata: Mapping[str, Any]) -> tuple[object, object]:
+def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """What tells one agent from another in metadata, which inner chains inherit."""
-    return metadata.get(_PREFIX + "agent"), metadata.get("lc_agent_name")
+    return label(metadata.get(_PREFIX + "agent")), label(metadata.get("lc_agent_name"))
 
 
 def task_text(inputs: object) -> str | None:
@@ -75,23 +92,23 @@ def task_text(inputs: object) -> str | None:
     >>> task_text({"input": "find the key"})
     'find the key'
     """
-    if is_a(inputs, Mapping):
-        given = cast("Mapping[str, Any]", inputs)
-        messages = given.get("messages")
+    if is_a(inputs, dict):
+        messages = entry(inputs, "messages")
         if messages is None:
-            return next((value for value in given.values() if is_a(value, str)), None)
+            values = islice(dict.values(cast("dict[Any, Any]", inputs)), _MAX_ITEMS)
+            return next((exact_text(value) for value in values if is_a(value, str)), None)
         inputs = messages
     if is_a(inputs, str):
-        return cast("str", inputs)
+        return exact_text(inputs)
     if is_a(inputs, BaseMessage):
         inputs = [inputs]
     if not is_a(inputs, list):
         return None
-    return next(filter(None, map(_human_text, cast("list[Any]", inputs))), None)
+    return next(filter(None, map(_human_text, part(inputs, slice(_MAX_ITEMS)))), None)
 
 
 def model_and_provider(
-    metadata: Mapping[str, Any], parameters: Mapping[str, Any]
+    metadata: Mapping[str, Any], parameters: object
 ) -> tuple[str | None, str | None]:
     """Names of the model and of its provider.
 
@@ -99,43 +116,37 @@ def model_and_provider(
         metadata: what came with the model call.
         parameters: its invocation parameters.
     """
-    model = metadata.get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
-    provider = metadata.get("ls_provider")
-    return (
-        str(model) if model else None,
-        _PROVIDERS.get(str(provider), str(provider)) if provider else None,
-    )
+    named = (entry(parameters, name) for name in ("model", "model_name"))
+    models = map(label, (metadata.get("ls_model_name"), *named))
+    provider = label(metadata.get("ls_provider"))
+    return next(filter(None, models), None), _PROVIDERS.get(provider or "", provider) or None
 
 
-def structured_output(options: Mapping[str, Any] | None) -> bool:
+def structured_output(options: object) -> bool:
     """Whether the model was asked for an answer of a given form: its tool call is that answer."""
-    return bool(options) and "ls_structured_output_format" in (options or ())
+    return entry(options, "ls_structured_output_format") is not None
 
 
 def model_answer(response: LLMResult) -> ModelAnswer:
     """Tool calls, tokens and finish reasons of a model call."""
-    if not response.generations or not response.generations[0]:
+    generation = first(first(response.generations))
+    if not is_a(generation, Generation):
         return ModelAnswer()
-    generation = response.generations[0][0]
-    told: Mapping[str, Any] = generation.generation_info or {}
-    usage: Mapping[str, Any] | None = None
+    told: object = generation.generation_info
+    reason = label(entry(told, "finish_reason"))
+    message: Any = generation.message if is_a(generation, ChatGeneration) else None
     calls: tuple[ChosenCall, ...] = ()
-    reason = told.get("finish_reason")
-    message = getattr(generation, "message", None)
-    if isinstance(message, AIMessage):
+    tokens: tuple[int | None, int | None] = (None, None)
+    if is_a(message, AIMessage):
         told = message.response_metadata
-        reason = reason or told.get("finish_reason") or told.get("stop_reason")
-        usage = message.usage_metadata
-        calls = tuple(
-            [ChosenCall(call["name"], call["args"], call["id"]) for call in message.tool_calls]
-        )
-    reasons = (str(reason),) if reason else ()
-    entropy = action_entropy(told.get("logprobs"))
-    if usage:
-        return ModelAnswer(calls, usage["input_tokens"], usage["output_tokens"], reasons, entropy)
-    usage = (response.llm_output or {}).get("token_usage") or {}
-    tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return ModelAnswer(calls, *tokens, reasons, entropy)
+        reason = reason or label(entry(told, "finish_reason")) or label(entry(told, "stop_reason"))
+        calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
+        tokens = _tokens(message.usage_metadata, "input_tokens", "output_tokens")
+    if tokens == (None, None):
+        usage = entry(response.llm_output, "token_usage")
+        tokens = _tokens(usage, "prompt_tokens", "completion_tokens")
+    reasons = (reason,) if reason else ()
+    return ModelAnswer(calls, *tokens, reasons, action_entropy(entry(told, "logprobs")))
 
 
 def action_entropy(logprobs: object) -> float | None:
@@ -144,7 +155,8 @@ def action_entropy(logprobs: object) -> float | None:
     Args:
         logprobs: ``response_metadata["logprobs"]`` as OpenAI's models and those with its API
             give it: ``content`` has an entry for each token, with its ``logprob`` and those of
-            its ``top_logprobs``. Of a token without alternatives its own is taken.
+            its ``top_logprobs``. Of a token without alternatives its own is taken, and of a long
+            answer its first 4,096 tokens.
 
     Returns:
         ``None`` when it has another form, or no token.
@@ -155,10 +167,8 @@ def action_entropy(logprobs: object) -> float | None:
     >>> action_entropy(None) is None
     True
     """
-    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    if not isinstance(content, list):
-        return None
-    return token_entropy([_logprobs(token) for token in content if isinstance(token, Mapping)])
+    tokens = part(entry(logprobs, "content"), slice(_MAX_TOKENS))
+    return token_entropy([_logprobs(token) for token in tokens])
 
 
 def tool_result(output: object) -> CallResult:
@@ -167,18 +177,9 @@ def tool_result(output: object) -> CallResult:
     A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
     a list of those.
     """
-    if is_a(output, ToolMessage):
-        message = cast("ToolMessage", output)
-        return CallResult(message.content, message.status == "error")
-    if is_a(output, COMMANDS):
-        update = cast("Any", output).update
-        if is_a(update, Mapping):
-            told = [tool_result(item) for item in _tool_messages(update.get("messages"))]
-            return _joined(told) if told else CallResult(update, False)
-        return CallResult(update, False)
-    if type(output) is list and output and is_a(output[0], ToolMessage):
-        return _joined([tool_result(item) for item in output])
-    return CallResult(output, False)
+    if type(output) is list and len(output) <= _MAX_ITEMS and is_a(first(output), ToolMessage):
+        return _joined([_one_result(item) for item in output])
+    return _one_result(output)
 
 
 def failed_result(error: BaseException) -> CallResult:
@@ -194,15 +195,15 @@ def last_content(state: object) -> object:
     """
     if is_a(state, COMMANDS):
         state = cast("Any", state).update
-    messages: Any = cast("Any", state).get("messages") if is_a(state, Mapping) else state
-    if is_a(messages, list) and messages:
-        messages = messages[-1]
+    messages: Any = entry(state, "messages") if is_a(state, dict) else state
+    if is_a(messages, list) and part(messages, slice(1)):
+        messages = last(messages)
     if is_a(messages, BaseMessage):
         return messages.content
-    if is_a(messages, Mapping) and "content" in messages:
-        return messages["content"]
-    if is_a(messages, tuple) and len(messages) == 2:
-        return messages[1]
+    if is_a(messages, dict) and dict.__contains__(messages, "content"):
+        return entry(messages, "content")
+    if is_a(messages, tuple) and tuple.__len__(messages) == 2:
+        return last(messages)
     return state if messages is None else messages
 
 
@@ -211,48 +212,67 @@ def agent_result(output: object) -> CallResult:
     return CallResult(last_content(output), False)
 
 
-def tool_answers(messages: Sequence[Any]) -> Iterator[ToolMessage]:
+def tool_answers(messages: object) -> Iterator[ToolMessage]:
     """The tool messages after the model's last one: what answers its calls, last first."""
-    for message in reversed(messages):
-        if isinstance(message, AIMessage):
+    for message in reversed(part(messages, slice(-_MAX_ITEMS, None))):
+        if is_a(message, AIMessage):
             return
-        if isinstance(message, ToolMessage):
+        if is_a(message, ToolMessage):
             yield message
 
 
-def _logprobs(token: Mapping[str, Any]) -> list[float]:
+def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:
+    return count(entry(usage, read)), count(entry(usage, written))
+
+
+def _chosen_call(call: object) -> ChosenCall:
+    name, call_id = label(entry(call, "name")), label(entry(call, "id"))
+    return ChosenCall(name or "tool", entry(call, "args"), call_id)
+
+
+def _logprobs(token: object) -> list[float]:
     """Of a token's alternatives, itself among them."""
-    told = [top.get("logprob") for top in token.get("top_logprobs") or ()]
-    return [
-        logprob for logprob in told or [token.get("logprob")] if isinstance(logprob, int | float)
-    ]
+    tops = part(entry(token, "top_logprobs"), slice(_MAX_TOPS))
+    told = map(number, [entry(top, "logprob") for top in tops] or [entry(token, "logprob")])
+    return [logprob for logprob in told if logprob is not None]
 
 
 def _human_text(message: Any) -> str | None:
     if is_a(message, str):
-        return cast("str", message)
+        return exact_text(message)
     role: object
     content: Any
     if is_a(message, BaseMessage):
         role, content = message.type, message.content
-    elif is_a(message, Mapping):
-        role, content = message.get("role") or message.get("type"), message.get("content")
-    elif is_a(message, tuple) and len(message) == 2:
-        role, content = message
+    elif is_a(message, dict):
+        role = exact_text(entry(message, "role")) or entry(message, "type")
+        content = entry(message, "content")
+    elif is_a(message, tuple) and tuple.__len__(message) == 2:
+        role, content = part(message, slice(2))
     else:
         return None
-    if not is_a(role, str) or role not in _HUMAN:
+    if exact_text(role) not in _HUMAN:
         return None
     if is_a(content, list):
-        blocks = (item.get("text") for item in content if is_a(item, Mapping))
-        content = " ".join([text for text in blocks if is_a(text, str)])
-    return content if is_a(content, str) else None
+        blocks = [entry(block, "text") for block in part(content, slice(_MAX_ITEMS))]
+        content = " ".join([exact_text(text) for text in blocks if is_a(text, str)])
+    return exact_text(content) if is_a(content, str) else None
+
+
+def _one_result(output: object) -> CallResult:
+    if is_a(output, ToolMessage):
+        message = cast("ToolMessage", output)
+        return CallResult(message.content, exact_text(message.status) == "error")
+    if is_a(output, COMMANDS):
+        update = cast("Any", output).update
+        told = [_one_result(item) for item in _tool_messages(entry(update, "messages"))]
+        return _joined(told) if told else CallResult(update, False)
+    return CallResult(output, False)
 
 
 def _tool_messages(messages: object) -> list[ToolMessage]:
-    if not is_a(messages, (list, tuple)):
-        messages = [messages]
-    return [message for message in cast("list[Any]", messages) if is_a(message, ToolMessage)]
+    found: Any = part(messages, slice(_MAX_ITEMS)) if is_a(messages, (list, tuple)) else [messages]
+    return [message for message in found if is_a(message, ToolMessage)]
 
 
 def _joined(results: list[CallResult]) -> CallResult:

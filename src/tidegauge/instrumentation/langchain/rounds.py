@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -199,7 +199,7 @@ class Rounds:
             self._close(call.round)
         self._observe(call.round)
 
-    def turn(self, messages: Sequence[Any] = ()) -> None:
+    def turn(self, messages: object = ()) -> None:
         """The model is about to choose again: what was chosen before is settled.
 
         Calls that never became a tool's run (unknown tools, calls refused by middleware) are
