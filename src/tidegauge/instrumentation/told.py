@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from tidegauge.instrumentation.values import is_a, same_value
+from tidegauge.instrumentation.values import label, same_value
 
 __all__ = ["ChosenCall", "RunLabels", "added", "run_labels"]
 
 _PREFIX: Final = "tidegauge_"
+_MAX_DIGITS: Final = 16
 
 
 class ChosenCall(NamedTuple):
@@ -45,14 +46,14 @@ def run_labels(
     told: dict[str, Any] = {}
     for name in RunLabels._fields:
         value = metadata.get(_PREFIX + name)
-        if value is None or not is_a(value, (str, int, float)):
+        text = label(value)
+        if text is None:
             continue
-        text = str.__str__(value) if is_a(value, str) else str(value)
         if inherited is not None and same_value(inherited.get(_PREFIX + name), value):
             continue
         if name != "t_max":
             told[name] = text
-        elif text.isdecimal() and int(text) > 0:
+        elif text.isdecimal() and len(text) < _MAX_DIGITS and int(text) > 0:
             told[name] = int(text)
     return RunLabels(**told)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from types import WrapperDescriptorType
 from typing import Any, Final
+from uuid import UUID
 
-__all__ = ["failure_text", "is_a", "same_value", "text_digest"]
+__all__ = ["failure_text", "is_a", "label", "same_value", "text_digest"]
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _MAX_COMPARED: Final = 10_000
@@ -20,6 +21,26 @@ def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
     (True, False)
     """
     return issubclass(type(value), kinds)
+
+
+def label(value: object) -> str | None:
+    """A name or an id as a plain text; ``None``, it is none.
+
+    >>> label("a"), label(7), label(None), label(["a"])
+    ('a', '7', None, None)
+    """
+    kind: Any = type(value)
+    if kind is UUID:
+        return str(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    for known in (bool, int, float):
+        if issubclass(kind, known):
+            try:
+                return known.__repr__(value)
+            except ValueError:  # more digits than Python writes
+                return None
+    return None
 
 
 def failure_text(error: BaseException) -> str:
