@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -207,3 +210,24 @@ def test_a_call_that_was_abandoned_has_no_result():
     }
     assert results["execute_tool look"] is None
     assert results["execute_tool find"] == "null"  # it brought back nothing
+
+
+def test_a_long_content_is_begun_and_not_written_as_a_whole(monkeypatch):
+    written = []
+
+    def dumps(value):
+        written.append(value)
+        return json.dumps(value)
+
+    monkeypatch.setattr("tidegauge.tracer.spans.json", SimpleNamespace(dumps=dumps))
+    long = list(range(100_000))
+    with capture(capture_content=True) as seen, tidegauge.run() as run:
+        run.act("look", {"at": [1, 2]})
+        run.observe(long)
+    [told] = [span.attributes for span in seen.spans if span.name == "execute_tool look"]
+    assert told is not None
+    assert told["gen_ai.tool.call.arguments"] == '{"at": [1, 2]}'
+    result = str(told["gen_ai.tool.call.result"])
+    assert result.startswith("[0,1,2,")
+    assert len(result) == 8_193
+    assert written == [{"at": [1, 2]}]

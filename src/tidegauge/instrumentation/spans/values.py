@@ -38,6 +38,9 @@ _LABELS: Final = tuple(
     for key in (f"tidegauge.{name}", f"tidegauge_{name}")
 )
 _LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
+_MAX_OPENED: Final = 1 << 15
+"""Brackets in a JSON text that is parsed: lists and mappings take the longest."""
+
 _MAX_ODD: Final = 1 << 16
 """Characters of a JSON text with a number or half a character that only the slow parser takes."""
 
@@ -59,12 +62,12 @@ _CONTROL_FLOW: Final = frozenset(
 
 
 def parsed(value: object) -> Any:
-    """The value of a JSON text; anything else, and a text that is very long, as it is.
+    """The value of a JSON text; anything else, and a text that takes long to parse, as it is.
 
     >>> parsed('{"q": 1}'), parsed("same"), parsed("{not JSON")
     ({'q': 1}, 'same', '{not JSON')
     """
-    if type(value) is str and len(value) <= MAX_READ and value.lstrip()[:1] in ("{", "["):
+    if type(value) is str and _may_be_parsed(value):
         try:
             return orjson.loads(value)
         except ValueError:
@@ -73,6 +76,13 @@ def parsed(value: object) -> Any:
             except (ValueError, RecursionError):
                 return value
     return value
+
+
+def _may_be_parsed(value: str) -> bool:
+    """Whether a text may be the JSON of something that does not take long to read."""
+    if len(value) > MAX_READ or value.lstrip()[:1] not in ("{", "["):
+        return False
+    return len(value) <= _MAX_OPENED or value.count("[") + value.count("{") <= _MAX_OPENED
 
 
 def mapping(value: object) -> Mapping[str, Any]:
