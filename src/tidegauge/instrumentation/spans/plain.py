@@ -57,10 +57,12 @@ def plain_attributes(attributes: Mapping[str, Any] | None, *, count: bool = True
     found: dict[str, Any] = {}
     if attributes is None:
         return found
-    for name, value in attributes.items():
+    copy = getattr(attributes, "copy", None)  # at once, where the SDK has it: a span may be open
+    held = dict(attributes) if copy is None else copy()
+    for name, value in held.items():
         kind = type(value)
-        if kind is str or kind is bool or kind is float:
-            found[plain_name(name)] = value
+        if (kind is str or kind is bool or kind is float) and type(name) is str:
+            found[name] = value
             continue
         plain = plain_value(value)
         if plain is not ABSENT:
