@@ -41,6 +41,9 @@ from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
 __all__ = ["RunSpans", "SpanFactory"]
 
 _MAX_CONTENT: Final = 8_192
+_MAX_DATA: Final = 4 * _MAX_CONTENT
+"""Bytes that have so many characters at least, if they are not the whole text."""
+
 _MAX_NAME: Final = 128
 _MAX_OPEN: Final = 1_000
 
@@ -449,10 +452,13 @@ def _content(value: Any) -> str:
     """The beginning of a content, as JSON where it is plain; none of its code is run."""
     if issubclass(type(value), str):
         text: str = str.__getitem__(value, slice(_MAX_CONTENT + 1))
-    elif plain_text(value) is not None:
-        text = json.dumps(value)
     else:
-        text = canonical_start(value, 4 * _MAX_CONTENT).decode("utf-8", "ignore")
+        data = plain_text(value)
+        if data is not None and len(data) <= _MAX_DATA:
+            text = json.dumps(value)
+        else:  # a long one would be written as a whole, and then cut off
+            shown = canonical_start(value, _MAX_DATA) if data is None else data[:_MAX_DATA]
+            text = shown.decode("utf-8", "ignore")
     return _text(text if len(text) <= _MAX_CONTENT else text[:_MAX_CONTENT] + "…")
 
 

@@ -9,7 +9,6 @@ without ids times a second apart still are those of one call.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegauge.events import ABSENT
@@ -19,6 +18,7 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     clock_of,
 )
+from tidegauge.instrumentation.spans.values import text
 
 if TYPE_CHECKING:
     from tidegauge.instrumentation.spans.watched import WatchedRun
@@ -139,19 +139,24 @@ def same_arguments(one: object, other: object) -> bool:
     >>> same_arguments({"q": "key"}, "key"), same_arguments({"q": "key"}, {"q": "door"})
     (True, False)
     """
-    if _unknown(one) or _unknown(other) or one == other:
+    if _unknown(one) or _unknown(other):
         return True
-    return _only_value(one) == str(other) or _only_value(other) == str(one)
+    try:
+        return one == other or _holds_only(one, other) or _holds_only(other, one)
+    except RecursionError:  # too many levels to tell
+        return False
 
 
 def _unknown(arguments: object) -> bool:
     return arguments is ABSENT or arguments is UNKNOWN_ARGUMENTS
 
 
-def _only_value(arguments: object) -> str | None:
-    if isinstance(arguments, Mapping) and len(arguments) == 1:
-        return str(next(iter(arguments.values())))
-    return None
+def _holds_only(arguments: object, value: object) -> bool:
+    """Whether these arguments are this value alone, or its text."""
+    if type(arguments) is not dict or len(arguments) != 1:
+        return False
+    [only] = arguments.values()
+    return only == value or (isinstance(value, str) and text(only) == value)
 
 
 def _agree(one: object, other: object) -> bool:

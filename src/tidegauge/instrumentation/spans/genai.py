@@ -35,6 +35,7 @@ AGENTS: Final = ("invoke_agent", "invoke_workflow")
 """Operations that enclose a run."""
 
 _MODELS: Final = ("chat", "text_completion", "generate_content")
+_MAX_MESSAGES: Final = 20_000
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
@@ -48,7 +49,7 @@ def read(span: SpanData) -> Reading | None:
     if operation == "execute_tool":
         return ToolSpan(
             about(attributes),
-            str(attributes.get("gen_ai.tool.name") or span.name.removeprefix("execute_tool ")),
+            text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
             parsed(attributes.get("gen_ai.tool.call.arguments", ABSENT)),
             text(attributes.get("gen_ai.tool.call.id")),
             tool_result(span, attributes.get("gen_ai.tool.call.result", ABSENT)),
@@ -112,18 +113,18 @@ def _with_details(span: SpanData) -> Attributes:
 
 def _messages(value: object) -> list[Mapping[str, Any]] | None:
     value = parsed(value)
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    if not isinstance(value, list | tuple) or len(value) > _MAX_MESSAGES:
         if value is not None:
             span_faults.repair("unreadable")
         return None
-    return [message for message in map(parsed, value) if isinstance(message, Mapping)]
+    return [message for message in map(parsed, value) if type(message) is dict]
 
 
 def _parts(message: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
     parts = message.get("parts")
-    if not isinstance(parts, Sequence):
+    if not isinstance(parts, list | tuple):
         return []
-    return [part for part in parts if isinstance(part, Mapping) and part.get("type") == kind]
+    return [part for part in parts if type(part) is dict and part.get("type") == kind]
 
 
 def _calls(messages: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
@@ -179,4 +180,4 @@ def _output_tools(attributes: Attributes) -> set[str]:
     tools = mapping(attributes.get("model_request_parameters")).get("output_tools")
     if not isinstance(tools, list):
         return set()
-    return {str(tool.get("name")) for tool in tools if isinstance(tool, Mapping)}
+    return {str(tool.get("name")) for tool in tools if type(tool) is dict}

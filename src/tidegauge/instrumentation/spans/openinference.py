@@ -80,7 +80,7 @@ def _tool(span: SpanData) -> ToolSpan:
     told = attributes.get("tool_call.id") or attributes.get("tool.id")
     return ToolSpan(
         _about(attributes),
-        str(attributes.get("tool.name") or span.name),
+        text(attributes.get("tool.name")) or span.name,
         _value(attributes, "input"),
         text(told) or call_id,
         result,
@@ -102,7 +102,7 @@ def _value(attributes: Attributes, side: str) -> object:
     value = attributes.get(f"{side}.value", ABSENT)
     if value == _REDACTED:
         return ABSENT
-    return parsed(value) if "json" in str(attributes.get(f"{side}.mime_type")) else value
+    return parsed(value) if "json" in (text(attributes.get(f"{side}.mime_type")) or "") else value
 
 
 def _calls(messages: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:

@@ -7,7 +7,6 @@ be the same as another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import ABSENT
@@ -86,18 +85,16 @@ def _tool(span: SpanData) -> ToolSpan:
     given = parsed(attributes.get("gen_ai.tool.call.arguments", attributes.get(_INPUT, ABSENT)))
     arguments, call_id = _unwrapped(given)
     told = parsed(attributes.get("gen_ai.tool.call.result", attributes.get(_OUTPUT, ABSENT)))
-    if isinstance(told, Mapping) and "output" in told:
+    if type(told) is dict and "output" in told:
         told = told["output"]
     result, answers = langchain_result(told)
     if span.failed:
         result = genai.tool_result(span, result.outcome)
     return ToolSpan(
         _about(attributes),
-        str(
-            attributes.get("gen_ai.tool.name")
-            or attributes.get("traceloop.entity.name")
-            or span.name.removeprefix("execute_tool ")
-        ),
+        text(attributes.get("gen_ai.tool.name"))
+        or text(attributes.get("traceloop.entity.name"))
+        or span.name.removeprefix("execute_tool "),
         arguments,
         text(attributes.get("gen_ai.tool.call.id")) or call_id or answers,
         result,
@@ -111,7 +108,7 @@ def _unwrapped(given: object) -> tuple[object, str | None]:
     >>> _unwrapped({"inputs": {"q": 1}, "metadata": {"step": 7}, "kwargs": {"tool_call_id": "c"}})
     ({'q': 1}, 'c')
     """
-    if not isinstance(given, Mapping) or not ("input_str" in given or given.keys() >= _WRAPPED):
+    if type(given) is not dict or not ("input_str" in given or given.keys() >= _WRAPPED):
         return given, None
     call_id = text(mapping(given.get("kwargs")).get("tool_call_id"))
     inputs = given.get("inputs")

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, StatusCode
 
@@ -16,7 +17,8 @@ from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.instrumentation.spans.plain import LiveAttributes, plain_attributes, plain_name
+from tidegauge.instrumentation.spans.span import Attributes, SpanData
 from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun
 
 __all__ = ["TidegaugeSpanProcessor", "Where"]
@@ -69,6 +71,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
         if t_max is not None and t_max < 1:
             raise ConfigurationError("t_max is to be at least 1")
         self._success = success
+        self._resource: tuple[Resource, Attributes] | None = None
         self._grouping = Grouping(RunDefaults(agent, task_group, t_max, memory, model))
 
     @guarded("spans.on_start", default=None)
@@ -78,7 +81,12 @@ class TidegaugeSpanProcessor(SpanProcessor):
         if context is not None:
             parent = span.parent.span_id if span.parent is not None else None
             self._grouping.start(
-                context.trace_id, context.span_id, parent, name=span.name, scope=scope, live=span
+                context.trace_id,
+                context.span_id,
+                parent,
+                name=plain_name(span.name),
+                scope=scope,
+                live=LiveAttributes(span),
             )
 
     @guarded("spans.on_end", default=None)
@@ -92,16 +100,18 @@ class TidegaugeSpanProcessor(SpanProcessor):
             context.trace_id,
             context.span_id,
             span.parent.span_id if span.parent is not None else None,
-            span.name,
+            plain_name(span.name),
             _scope(span),
-            span.attributes or {},
+            plain_attributes(span.attributes),
             span.start_time or 0,
             span.end_time or 0,
             span.status.status_code is StatusCode.ERROR,
-            span.status.description,
-            tuple([(event.name, event.attributes or {}) for event in span.events]),
+            plain_name(span.status.description) or None,
+            tuple(
+                [(plain_name(one.name), plain_attributes(one.attributes)) for one in span.events]
+            ),
         )
-        self._grouping.end(data, span.resource.attributes, lambda: self._solved(span))
+        self._grouping.end(data, self._attributes_of(span.resource), lambda: self._solved(span))
 
     @guarded("spans.shutdown", default=None)
     def shutdown(self) -> None:
@@ -162,6 +172,13 @@ class TidegaugeSpanProcessor(SpanProcessor):
         if error is not None:
             raise error
 
+    def _attributes_of(self, resource: Resource) -> Attributes:
+        """Those of a process, which are the same for all of its spans."""
+        known = self._resource
+        if known is None or known[0] is not resource:
+            known = self._resource = (resource, plain_attributes(resource.attributes))
+        return known[1]
+
     @guarded("spans.success", default=None)
     def _solved(self, span: ReadableSpan) -> bool | None:
         return None if self._success is None else self._success(span)
@@ -169,4 +186,4 @@ class TidegaugeSpanProcessor(SpanProcessor):
 
 def _scope(span: Any) -> str:
     scope = span.instrumentation_scope
-    return scope.name if scope is not None else ""
+    return plain_name(scope.name) if scope is not None else ""

@@ -10,6 +10,7 @@ import orjson
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.plain import MAX_READ
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 
 __all__ = [
@@ -37,6 +38,12 @@ _LABELS: Final = tuple(
     for key in (f"tidegauge.{name}", f"tidegauge_{name}")
 )
 _LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
+_MAX_OPENED: Final = 1 << 15
+"""Brackets in a JSON text that is parsed: lists and mappings take the longest."""
+
+_MAX_ODD: Final = 1 << 16
+"""Characters of a JSON text with a number or half a character that only the slow parser takes."""
+
 _CONTROL_FLOW: Final = frozenset(
     {
         "ApprovalRequired",
@@ -55,31 +62,44 @@ _CONTROL_FLOW: Final = frozenset(
 
 
 def parsed(value: object) -> Any:
-    """The value of a JSON text; anything else as it is.
+    """The value of a JSON text; anything else, and a text that takes long to parse, as it is.
 
     >>> parsed('{"q": 1}'), parsed("same"), parsed("{not JSON")
     ({'q': 1}, 'same', '{not JSON')
     """
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+    if type(value) is str and _may_be_parsed(value):
         try:
             return orjson.loads(value)
         except ValueError:
             try:
-                return json.loads(value)
+                return json.loads(value) if len(value) <= _MAX_ODD else value
             except (ValueError, RecursionError):
                 return value
     return value
 
 
+def _may_be_parsed(value: str) -> bool:
+    """Whether a text may be the JSON of something that does not take long to read."""
+    if len(value) > MAX_READ or value.lstrip()[:1] not in ("{", "["):
+        return False
+    return len(value) <= _MAX_OPENED or value.count("[") + value.count("{") <= _MAX_OPENED
+
+
 def mapping(value: object) -> Mapping[str, Any]:
     """The mapping that ``value`` is, or is the JSON text of; else an empty one."""
     value = parsed(value)
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict else {}
 
 
 def text(value: object) -> str | None:
-    """``value`` as text; ``None`` and nothing stay ``None``."""
-    return None if value is None or value == "" else str(value)
+    """A text, a number or a flag as text; ``None``, nothing and anything else are ``None``.
+
+    >>> text("a"), text(7), text(""), text(["a"])
+    ('a', '7', None, None)
+    """
+    if isinstance(value, str):
+        return value or None
+    return str(value) if isinstance(value, int | float) else None
 
 
 def integer(value: object) -> int | None:
@@ -136,11 +156,11 @@ def error_type(span: SpanData) -> str | None:
     """Name of the exception that a span ended with, without its module."""
     if span.read is not None:
         return span.read.error
-    told = span.attributes.get("error.type")
+    told = text(span.attributes.get("error.type"))
     for name, attributes in span.events:
         if name == "exception":
-            told = attributes.get("exception.type") or told
-    return str(told).rpartition(".")[2] if told else None
+            told = text(attributes.get("exception.type")) or told
+    return told.rpartition(".")[2] if told else None
 
 
 def failure_text(span: SpanData) -> str | None:
@@ -163,10 +183,10 @@ def control_flow(span: SpanData) -> bool:
 
 def langchain_tool_message(value: object) -> Mapping[str, Any] | None:
     """The fields of a serialised ``ToolMessage``, in either of its two forms."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict:
         return None
     fields = value.get("data") if "data" in value else value.get("kwargs")
-    if isinstance(fields, Mapping) and fields.get("type", value.get("type")) == "tool":
+    if type(fields) is dict and fields.get("type", value.get("type")) == "tool":
         return fields
     return None
 
@@ -181,9 +201,9 @@ def langchain_result(value: object, failed: bool | None = False) -> tuple[CallRe
     if message is not None:
         result = CallResult(message.get("content"), message.get("status") == "error")
         return result, text(message.get("tool_call_id"))
-    if isinstance(value, Mapping) and "update" in value and "goto" in value:
+    if type(value) is dict and "update" in value and "goto" in value:
         update = value["update"]
-        inside = update.get("messages") if isinstance(update, Mapping) else None
+        inside = update.get("messages") if type(update) is dict else None
         told = list(_tool_results(inside))
         return _joined(told) if told else (CallResult(update, failed), None)
     if isinstance(value, list) and value and langchain_tool_message(value[0]) is not None:
@@ -199,7 +219,7 @@ def langchain_task(inputs: object) -> str | None:
     """
     if isinstance(inputs, str):
         return text(inputs)
-    if isinstance(inputs, Mapping):
+    if type(inputs) is dict:
         messages = inputs.get("messages")
         if messages is None:
             return next((told for told in inputs.values() if isinstance(told, str) and told), None)
@@ -215,15 +235,15 @@ def last_content(value: object) -> object:
     >>> last_content({"messages": [["user", "find the key"]]})
     'find the key'
     """
-    if isinstance(value, Mapping) and "messages" in value:
+    if type(value) is dict and "messages" in value:
         value = value["messages"]
     if isinstance(value, list) and value:
         value = value[-1]
     if isinstance(value, list) and len(value) == 2:  # (role, content)
         return value[1]
-    if isinstance(value, Mapping):
+    if type(value) is dict:
         fields = value.get("data") or value.get("kwargs") or value
-        return fields.get("content", value) if isinstance(fields, Mapping) else value
+        return fields.get("content", value) if type(fields) is dict else value
     return value
 
 
@@ -232,9 +252,9 @@ def _human_text(message: object) -> str | None:
         return message
     if isinstance(message, list) and len(message) == 2:
         role, content = message
-    elif isinstance(message, Mapping):
+    elif type(message) is dict:
         fields = message.get("data") or message.get("kwargs") or message
-        if not isinstance(fields, Mapping):
+        if type(fields) is not dict:
             return None
         role, content = fields.get("type") or fields.get("role"), fields.get("content")
     else:
@@ -242,7 +262,7 @@ def _human_text(message: object) -> str | None:
     if role not in HUMAN:
         return None
     if isinstance(content, list):
-        blocks = (item.get("text") for item in content if isinstance(item, Mapping))
+        blocks = (item.get("text") for item in content if type(item) is dict)
         content = " ".join([told for told in blocks if isinstance(told, str)])
     return content if isinstance(content, str) else None
 
