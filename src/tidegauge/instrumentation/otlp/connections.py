@@ -13,6 +13,7 @@ import socket
 import ssl
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -201,7 +202,7 @@ class BoundedServer(ThreadingTCPServer):
                 _end(connection)
 
 
-class BoundedHandler(BaseRequestHandler):
+class BoundedHandler(BaseRequestHandler, ABC):
     """Reads the requests of a connection, each until its time is over.
 
     A connection serves one request after another. It ends with one whose body was not read, and
@@ -210,13 +211,13 @@ class BoundedHandler(BaseRequestHandler):
 
     server: BoundedServer
 
+    @abstractmethod
     def answer(self, request: Request) -> Answer:
         """Answer a request; ``body()`` reads its body.
 
         Raises:
-            RejectedRequestError: it is not served.
+            RejectedRequestError: the request is not served.
         """
-        raise NotImplementedError
 
     def rejected(self, error: RejectedRequestError) -> Answer:
         """The answer to a request that is not served."""
