@@ -173,7 +173,7 @@ def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
     said = worker.log.read_text()
     assert code == 1, said
     assert "Traceback" not in said
-    [line] = [line for line in said.splitlines() if "state cannot be kept" in line]
+    [line] = [line for line in said.splitlines() if "state cannot be stored" in line]
     assert line.startswith("tidegauge: ")
     assert "No space left" in line
     with working(tmp_path, kafka, topic, name="another"):
