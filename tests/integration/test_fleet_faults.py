@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from support.broker import Broker, broker
 from support.fleet import entries, records, worker_command, working
 from support.prometheus import PATIENCE, free_port
+from support.small_disk import small_disk
 from support.wire_runs import WireRun
 from tidegauge import catalog
 
@@ -133,23 +134,6 @@ def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
             assert counted == [poison.why for poison in bad].count(reason) > 0
         assert worker.value(catalog.INTERNAL_ERRORS.name) == 0, worker.log.read_text()
         assert worker.stop() == 0
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of so many bytes."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
