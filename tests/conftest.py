@@ -49,7 +49,7 @@ def faults_are_swallowed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def recorded_runs() -> Path:
-    """The folder of recorded agent runs: required in CI, elsewhere skipped when missing."""
+    """The folder of recorded agent runs."""
     if not SHARED.is_dir():
         missing(f"no recorded runs at {SHARED}; set TIDEGAUGE_DATA to a folder that has them")
     return SHARED
