@@ -15,6 +15,7 @@ from tidegauge.cli.exposure import host_names, tls_files, warn_if_exposed
 from tidegauge.cli.metrics_server import start_metrics_server
 from tidegauge.cli.secret import read_secret, read_token
 from tidegauge.cli.serve_settings import SETTINGS
+from tidegauge.cli.shared_settings import assembly_limits
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _pipeline(values: dict[str, Any]) -> Pipeline:
 
 
 def _receiver_settings(values: dict[str, Any]) -> ReceiverSettings:
-    from tidegauge.instrumentation.otlp.limits import AssemblyLimits, ReadLimits
+    from tidegauge.instrumentation.otlp.limits import ReadLimits
     from tidegauge.instrumentation.otlp.listening import Listening
     from tidegauge.instrumentation.otlp.receiver import ReceiverSettings
     from tidegauge.instrumentation.otlp.sending import Forwarding
@@ -169,13 +170,7 @@ def _receiver_settings(values: dict[str, Any]) -> ReceiverSettings:
         read=ReadLimits(
             values["max_request_spans"], values["max_attributes"], values["max_attribute_length"]
         ),
-        assembly=AssemblyLimits(
-            settle_seconds=values["settle_seconds"],
-            idle_seconds=values["idle_seconds"],
-            traces=values["max_traces"],
-            runs=values["max_runs"],
-            spans=values["max_remembered_spans"],
-        ),
+        assembly=assembly_limits(values),
         queued_spans=values["max_queued_spans"],
         forwarding=forwarding,
     )

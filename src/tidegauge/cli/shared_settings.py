@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge.cli.settings_table import Setting
+
+if TYPE_CHECKING:
+    from tidegauge.instrumentation.otlp.limits import AssemblyLimits
 
 __all__ = [
     "IDLE_SECONDS",
@@ -14,6 +18,7 @@ __all__ = [
     "RUN_DEFAULTS",
     "SETTLE_SECONDS",
     "TLS",
+    "assembly_limits",
 ]
 
 LISTENING: Final = (
@@ -61,3 +66,16 @@ SETTLE_SECONDS: Final = Setting(
 IDLE_SECONDS: Final = Setting(
     "idle_seconds", "seconds", 600.0, "End a run that sends no span for this long."
 )
+
+
+def assembly_limits(values: Mapping[str, Any]) -> AssemblyLimits:
+    """The limits of assembling spans into runs, from the values of the settings."""
+    from tidegauge.instrumentation.otlp.limits import AssemblyLimits
+
+    return AssemblyLimits(
+        settle_seconds=values["settle_seconds"],
+        idle_seconds=values["idle_seconds"],
+        traces=values["max_traces"],
+        runs=values["max_runs"],
+        spans=values["max_remembered_spans"],
+    )

@@ -15,6 +15,7 @@ from tidegauge.cli.collecting import seldom_collected
 from tidegauge.cli.exposure import warn_if_exposed
 from tidegauge.cli.metrics_server import require_metrics_port, start_metrics_server
 from tidegauge.cli.secret import read_secret
+from tidegauge.cli.shared_settings import assembly_limits
 from tidegauge.cli.worker_settings import SETTINGS
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
@@ -92,7 +93,6 @@ def worker(*, config: str | None, **flags: str | None) -> None:
 def _settings(values: dict[str, Any]) -> WorkerSettings:
     from tidegauge.cli.kafka_config import read_kafka_config
     from tidegauge.fleet.worker import WorkerSettings
-    from tidegauge.instrumentation.otlp.limits import AssemblyLimits
     from tidegauge.instrumentation.spans.watched import RunDefaults
 
     config, key_file = values["kafka_config"], values["digest_key_file"]
@@ -104,13 +104,7 @@ def _settings(values: dict[str, Any]) -> WorkerSettings:
         config={} if config is None else read_kafka_config(config),
         policy=_policy(values["policy"]),
         defaults=RunDefaults(task_group=values["task_group"]),
-        limits=AssemblyLimits(
-            settle_seconds=values["settle_seconds"],
-            idle_seconds=values["idle_seconds"],
-            traces=values["max_traces"],
-            runs=values["max_runs"],
-            spans=values["max_remembered_spans"],
-        ),
+        limits=assembly_limits(values),
         max_kept_bytes=values["max_kept_bytes"],
         t_max=values["t_max"],
         commit_seconds=values["commit_seconds"],
