@@ -36,7 +36,7 @@ SUBJECTS = {
 
 
 def main(names: list[str]) -> int:
-    """Measure the named subjects, or all of them. Returns 1 when a mark is missed."""
+    """Measure the named subjects, or all of them. Returns 1 when a target is missed."""
     if names[:1] == ["soak"]:
         from benchmarks import soak
 
@@ -58,7 +58,12 @@ def main(names: list[str]) -> int:
             progress.update(task, description=f"measuring {name}: {SUBJECTS[name]}")
             lines += importlib.import_module(f"benchmarks.{name}").measure()
     table = Table(title=f"tidegauge on Python {platform.python_version()}, {platform.machine()}")
-    for heading, justify in (("", "left"), ("measured", "right"), ("mark", "right"), ("", "left")):
+    for heading, justify in (
+        ("", "left"),
+        ("measured", "right"),
+        ("target", "right"),
+        ("", "left"),
+    ):
         table.add_column(heading, justify="right" if justify == "right" else "left")
     for line in lines:
         sign = "≥" if line.at_least else "≤"

@@ -11,6 +11,7 @@ import pytest
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
+from support.requirements import IN_CI, missing
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge._span_faults import span_faults
@@ -19,7 +20,7 @@ from tidegauge.instrumentation.current import current_run
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
 hypothesis.settings.register_profile("default", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+hypothesis.settings.load_profile("ci" if IN_CI else "default")
 
 SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -48,10 +49,7 @@ def faults_are_swallowed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def recorded_runs() -> Path:
-    """The folder of recorded agent runs: required in CI, elsewhere skipped when missing."""
+    """The folder of recorded agent runs."""
     if not SHARED.is_dir():
-        reason = f"no recorded runs at {SHARED}; set TIDEGAUGE_DATA to a folder that has them"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"no recorded runs at {SHARED}; set TIDEGAUGE_DATA to a folder that has them")
     return SHARED

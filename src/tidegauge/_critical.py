@@ -1,20 +1,20 @@
 """Critical sections: where locks are held, what may interrupt them, and what a fork leaves of them.
 
-CPython runs code of others in the middle of ours: the garbage collector and reference counting run
+CPython runs other code in the middle of tidegauge: the garbage collector and reference counting run
 finalisers, a signal runs its handler, and either may call a tool of the same agent, in the thread
 that is just inside a section. Were that call to wait for the lock, it would wait for itself.
 
 Three rules prevent that:
 
 1. Locks are taken only inside a critical section (``with here.critical, lock:``), and inside a
-   section there is only arithmetic of ours and calls of OpenTelemetry, whose own locks are not
+   section there is only arithmetic of tidegauge and calls of OpenTelemetry, whose locks are not
    re-entrant. What users supply (normalisers, keys, extractors) runs before the section.
 2. Every hook that user code can reach is :func:`~tidegauge._guard.guarded`, and no guarded function
    is called inside a section. So a guarded function that finds its thread inside one was started
    by the interpreter. It is put off (:func:`defer`) and runs with the next ordinary call of any
    thread (:func:`run_deferred`).
-3. A generator that is closed early is reported the same way, because its end may be a collection
-   that interrupts code of others.
+3. A generator that is closed early is reported the same way, because the garbage
+   collector may end it while it interrupts other code.
 
 A section is marked by an ``RLock`` that each thread has for itself: ``with`` on a lock made in C
 acquires and releases it without a moment at which an exception of a signal handler could leave it

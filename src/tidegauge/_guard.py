@@ -87,7 +87,7 @@ class InternalErrors:
                 self._logged[where] = now
         if not quiet:
             _logger.error(
-                "tidegauge: internal error in %s; the agent goes on",
+                "tidegauge: internal error in %s; the agent continues",
                 where,
                 exc_info=_shown(error),
             )
@@ -182,7 +182,7 @@ def guarded(
 
 
 class swallowed:  # noqa: N801 -- a context manager that reads as a word, as contextlib's do
-    """Swallows and records faults of ours inside of a critical section, where no hook is called.
+    """Swallows and records internal errors inside a critical section, where no hook is called.
 
     Args:
         where: name under which a fault is counted.

@@ -1,4 +1,4 @@
-"""Every metric by name: its kind, unit, labels, and what it tells an operator.
+"""Every metric by name: its kind, unit, labels, and what it means to an operator.
 
 The one source of exporters, dashboards, rules and docs: what is listed here is emitted once it
 can be measured, and nothing else is. What could not be measured is absent, never 0; a counter of
@@ -70,7 +70,7 @@ RUNS_FINISHED: Final = MetricDefinition(
     "counter",
     "runs",
     "Runs that ended: success or failure as reported, stopped by a policy, error when the agent "
-    "raised, unknown when nobody said.",
+    "raised, unknown without a report.",
     labels=(*GROUP_LABELS, "outcome"),
     values=get_args(RunOutcome),
 )
@@ -107,7 +107,7 @@ LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_loop_tokens_total",
     "counter",
     "tokens",
-    "Tokens spent on loop steps, as far as steps told theirs.",
+    "Tokens spent on loop steps, as far as steps reported theirs.",
 )
 LOOP_SECONDS: Final = MetricDefinition(
     "tidegauge_loop_seconds_total",
@@ -159,8 +159,8 @@ HORIZON_RUNS: Final = MetricDefinition(
     "tidegauge_horizon_runs_total",
     "counter",
     "runs",
-    "Finished runs whose success is known and whose task told how many operations it needs, by "
-    "that number up to the next power of two.",
+    "Finished runs whose success is known and whose task says how many operations it needs, by "
+    "that number, rounded up to a power of two.",
     labels=(*GROUP_LABELS, "operations"),
 )
 HORIZON_SOLVED_RUNS: Final = MetricDefinition(
@@ -201,7 +201,7 @@ SAVED_TOKENS: Final = MetricDefinition(
     "tidegauge_would_have_saved_tokens_total",
     "counter",
     "tokens",
-    "Tokens spent on those steps, where they are told.",
+    "Tokens spent on those steps, where they are reported.",
 )
 SAVED_SECONDS: Final = MetricDefinition(
     "tidegauge_would_have_saved_seconds_total",
@@ -216,8 +216,8 @@ NOT_COMPARABLE: Final = MetricDefinition(
     "tidegauge_not_comparable_total",
     "counter",
     "steps",
-    "Steps of which a part (arguments, result, state) cannot be compared with that of another "
-    "step: it equals nothing. Name a key= for the tool.",
+    "Steps with a part (arguments, result, state) that cannot be compared with other steps: it "
+    "equals nothing. Give the tool a key=.",
     labels=(*GROUP_LABELS, "action", "part"),
 )
 INTERNAL_ERRORS: Final = MetricDefinition(
@@ -248,10 +248,10 @@ DROPPED_SPANS: Final = MetricDefinition(
     "tidegauge_dropped_spans_total",
     "counter",
     "spans",
-    "Model and tool calls in spans of others that count nowhere: invalid ids; no_agent, chain or "
-    "workflow around them; no_start, which was not seen or is forgotten, as more than 100,000 "
-    "spans were open; run_ended before them; after the shutdown; too_many calls waited for in "
-    "their run.",
+    "Model and tool calls in spans of other instrumentations that are not counted: invalid, bad "
+    "ids; no_agent, no agent, chain or workflow is around them; no_start, their start was not "
+    "seen, or more than 100,000 spans were open; run_ended, their run had ended; shutdown, they "
+    "ended after it; too_many, their run waited for too many calls.",
     labels=("reason",),
     values=("invalid", "no_agent", "no_start", "run_ended", "shutdown", "too_many"),
 )
@@ -259,12 +259,11 @@ REPAIRED_SPANS: Final = MetricDefinition(
     "tidegauge_repaired_spans_total",
     "counter",
     "spans",
-    "Spans of others that are measured although something is wrong: a cycle of parents, which was "
-    "cut; more than 1,000 spans around one another (depth); an end that is missing or before the "
-    "start (no_time), so that durations are absent; more in it than is read, which is cut; an "
-    "attribute of an agent that is unreadable, and left out; undecided calls, for whose parent "
-    "there was no room to wait; tool calls that are unmatched by what the models chose, and steps "
-    "of their own.",
+    "Spans of other instrumentations that are measured despite a fault: cycle, their parents "
+    "formed a cycle, which was cut; depth, more than 1,000 nested spans; no_time, the start or "
+    "the end is missing, or the end is before the start, so durations are absent; cut, contents "
+    "beyond the limits were cut; unreadable, an attribute was ignored; undecided, a call could "
+    "not wait for its parent; unmatched, a tool call that no model chose is a separate step.",
     labels=("fault",),
     values=("cycle", "cut", "depth", "no_time", "undecided", "unmatched", "unreadable"),
 )
@@ -272,8 +271,8 @@ CLOCK_SKEW: Final = MetricDefinition(
     "tidegauge_clock_skew_total",
     "counter",
     "contradictions",
-    "Times in spans of two hosts that contradict each other, by the service.name of the span that "
-    "was chosen, or called, by the other host: one of the two clocks is off.",
+    "Contradicting times in spans of two hosts, by the service.name of the called or chosen span: "
+    "one of the two clocks is wrong.",
     labels=("service",),
 )
 SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW)
@@ -292,8 +291,8 @@ SPANS_REFUSED: Final = MetricDefinition(
     "tidegauge_receiver_refused_spans_total",
     "counter",
     "spans",
-    "Spans that the receiver did not take: busy (their sender was told to try again), invalid, "
-    "too_many in one request; and one for each request that was malformed, too_large, too_slow, "
+    "Spans that the receiver rejected: busy, the sender was asked to try again; invalid; too_many "
+    "in one request. And one for each request that was malformed, too_large, too_slow, "
     "unauthorized or of an unsupported kind.",
     labels=("reason",),
     values=(
@@ -438,8 +437,8 @@ POLICY_CROSSED_RUNS: Final = MetricDefinition(
     "tidegauge_policy_crossed_runs_total",
     "counter",
     "runs",
-    "Those of them whose score was above the line. Of the runs that ended in success it is to be "
-    "at most the share alpha.",
+    "Those of them whose score was above the line. Of the runs that ended in success, this must "
+    "be at most the share alpha.",
     labels=(*POLICY_LABELS, "outcome"),
     values=("success", "failure", "unknown", "stopped", "error"),
 )
@@ -485,8 +484,8 @@ RUNS_UNGUARDED: Final = MetricDefinition(
     "tidegauge_runs_unguarded",
     "gauge",
     "runs",
-    "Active runs whose policy was switched off after an internal error: they are measured, and no "
-    "longer nudged, blocked or stopped.",
+    "Active runs whose policy was switched off after an internal error: they are still measured, "
+    "but no longer nudged, blocked or stopped.",
 )
 FRONTIER_PLACES: Final = MetricDefinition(
     "tidegauge_frontier_places",
@@ -547,22 +546,22 @@ RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",
     "gauge",
     "repeats",
-    "Complete repetitions in the loop that the run is in; 0 outside of loops. Only the most "
-    "troubled active runs are told.",
+    "Complete repetitions in the loop that the run is in; 0 outside of loops. Only for the "
+    "most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 RUN_STEPS: Final = MetricDefinition(
     "tidegauge_run_steps",
     "gauge",
     "steps",
-    "Steps the run has taken. Only the most troubled active runs are told.",
+    "Steps the run has taken. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 RUN_PROGRESS: Final = MetricDefinition(
     "tidegauge_run_progress",
     "gauge",
     "ratio",
-    "Best progress the run has reported, 0 to 1. Only the most troubled active runs are told.",
+    "Best progress the run has reported, 0 to 1. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 
@@ -570,23 +569,22 @@ RUN_STALE_SCORE: Final = MetricDefinition(
     "tidegauge_run_stale_score",
     "gauge",
     "score",
-    "How much the run goes over its own tracks since its last progress. Only the most troubled "
-    "active runs are told.",
+    "How much the run goes over its own tracks since its last progress. Only for the most "
+    "troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 RUN_FRONTIER_PLACES: Final = MetricDefinition(
     "tidegauge_run_frontier_places",
     "gauge",
     "places",
-    "Places the run has seen and not visited. Only the most troubled active runs are told.",
+    "Places the run has seen and not visited. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 RUN_PENDING_TASKS: Final = MetricDefinition(
     "tidegauge_run_pending_tasks",
     "gauge",
     "tasks",
-    "Tasks of the run that are ready and not achieved. Only the most troubled active runs are "
-    "told.",
+    "Tasks of the run that are ready and not achieved. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 
@@ -595,7 +593,7 @@ RUN_PLACE: Final = MetricDefinition(
     "gauge",
     "1",
     "Where the run stands: always 1. The place is a keyed digest, unless contents are asked for. "
-    "Only the most troubled active runs are told.",
+    "Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run", "place"),
 )
 
@@ -783,7 +781,7 @@ WORKER_KEPT_BYTES: Final = MetricDefinition(
     "tidegauge_worker_kept_bytes",
     "gauge",
     "bytes",
-    "What is kept of live runs, so that another worker can go on with them.",
+    "What is kept of live runs, so that another worker can continue them.",
     labels=(),
 )
 WORKER_RESTORED_RUNS: Final = MetricDefinition(

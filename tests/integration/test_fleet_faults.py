@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from support.broker import Broker, broker
 from support.fleet import entries, records, worker_command, working
 from support.prometheus import PATIENCE, free_port
+from support.small_disk import small_disk
 from support.wire_runs import WireRun
 from tidegauge import catalog
 
@@ -135,23 +136,6 @@ def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
         assert worker.stop() == 0
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of so many bytes."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
     kafka: Broker, tmp_path: Path
 ) -> None:
@@ -173,7 +157,7 @@ def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
     said = worker.log.read_text()
     assert code == 1, said
     assert "Traceback" not in said
-    [line] = [line for line in said.splitlines() if "state cannot be kept" in line]
+    [line] = [line for line in said.splitlines() if "state cannot be stored" in line]
     assert line.startswith("tidegauge: ")
     assert "No space left" in line
     with working(tmp_path, kafka, topic, name="another"):

@@ -20,13 +20,12 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from support import crowd
 from support.crowd import LangChainAgents, Witness
+from support.requirements import IN_CI
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.current import current_run
 
-SECONDS = float(
-    os.environ.get("TIDEGAUGE_MANY_RUNS_SECONDS", "10" if os.environ.get("CI") else "3")
-)
+SECONDS = float(os.environ.get("TIDEGAUGE_MANY_RUNS_SECONDS", "10" if IN_CI else "3"))
 RUNS: dict[Callable[..., Any], int] = {
     crowd.thread_run: 200,
     crowd.thread_agent: 150,

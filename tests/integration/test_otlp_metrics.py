@@ -22,6 +22,7 @@ from support.otlp_metrics import (
     scraped,
 )
 from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
+from support.requirements import needs_fork
 from support.rotel import rotel
 from tidegauge.catalog import (
     DECISIONS,
@@ -246,7 +247,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes don't fork here")
+@needs_fork
 def test_a_forked_process_sends_its_own():
     with http_receiver() as receiver:
         run_agent(code=FORKS, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **ASKED)

@@ -133,7 +133,7 @@ def test_sigterm_drains(tmp_path) -> None:
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
         assert server.process.stdout is not None
-        assert server.process.stdout.read() == "stopping: what was taken is measured\n"
+        assert server.process.stdout.read() == "stopping: what was received is measured\n"
     lines = [json.loads(line) for line in recording.read_text().splitlines()]
     assert [line["type"] for line in lines].count("end") == 2
     assert sum(line["type"] == "step" for line in lines) >= 4
@@ -225,7 +225,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(which) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--grpc-port", "x"], "--grpc-port: grpc_port is to be a port"),
+        (["--grpc-port", "x"], "--grpc-port: grpc_port must be a port"),
         (["--forward-to", "ftp://x"], "forward_to 'ftp://x' is to be"),
         (["--policy", "no_signal=3"], "no_signal"),
         (["--tls-key", "k"], "tls_certificate and tls_key go together"),

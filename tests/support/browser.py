@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from support.requirements import missing
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 WIDE = {"width": 1400, "height": 900}
@@ -36,10 +36,7 @@ def chromium() -> Iterator[Browser]:
     """Start it, and end it. Playwright's loop blocks those of others in this thread meanwhile."""
     path = shutil.which("chromium")
     if path is None:
-        reason = "no chromium: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("no chromium: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser

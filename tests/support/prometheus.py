@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
+from support.requirements import missing
 
 PATIENCE = 30.0
 """Seconds until something that must happen is given up."""
@@ -69,10 +68,7 @@ def find_binary(name: str, *, package: str = "prometheus") -> str:
     """Path of a program of Debian's: required in CI, elsewhere skipped when missing."""
     found = shutil.which(name)
     if found is None:
-        reason = f"{name} is missing: apt-get install {package}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"{name} is missing: apt-get install {package}")
     return found
 
 

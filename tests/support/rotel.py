@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc  # type: ignore[import-untyped]
-import pytest
 
 from support.prometheus import PATIENCE, free_port
+from support.requirements import missing
 
 
 class Rotel(NamedTuple):
@@ -74,8 +73,5 @@ def _binary() -> Path:
     """The program: required in CI, elsewhere skipped when missing."""
     found = importlib.util.find_spec("rotel")
     if found is None or found.origin is None:
-        reason = "rotel is missing: pip install rotel"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("rotel is missing: pip install rotel")
     return Path(found.origin).with_name("rotel-agent")

@@ -65,9 +65,9 @@ class TestInProduction:
         internal_errors.record("elsewhere", ValueError())
         lines = [record.getMessage() for record in caplog.records]
         assert [line.split(" in ")[1] for line in lines] == [
-            "hook; the agent goes on",
-            "hook; the agent goes on",
-            "elsewhere; the agent goes on",
+            "hook; the agent continues",
+            "hook; the agent continues",
+            "elsewhere; the agent continues",
         ]
         assert "what happened" in caplog.text
         assert caplog.records[0].levelno == logging.ERROR

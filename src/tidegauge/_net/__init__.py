@@ -1,1 +1,1 @@
-"""What every server of ours does with a connection, whatever it serves."""
+"""Shared by all servers of tidegauge: request headers, time limits, host names, tokens."""

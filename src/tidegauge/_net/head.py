@@ -1,9 +1,9 @@
-"""The head of an HTTP/1.1 request: read by lines within bounds, and refused if it is ambiguous.
+"""The head of an HTTP/1.1 request: read by lines within limits, and rejected if it is ambiguous.
 
-Parsers forgive what RFC 9112 forbids, each something else: lines that end in a bare LF, headers
-that continue on the next line, white space before a colon, a length given twice. Behind a proxy
-that forgives otherwise, a request can be smuggled in such a difference. None of it gets past here,
-whatever parses the lines then.
+Parsers accept some of what RFC 9112 forbids, and they differ in it: lines that end in a bare LF,
+headers that continue on the next line, white space before a colon, a repeated length. If a proxy
+parses a request differently, an attacker can smuggle a second request in the difference. All of
+this is rejected here, before any parser sees it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class RejectedRequestError(Exception):
     """A request that is not served.
 
     Args:
-        status: how it is answered.
-        message: why.
-        reason: under which name it is counted; ``None``, it is not, or has been already.
-        headers: further headers of the answer.
+        status: of the response.
+        message: why the request is rejected.
+        reason: the label it is counted with; ``None``: not counted, or counted already.
+        headers: further headers of the response.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ def read_head(reader: BufferedReader[Any]) -> list[bytes]:
     r"""The lines of a request's head, the empty one included; each ends in CRLF.
 
     Raises:
-        RejectedRequestError: they are no head of an HTTP/1.1 request, can be read in two ways, or
-            are too many.
-        ConnectionError: the sender went away.
+        RejectedRequestError: the lines are not the head of an HTTP/1.1 request, are ambiguous,
+            or are too many.
+        ConnectionError: the sender closed the connection.
 
     >>> from io import BytesIO
     >>> read_head(BufferedReader(BytesIO(b"GET / HTTP/1.1\r\nHost: here\r\n\r\nbody")))
@@ -83,13 +83,15 @@ def _check_first(line: bytes) -> None:
     if found is None:
         raise _malformed("the first line is not that of an HTTP/1.1 request")
     if found[2] not in (b"1.0", b"1.1"):
-        raise RejectedRequestError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken")
+        raise RejectedRequestError(
+            HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is supported"
+        )
     if not found[1].startswith(b"/"):
         raise _malformed("the target of a request is a path")
 
 
 def _check_framing(lines: Sequence[bytes]) -> None:
-    """Whether all parsers agree where the body ends, and on the host."""
+    """Reject heads on which parsers may disagree about the end of the body, or the host."""
     given: dict[bytes, bytes] = {}
     for line in lines[1:-1]:
         name, _, value = line.lower().partition(b":")

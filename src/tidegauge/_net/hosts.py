@@ -1,8 +1,8 @@
-"""The names under which a server answers: a protection against web pages of others.
+"""The host names that a server accepts: a protection against foreign web pages.
 
-A browser lets a page read only from the host that it was loaded from, and says that host's name in
-``Host``. DNS rebinding gets around that: the page's own name is made to point at 127.0.0.1, so that
-a server here is, to the browser, the page's own. The name gives it away.
+A browser lets a page read only from the host that it was loaded from, and sends that host's name in
+``Host``. DNS rebinding gets around that: the page's host name is made to resolve to 127.0.0.1, so
+the browser takes a local server for the page's own. The unexpected name in ``Host`` reveals this.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?", re.IGNORE
 class AllowedHosts:
     """Decides by a request's ``Host`` (and ``Origin``, where a browser sends one).
 
-    Loopback names, the address listened on and the names listed are always allowed. Of others:
+    Loopback names, the address listened on and the listed names are always allowed. Other names:
 
-    - A server on a loopback address allows none: only this machine can reach it, so no honest
-      client calls it anything else, and it is what rebinding aims at.
-    - A server on any other address allows all until names are listed: Prometheus, probes and
-      collectors reach it by names of services that it cannot know, and who may connect is decided
-      by a token, by certificates or by the network.
-    - Where names are listed, a server on such an address allows IP addresses beside them. No
-      resolver is asked for one, so none can be rebound, and Kubernetes probes a pod by its address.
+    - A server on a loopback address allows none: only this machine can reach it, so legitimate
+      clients use no other name, and such servers are the target of rebinding.
+    - A server on any other address allows all names, unless some are listed: Prometheus, probes
+      and collectors use names of services that the server cannot know. A token, certificates or
+      the network decide who may connect.
+    - If names are listed, a server on such an address also allows IP addresses. An IP address
+      needs no resolver, so it cannot be rebound, and Kubernetes probes a pod by its address.
 
     Args:
         bound: the address listened on.
         listed: further names, without ports.
 
     Raises:
-        ConfigurationError: a name listed is no host name.
+        ConfigurationError: a listed name is not a host name.
 
     >>> local, service = AllowedHosts("127.0.0.1"), AllowedHosts("0.0.0.0", ["gauge.example"])
-    >>> [local.allow(told) for told in ("localhost:9464", "[::1]:80", "evil.example", "")]
+    >>> [local.allow(host) for host in ("localhost:9464", "[::1]:80", "evil.example", "")]
     [True, True, False, False]
-    >>> [service.allow(told) for told in ("gauge.example", "10.0.0.7:9464", "evil.example")]
+    >>> [service.allow(host) for host in ("gauge.example", "10.0.0.7:9464", "evil.example")]
     [True, True, False]
     """
 
     def __init__(self, bound: str, listed: Iterable[str] = ()) -> None:
         names = set()
-        for told in listed:
-            name = _name(told.strip())
+        for host in listed:
+            name = _name(host.strip())
             if name is None:
                 raise ConfigurationError(
-                    f"{told!r} is not a host name; list names such as gauge.example, "
+                    f"{host!r} is not a host name; list names such as gauge.example, "
                     "without a scheme"
                 )
             names.add(name)
@@ -64,10 +64,10 @@ class AllowedHosts:
         self._any = not self._local and not names
 
     def check(self, host: str | None, origin: str | None) -> None:
-        """Refuse a request with a ``Host`` or ``Origin`` that is not allowed.
+        """Reject a request with a ``Host`` or ``Origin`` that is not allowed.
 
         Raises:
-            RejectedRequestError: it has.
+            RejectedRequestError: one of them is not allowed.
         """
         if not self.allow(host or ""):
             raise RejectedRequestError(
@@ -83,7 +83,7 @@ class AllowedHosts:
             )
 
     def allow(self, host: str) -> bool:
-        """Whether a request with this ``Host`` is answered; ``""`` stands for none."""
+        """Whether a request with this ``Host`` is accepted; ``""``: without ``Host``."""
         if self._any:
             return True
         name = _name(host)
@@ -92,10 +92,10 @@ class AllowedHosts:
         return name in self._names or is_loopback(name) or (not self._local and _is_address(name))
 
     def allow_origin(self, origin: str) -> bool:
-        """Whether a request from a page of this ``Origin`` is answered.
+        """Whether a request from a page of this ``Origin`` is accepted.
 
         >>> here = AllowedHosts("127.0.0.1")
-        >>> [here.allow_origin(told) for told in ("http://localhost:3000", "null")]
+        >>> [here.allow_origin(origin) for origin in ("http://localhost:3000", "null")]
         [True, False]
         """
         try:
@@ -125,6 +125,6 @@ def _is_address(name: str) -> bool:
 
 
 def _name(host: str) -> str | None:
-    """The name in a ``Host``, without its port; ``None``, it is none."""
+    """The name in a ``Host``, without its port; ``None``, it is malformed."""
     found = _HOST.fullmatch(host)
     return None if found is None else found[1].strip("[]").rstrip(".").lower()

@@ -10,14 +10,13 @@ __all__ = ["BearerToken"]
 
 
 class BearerToken:
-    """The token that clients must show.
+    """The token that clients must send.
 
     Args:
-        token: it; ``None``, none is asked for.
+        token: the token; ``None``: clients need none.
 
     Raises:
-        ConfigurationError: it is empty. That is a secret that was not filled in, and no wish to
-            be open to all.
+        ConfigurationError: the token is empty: a secret was not filled in.
 
     >>> BearerToken("secret").authorizes("Bearer secret"), BearerToken("secret").authorizes(None)
     (True, False)
@@ -25,11 +24,11 @@ class BearerToken:
 
     def __init__(self, token: str | None) -> None:
         if token is not None and not token.strip():
-            raise ConfigurationError("the token is empty; set one, or leave it out to ask for none")
+            raise ConfigurationError("the token is empty; set one, or omit it to require none")
         self._shown = None if token is None else f"bearer {token.strip()}".encode()
 
     def authorizes(self, authorization: str | None) -> bool:
-        """Whether a client with this ``Authorization`` is let in. Takes the same time for all."""
+        """Whether this ``Authorization`` has the token. Takes the same time for every value."""
         if self._shown is None:
             return True
         scheme, _, token = (authorization or "").partition(" ")

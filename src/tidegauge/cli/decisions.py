@@ -1,4 +1,4 @@
-"""``tidegauge decisions``: what was decided in a fleet, for agents, for scripts and for people."""
+"""``tidegauge decisions``: serves the decisions of a fleet to agents, scripts and people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import orjson
 
 from tidegauge.cli.decisions_settings import SETTINGS
-from tidegauge.cli.exposure import host_names, warn_if_exposed
+from tidegauge.cli.exposure import host_names, tls_files, warn_if_exposed
 from tidegauge.cli.secret import read_token
 from tidegauge.errors import ConfigurationError
 
@@ -26,27 +26,20 @@ __all__ = ["decisions"]
 _TOKEN: Final = "TIDEGAUGE_DECISIONS_TOKEN"  # noqa: S105 -- the name of a variable
 _LOOK_SECONDS: Final = 0.2
 _PATIENCE_SECONDS: Final = 10.0
-"""Without a record for so long, whoever asked for one run is told that nothing can be read."""
+"""Without a record for this long, ``--run`` reports that the topic cannot be read."""
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--follow", is_flag=True, help="Serve nothing: print decisions as they come.")
 @click.option("--run", "run_id", metavar="ID", help="Print what holds for this run, and exit.")
-@click.option(
-    "--config",
-    metavar="FILE",
-    envvar="TIDEGAUGE_DECISIONS_CONFIG",
-    type=click.Path(dir_okay=False),
-    help="A TOML file with any of the settings below, by their names with _ for -.",
-)
 @SETTINGS.options
 def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: str | None) -> None:
-    """Tell agents what the workers of a fleet decided: above all, which runs are to stop.
+    """Serve the decisions of a fleet's workers to agents: above all, which runs must stop.
 
     Reads the decisions that tidegauge worker writes (to the topic's .decisions), and answers GET
-    /v1/decisions/RUN: what holds for that run, or for all runs of that trace. Agents ask with
-    tidegauge.fleet.DecisionClient; the rest of the world with any HTTP client. Any number of these
-    processes may run side by side: each reads everything.
+    /v1/decisions/RUN: what holds for that run, or for all runs of that trace. Agents use
+    tidegauge.fleet.DecisionClient, or any HTTP client. Any number of these processes may run side
+    by side: each reads everything.
 
     \b
     Examples:
@@ -62,38 +55,38 @@ def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: 
     (TIDEGAUGE_DECISIONS_PORT), else from the file. The bearer token may also be in
     TIDEGAUGE_DECISIONS_TOKEN.
 
-    SIGTERM and Ctrl-C: whoever waits is answered, exit code 0. Exit code 1: the port cannot be
-    listened on, a file not be read, or (--run) no broker be reached; 2: wrong usage.
+    SIGTERM and Ctrl-C: answer the waiting requests, exit code 0. Exit code 1: cannot listen on the
+    port, read a file, or (--run) reach a broker; 2: wrong usage.
     """
     if follow and run_id is not None:
         raise click.UsageError("--follow and --run don't go together")
-    told = SETTINGS.read(flags, config)
-    if told["kafka"] is None or told["topic"] is None:
+    values = SETTINGS.read(flags, config)
+    if values["kafka"] is None or values["topic"] is None:
         raise ConfigurationError("say where the decisions are: --kafka HOST:PORT --topic TOPIC")
     stop = threading.Event()
     if run_id is None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-    board = _board(told)
+    board = _board(values)
     if follow:
-        _follow(board, told, stop)
+        _follow(board, values, stop)
     elif run_id is not None:
-        _print_one(board, told, run_id)
+        _print_one(board, values, run_id)
     else:
-        _serve(board, told, stop)
+        _serve(board, values, stop)
 
 
-def _serve(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -> None:
-    token = read_token(told["token_file"], _TOKEN)
-    reader = _reader(board, told)
+def _serve(board: DecisionBoard, values: dict[str, Any], stop: threading.Event) -> None:
+    token = read_token(values["token_file"], _TOKEN)
+    reader = _reader(board, values)
     try:
-        server = _server(board, told, reader, token)
+        server = _server(board, values, reader, token)
         try:
             click.echo(f"decisions: {server.url}/v1/decisions/RUN")
             click.echo(f"metrics: {server.url}/metrics")
-            if token is None and told["tls_client_ca"] is None:
+            if token is None and values["tls_client_ca"] is None:
                 warn_if_exposed(
-                    told["host"],
+                    values["host"],
                     "read what is decided of any run",
                     "set token_file and TLS, or tls_client_ca, or restrict who reaches the port",
                 )
@@ -108,9 +101,9 @@ def _serve(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) ->
         reader.stop()
 
 
-def _follow(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -> None:
+def _follow(board: DecisionBoard, values: dict[str, Any], stop: threading.Event) -> None:
     changes: queue.SimpleQueue[DecisionRecord] = queue.SimpleQueue()
-    reader = _reader(board, told)
+    reader = _reader(board, values)
     try:
         while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
             pass
@@ -125,13 +118,13 @@ def _follow(board: DecisionBoard, told: dict[str, Any], stop: threading.Event) -
         reader.stop()
 
 
-def _print_one(board: DecisionBoard, told: dict[str, Any], run_id: str) -> None:
-    reader = _reader(board, told)
+def _print_one(board: DecisionBoard, values: dict[str, Any], run_id: str) -> None:
+    reader = _reader(board, values)
     try:
         before = -1
         while not reader.caught_up:
             if reader.records == before:
-                raise OSError(f"{told['topic']}.decisions cannot be read at {told['kafka']}")
+                raise OSError(f"{values['topic']}.decisions cannot be read at {values['kafka']}")
             before = reader.records
             reader.wait_until_caught_up(_PATIENCE_SECONDS)
         click.echo(orjson.dumps(board.answer([run_id])[run_id]))
@@ -139,49 +132,41 @@ def _print_one(board: DecisionBoard, told: dict[str, Any], run_id: str) -> None:
         reader.stop()
 
 
-def _board(told: dict[str, Any]) -> DecisionBoard:
+def _board(values: dict[str, Any]) -> DecisionBoard:
     from tidegauge.fleet.decision_board import DecisionBoard
     from tidegauge.fleet.decision_table import DecisionTable
 
     return DecisionBoard(
-        DecisionTable(max_runs=told["max_runs"], ended_seconds=told["ended_seconds"])
+        DecisionTable(max_runs=values["max_runs"], ended_seconds=values["ended_seconds"])
     )
 
 
-def _reader(board: DecisionBoard, told: dict[str, Any]) -> DecisionsReader:
+def _reader(board: DecisionBoard, values: dict[str, Any]) -> DecisionsReader:
     from tidegauge.cli.kafka_config import read_kafka_config
     from tidegauge.fleet.decisions_reader import DecisionsReader
 
-    path = told["kafka_config"]
+    path = values["kafka_config"]
     config = None if path is None else read_kafka_config(path)
-    return DecisionsReader(board, told["kafka"], f"{told['topic']}.decisions", config)
+    return DecisionsReader(board, values["kafka"], f"{values['topic']}.decisions", config)
 
 
 def _server(
-    board: DecisionBoard, told: dict[str, Any], reader: DecisionsReader, token: str | None
+    board: DecisionBoard, values: dict[str, Any], reader: DecisionsReader, token: str | None
 ) -> DecisionsServer:
     from tidegauge.fleet.decisions_server import DecisionsServer
-    from tidegauge.instrumentation.otlp.listening import Listening, Tls
+    from tidegauge.instrumentation.otlp.listening import Listening
 
-    if told["port"] is None:
-        raise ConfigurationError("port cannot be off: there agents ask")
-    certificate, key, client_ca = (
-        told[name] for name in ("tls_certificate", "tls_key", "tls_client_ca")
-    )
-    tls = None
-    if (certificate, key, client_ca) != (None, None, None):
-        if certificate is None or key is None:
-            raise ConfigurationError("tls_certificate and tls_key go together")
-        tls = Tls(certificate, key, client_ca)
+    if values["port"] is None:
+        raise ConfigurationError("port cannot be off: agents need it")
     return DecisionsServer(
         board,
         Listening(
-            told["host"],
-            told["port"],
-            max_connections=told["max_connections"],
-            allowed_hosts=host_names(told["allowed_hosts"]),
+            values["host"],
+            values["port"],
+            max_connections=values["max_connections"],
+            allowed_hosts=host_names(values["allowed_hosts"]),
         ),
         ready=lambda: reader.caught_up,
         token=token,
-        tls=tls,
+        tls=tls_files(values),
     )

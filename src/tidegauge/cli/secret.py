@@ -1,4 +1,4 @@
-"""Secrets: in files of their own, or in the environment."""
+"""Secrets from files or from the environment."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ __all__ = ["read_secret", "read_token"]
 
 
 def read_secret(path: str, what: str) -> str:
-    """What stands in a file, without the white space around it.
+    """Read a secret from a file, without the white space around it.
 
     Args:
         path: of the file.
-        what: it is, for the message.
+        what: the kind of secret, for the message.
 
     Raises:
-        ConfigurationError: there is nothing in it.
-        OSError: it cannot be read.
+        ConfigurationError: the file is empty.
+        OSError: the file cannot be read.
     """
     with open(path, encoding="utf-8") as file:
-        told = file.read().strip()
-    if not told:
-        raise ConfigurationError(f"{path}: there is no {what} in it")
-    return told
+        secret = file.read().strip()
+    if not secret:
+        raise ConfigurationError(f"{path}: the file is empty; put the {what} in it")
+    return secret
 
 
 def read_token(path: str | None, variable: str) -> str | None:
     """The bearer token in a file, else that in a variable; ``None``, neither is set.
 
-    A variable that is set and empty is a secret that was not filled in, and no wish to be open.
+    A variable that is set but empty is an error: a secret was not filled in.
 
     Args:
         path: of the file, if there is one.
         variable: name of the environment variable.
 
     Raises:
-        ConfigurationError: there is nothing in the file, or in the variable.
+        ConfigurationError: the file or the variable is empty.
         OSError: the file cannot be read.
     """
     if path is not None:

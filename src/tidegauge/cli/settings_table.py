@@ -1,9 +1,9 @@
 """The settings of a command that serves: one table for flags, environment and TOML file.
 
-What a flag says goes before what the environment says (the table's prefix and the flag's name, as
-in ``TIDEGAUGE_SERVE_GRPC_PORT``), and that before the file; what nobody says is the default.
-An empty variable says nothing, but one that should name a file is an error: most of those protect
-something, as a token or a certificate does.
+A flag takes precedence over its environment variable (the table's prefix and the flag's name, as in
+``TIDEGAUGE_SERVE_GRPC_PORT``), and the variable over the file. Without any of them, the default
+holds. An empty variable is ignored, except that of a file, which is an error: most of these files
+protect something, as a token or a certificate does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Setting:
     Args:
         name: in the file; with dashes it is the flag, in capitals the variable.
         kind: what it takes.
-        default: when nobody says; ``None``, it is off.
+        default: without a flag, a variable or the file; ``None``, it is off.
         help: what it does.
     """
 
@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def shown_default(self) -> str:
-        """The default, as it would be told.
+        """The default, as a user would write it.
 
         >>> Setting("grpc_port", "port", 4317, "").shown_default
         '4317'
@@ -56,70 +56,70 @@ class Setting:
             return "on" if default else "off"
         return f"{default:g}" if isinstance(default, float) else str(default)
 
-    def value(self, told: object, where: str) -> Any:
-        """What was told, checked.
+    def value(self, given: object, where: str) -> Any:
+        """The checked value of what a user wrote.
 
         Args:
-            told: a text, or a value of the file.
-            where: whence, for the message.
+            given: a text, or a value of the file.
+            where: its origin, for the message.
 
         Raises:
-            ConfigurationError: it is of the wrong kind.
+            ConfigurationError: the value is of the wrong kind.
 
         >>> Setting("grpc_port", "port", 4317, "").value("4400", "somewhere")
         4400
         """
         try:
-            return _CHECKS[self.kind](told)
+            return _CHECKS[self.kind](given)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"{where}: {self.name} is to be {_MEANINGS[self.kind]}, not {told!r}"
+                f"{where}: {self.name} must be {_MEANINGS[self.kind]}, not {given!r}"
             ) from error
 
 
-def _text(told: object) -> str:
-    if not isinstance(told, str) or not told.strip():
+def _text(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
         raise TypeError
-    return told
+    return given
 
 
-def _port(told: object) -> int | None:
-    if told in ("off", "none", ""):
+def _port(given: object) -> int | None:
+    if given in ("off", "none", ""):
         return None
-    number = _whole(told)
+    number = _whole(given)
     if not 0 <= number <= 65_535:
         raise ValueError
     return number
 
 
-def _count(told: object) -> int:
-    number = _whole(told)
+def _count(given: object) -> int:
+    number = _whole(given)
     if number < 1:
         raise ValueError
     return number
 
 
-def _whole(told: object) -> int:
-    if isinstance(told, bool) or not isinstance(told, int | str):
+def _whole(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | str):
         raise TypeError
-    return int(told)
+    return int(given)
 
 
-def _seconds(told: object) -> float:
-    if isinstance(told, bool) or not isinstance(told, int | float | str):
+def _seconds(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise TypeError
-    number = float(told)
+    number = float(given)
     if not 0 <= number < float("inf"):
         raise ValueError
     return number
 
 
-def _switch(told: object) -> bool:
-    if isinstance(told, bool):
-        return told
-    if told not in ("on", "off"):
+def _switch(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    if given not in ("on", "off"):
         raise ValueError
-    return told == "on"
+    return given == "on"
 
 
 _CHECKS: Final[Mapping[Kind, Callable[[object], Any]]] = {
@@ -153,7 +153,7 @@ class SettingsTable:
 
     Args:
         prefix: what the names of the environment variables begin with.
-        settings: they.
+        settings: all settings.
 
     >>> table = SettingsTable("TIDEGAUGE_SERVE_", [Setting("grpc_port", "port", 4317, "")])
     >>> table.variable(table.settings[0])
@@ -174,7 +174,7 @@ class SettingsTable:
         return self.prefix + setting.name.upper()
 
     def options(self, command: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a command with a flag for every setting."""
+        """Decorate a command with ``--config`` and a flag for every setting."""
         for setting in reversed(self.settings):
             command = click.option(
                 setting.flag,
@@ -182,28 +182,34 @@ class SettingsTable:
                 metavar=_METAVARS[setting.kind],
                 help=f"{setting.help}  [{setting.shown_default}]",
             )(command)
-        return command
+        return click.option(
+            "--config",
+            metavar="FILE",
+            envvar=f"{self.prefix}CONFIG",
+            type=click.Path(dir_okay=False),
+            help="A TOML file with any of the settings below, by their names with _ for -.",
+        )(command)
 
     def read(self, flags: Mapping[str, str | None], config: str | None) -> dict[str, Any]:
         """Every setting: from the flags, the environment, the file, or by default.
 
         Args:
-            flags: by setting; ``None``, not given.
+            flags: values by setting; ``None``, not given.
             config: path of the TOML file, if there is one.
 
         Raises:
-            ConfigurationError: a value that cannot work, or a setting in the file that is none.
+            ConfigurationError: a value is of the wrong kind, or the file has an unknown setting.
             OSError: the file cannot be read.
         """
         file = {} if config is None else self._read_file(config)
         found: dict[str, Any] = {}
         for setting in self.settings:
             name, variable = setting.name, self.variable(setting)
-            flag, told = flags.get(name), os.environ.get(variable)
+            flag, variable_value = flags.get(name), os.environ.get(variable)
             if flag is not None:
                 found[name] = setting.value(flag, setting.flag)
-            elif told or (told is not None and setting.kind == "file"):
-                found[name] = setting.value(told, variable)
+            elif variable_value or (variable_value is not None and setting.kind == "file"):
+                found[name] = setting.value(variable_value, variable)
             elif name in file:
                 found[name] = setting.value(file[name], str(config))
             else:
@@ -213,13 +219,13 @@ class SettingsTable:
     def _read_file(self, path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             try:
-                told = tomllib.load(file)
+                content = tomllib.load(file)
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigurationError(f"{path}: {error}") from error
         known = {setting.name for setting in self.settings}
-        for name in told:
+        for name in content:
             if name not in known:
                 raise ConfigurationError(
                     f"{path}: unknown setting {name!r}; known: {', '.join(sorted(known))}"
                 )
-        return told
+        return content

@@ -260,14 +260,14 @@ def _health() -> list[Panel]:
         ).span(6),
         bars(
             "Runs without their policy",
-            "Active runs whose policy was switched off after an internal error: they are measured, "
-            "and not nudged, blocked or stopped.",
+            "Active runs whose policy was switched off after an internal error: they are still "
+            "measured, but not nudged, blocked or stopped.",
             Query(total(NOW.series(catalog.RUNS_UNGUARDED), ["agent"]), "{{agent}}"),
         ).span(6),
         bars(
             "Steps that cannot be compared",
-            "Arguments, results or states that equal nothing, not even themselves, so that no loop "
-            "is seen in them. Name a key= for the tool. Empty where every step can be compared.",
+            "Arguments, results or states that cannot be compared, so that no loop is found in "
+            "them. Give the tool a key=. Empty where every step can be compared.",
             Query(
                 total(EVENTS.increase(catalog.NOT_COMPARABLE), ["action", "part"]),
                 "{{action}}: {{part}}",
@@ -281,10 +281,10 @@ def _health() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
         ).span(6),
         bars(
-            "Spans of others: lost, repaired, clocks that are off",
-            "Calls in spans of other instrumentations that count nowhere; spans that count though "
-            "something is wrong with them; and times of two hosts that contradict each other, by "
-            "service. docs/others-spans.md says what each means. Empty where no spans are read.",
+            "Spans of other instrumentations: lost, repaired, clock skew",
+            "Calls in spans of other instrumentations that are not counted; spans that are counted "
+            "despite a fault; and contradicting times of two hosts, by service. "
+            "docs/others-spans.md explains each. Empty where no spans are read.",
             Query(total(EVENTS.increase(catalog.DROPPED_SPANS), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.REPAIRED_SPANS), ["fault"]), "repaired: {{fault}}"),
             Query(total(EVENTS.increase(catalog.CLOCK_SKEW), ["service"]), "clock: {{service}}"),

@@ -99,7 +99,7 @@ class _Server(BoundedServer):
         self._requests = Counter(dict.fromkeys(catalog.DECISIONS_REQUESTS.values, 0))
         super().__init__(listening, _Handler, context)
 
-    def turned_away(self) -> None:
+    def connection_rejected(self) -> None:
         self.count("busy")
 
     def count(self, answer: str) -> None:

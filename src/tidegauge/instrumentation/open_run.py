@@ -87,7 +87,7 @@ class OpenRun:
         self._lock = threading.Lock()
 
     def enter(self) -> None:
-        """The run's body goes on: the run is the current one, also where it could not be opened."""
+        """Continue the run's body: the run is the current one, even if it could not be opened."""
         if self._current is None:
             self._current = Current(CurrentRun(self), None)
         self._current.__enter__()
@@ -136,7 +136,7 @@ class OpenRun:
 
     def observe(
         self,
-        told: Sequence[Told],
+        returned: Sequence[Told],
         outcome: Outcome,
         *,
         enforce: bool = True,
@@ -145,7 +145,7 @@ class OpenRun:
         """Report what the calls of a step brought back.
 
         Args:
-            told: one for each call, in their order.
+            returned: results and errors, one for each call, in their order.
             outcome: everything else; without a step's index it is of the step issued last.
             enforce: whether a stop is raised here; else it is at the next step.
             ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
@@ -157,12 +157,12 @@ class OpenRun:
         index = self._last_step if outcome.step is None else outcome.step
         if recorded is None or index in self._blocked:
             return GO_ON
-        told = [_as_outcome(result, error) for result, error in told]
+        returned = [_as_outcome(result, error) for result, error in returned]
         if self._tools:
-            self._end_tools(recorded, index, told, ended)
+            self._end_tools(recorded, index, returned, ended)
         if index < 0:
             return GO_ON
-        results = tuple([CallResult(result, _failed(error)) for result, error in told])
+        results = tuple([CallResult(result, _failed(error)) for result, error in returned])
         decision = recorded.observe(outcome._replace(results=results, step=index))
         if enforce and recorded.decision.stop:
             recorded.enforce()
@@ -241,12 +241,12 @@ class OpenRun:
             self._end_tools(recorded, surplus, [])
 
     def _end_tools(
-        self, recorded: RecordedRun, index: int, told: Sequence[Told], ended: int | None = None
+        self, recorded: RecordedRun, index: int, returned: Sequence[Told], ended: int | None = None
     ) -> None:
         with here.critical, self._lock:
             spans = self._tools.pop(index, ())
         for number, span in enumerate(spans):
-            result, error = told[number] if number < len(told) else (ABSENT, None)
+            result, error = returned[number] if number < len(returned) else (ABSENT, None)
             failure: BaseException | str | None = None
             if is_a(error, BaseException):
                 failure = cast("BaseException", error)

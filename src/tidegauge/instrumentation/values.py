@@ -1,4 +1,4 @@
-"""Looking at values of the user's without running code of theirs."""
+"""Inspect the user's values without running their code."""
 
 from __future__ import annotations
 

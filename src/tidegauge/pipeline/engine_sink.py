@@ -120,7 +120,7 @@ class EngineSink:
         try:
             return self._ask(run, signals, now, blockable)
         except Exception as error:
-            run.watch_only = True  # after a fault of ours nothing is decided in it any more
+            run.watch_only = True  # after an internal error, the run gets no more decisions
             if arrived_from_outside(error):
                 raise
             run.faults.append(("policy", error))

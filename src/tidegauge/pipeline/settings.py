@@ -68,7 +68,7 @@ class Settings:
             stands in for the default, 127.0.0.1.
         metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
             the default, 9464.
-        metrics_allowed_hosts: host names that ``/metrics`` and the page answer under beside
+        metrics_allowed_hosts: host names that ``/metrics`` and the page accept in addition to
             loopback names and the address; left out, any, unless that address is loopback. A web
             page whose name is made to point here (DNS rebinding) is recognised by that name.
         metrics_certificate: file of a certificate: ``/metrics`` is served over TLS.

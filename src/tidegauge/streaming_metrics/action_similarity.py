@@ -40,8 +40,8 @@ class ActionSimilarity(Metric[ChosenAction]):
 
     def update(self, step: ChosenAction) -> None:
         """Take the next action."""
-        words, told = step.words, step.similarity
-        current = told if told is not None else max(self._alike(words), default=0.0)
+        words, reported = step.words, step.similarity
+        current = reported if reported is not None else max(self._alike(words), default=0.0)
         self._recent.append(words)
         self._current = current
 

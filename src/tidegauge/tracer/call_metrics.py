@@ -38,7 +38,7 @@ class CallMetrics:
     """The instruments, made by one provider of metrics.
 
     Names of tools, models and agents come from outside. So that they cannot fill the memory, at
-    most 1,000 sets of attributes are told apart; the names of later ones are ``other``.
+    most 1,000 sets of attributes are distinguished; the names of later ones are ``other``.
 
     Args:
         provider: collects what is recorded.
@@ -69,7 +69,7 @@ class CallMetrics:
     def chat(
         self,
         seconds: float,
-        told: Mapping[str, AttributeValue],
+        attributes: Mapping[str, AttributeValue],
         *,
         input_tokens: int | None,
         output_tokens: int | None,
@@ -80,18 +80,18 @@ class CallMetrics:
 
         Args:
             seconds: how long it took.
-            told: attributes of its span, of which those of the metric are taken.
+            attributes: attributes of its span, of which those of the metric are taken.
             input_tokens: tokens it read, as far as they are known.
             output_tokens: tokens it wrote.
             error: type of the error it ended with.
             context: of its span, for exemplars.
         """
-        labels = self._attributes(_CHAT, told, names.ERROR_TYPE, error)
+        labels = self._attributes(_CHAT, attributes, names.ERROR_TYPE, error)
         with here.critical:
             self._chats.record(seconds, labels, context)
         for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
             if tokens is not None:
-                labels = self._attributes(_CHAT, told, names.TOKEN_TYPE, kind)
+                labels = self._attributes(_CHAT, attributes, names.TOKEN_TYPE, kind)
                 with here.critical:
                     self._tokens.record(tokens, labels, context)
 
@@ -99,13 +99,13 @@ class CallMetrics:
     def tool(
         self,
         seconds: float,
-        told: Mapping[str, AttributeValue],
+        attributes: Mapping[str, AttributeValue],
         *,
         error: str | None,
         context: Context | None,
     ) -> None:
         """Record a tool call; its arguments are those of :meth:`chat`."""
-        labels = self._attributes(_TOOL, told, names.ERROR_TYPE, error)
+        labels = self._attributes(_TOOL, attributes, names.ERROR_TYPE, error)
         with here.critical:
             self._tools.record(seconds, labels, context)
 
@@ -113,29 +113,29 @@ class CallMetrics:
     def agent(
         self,
         seconds: float,
-        told: Mapping[str, AttributeValue],
+        attributes: Mapping[str, AttributeValue],
         *,
         error: str | None,
         context: Context | None,
     ) -> None:
         """Record an agent's run; its arguments are those of :meth:`chat`."""
-        labels = self._attributes(_AGENT, told, names.ERROR_TYPE, error)
+        labels = self._attributes(_AGENT, attributes, names.ERROR_TYPE, error)
         with here.critical:
             self._agents.record(seconds, labels, context)
 
     def _attributes(
         self,
         taken: tuple[str, ...],
-        told: Mapping[str, AttributeValue],
+        attributes: Mapping[str, AttributeValue],
         last: str,
         value: str | None,
     ) -> dict[str, AttributeValue]:
-        """Those of ``taken`` that are told, and the last one: made once, and then known."""
-        key = (*taken, last, *[told.get(name) for name in taken], value)
+        """The attributes in ``taken``, and the last one: made once, then cached."""
+        key = (*taken, last, *[attributes.get(name) for name in taken], value)
         known = self._sets.get(key)
         if known is not None:
             return known
-        found = {name: told[name] for name in taken if name in told}
+        found = {name: attributes[name] for name in taken if name in attributes}
         if len(self._sets) >= _MAX_SETS:
             found = {name: _kept(name, text) for name, text in found.items()}
             if last == names.ERROR_TYPE and value is not None:

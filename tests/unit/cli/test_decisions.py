@@ -36,7 +36,7 @@ def test_the_settings_in_the_docs_are_those_of_the_code() -> None:
         ((), "say where the decisions are: --kafka HOST:PORT --topic TOPIC"),
         (("--kafka", "127.0.0.1:1"), "say where the decisions are"),
         ((*PLACE, "--port", "off"), "port cannot be off"),
-        ((*PLACE, "--port", "many"), "--port: port is to be a port"),
+        ((*PLACE, "--port", "many"), "--port: port must be a port"),
         ((*PLACE, "--tls-key", "k.pem"), "tls_certificate and tls_key go together"),
         ((*PLACE, "--follow", "--run", "r1"), "--follow and --run don't go together"),
     ],
@@ -93,7 +93,7 @@ def test_a_token_is_in_a_file_or_in_the_environment(tmp_path, monkeypatch) -> No
         with pytest.raises(ConfigurationError, match="A_TOKEN is empty"):
             read_token(None, "A_TOKEN")
     path.write_text(" \n")
-    with pytest.raises(ConfigurationError, match="there is no token in it"):
+    with pytest.raises(ConfigurationError, match="the file is empty; put the token in it"):
         read_token(str(path), "A_TOKEN")
 
 

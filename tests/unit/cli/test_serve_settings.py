@@ -52,14 +52,14 @@ def test_a_switch_is_on_or_off(config, text, on) -> None:
     ("text", "message"),
     [
         ("grpc_prt = 1", "unknown setting 'grpc_prt'"),
-        ("grpc_port = 70000", "grpc_port is to be a port from 0 to 65535, or off, not 70000"),
-        ("grpc_port = true", "grpc_port is to be"),
-        ('max_runs = "many"', "max_runs is to be a whole number"),
-        ("max_runs = 0", "max_runs is to be a whole number, 1 or more"),
-        ("idle_seconds = -1", "idle_seconds is to be a number of seconds"),
-        ("idle_seconds = nan", "idle_seconds is to be"),
-        ("page = 1", "page is to be on or off"),
-        ("host = 5", "host is to be a text"),
+        ("grpc_port = 70000", "grpc_port must be a port from 0 to 65535, or off, not 70000"),
+        ("grpc_port = true", "grpc_port must be"),
+        ('max_runs = "many"', "max_runs must be a whole number"),
+        ("max_runs = 0", "max_runs must be a whole number, 1 or more"),
+        ("idle_seconds = -1", "idle_seconds must be a number of seconds"),
+        ("idle_seconds = nan", "idle_seconds must be"),
+        ("page = 1", "page must be on or off"),
+        ("host = 5", "host must be a text"),
         ("host = ", "serve.toml: "),
     ],
 )
@@ -77,15 +77,15 @@ def test_the_example_is_read() -> None:
     assert set(tomllib.loads("\n".join(commented))) <= names  # those commented out too
 
 
-def test_the_docs_list_every_setting() -> None:
+def test_the_docs_list_every_setting_with_its_help() -> None:
     text = DOCS.read_text()
     for setting in SETTINGS:
-        assert f"| `{setting.name}` | {setting.shown_default} |" in text
+        assert f"| `{setting.name}` | {setting.shown_default} | {setting.help} |" in text
 
 
 def test_an_empty_variable_says_nothing_unless_it_names_a_file(monkeypatch) -> None:
     monkeypatch.setenv("TIDEGAUGE_SERVE_HOST", "")
     assert SETTINGS.read({}, None)["host"] == "127.0.0.1"
     monkeypatch.setenv("TIDEGAUGE_SERVE_TOKEN_FILE", "")
-    with pytest.raises(ConfigurationError, match="TIDEGAUGE_SERVE_TOKEN_FILE: token_file is to be"):
+    with pytest.raises(ConfigurationError, match="TIDEGAUGE_SERVE_TOKEN_FILE: token_file must be"):
         SETTINGS.read({}, None)

@@ -114,14 +114,14 @@ def test_secrets_are_not_shown(tidegauge, started, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "kafka is to be said"),
-        (("--kafka", "127.0.0.1:1"), "topic is to be said"),
+        ((), "kafka must be set"),
+        (("--kafka", "127.0.0.1:1"), "topic must be set"),
         ((*PLACE, "--metrics-port", "off"), "metrics_port cannot be off"),
         ((*PLACE, "--policy", "loops=3"), "unknown signal 'loops'"),
         ((*PLACE, "--policy", "loop_repeats"), "a policy is SIGNAL=NUMBER"),
-        ((*PLACE, "--max-runs", "0"), "max_runs is to be a whole number, 1 or more"),
-        ((*PLACE, "--exactly-once", "perhaps"), "exactly_once is to be"),
-        ((*PLACE, "--commit-seconds", "-1"), "commit_seconds is to be a number of seconds"),
+        ((*PLACE, "--max-runs", "0"), "max_runs must be a whole number, 1 or more"),
+        ((*PLACE, "--exactly-once", "perhaps"), "exactly_once must be"),
+        ((*PLACE, "--commit-seconds", "-1"), "commit_seconds must be a number of seconds"),
     ],
 )
 def test_what_cannot_work_is_told_in_a_line(tidegauge, arguments, said) -> None:

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.requirements import needs, needs_fork
+from support.small_disk import small_disk
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.jsonl import LineWriter
@@ -30,23 +32,6 @@ def wait_until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of 64 kB."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_every_line_is_there_in_its_order(tmp_path: Path) -> None:
@@ -149,7 +134,7 @@ def test_lines_that_wait_are_limited_by_their_number(tmp_path: Path) -> None:
     assert writer.dropped["queue_full"] > 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+@needs(os.path.exists("/dev/full"), "this platform has no /dev/full")
 def test_a_device_that_is_full_costs_its_lines_and_nothing_else() -> None:
     writer = LineWriter("/dev/full", max_bytes=1)
     for _ in range(3):
@@ -162,7 +147,7 @@ def test_a_device_that_is_full_costs_its_lines_and_nothing_else() -> None:
 
 
 def test_a_full_disk_and_one_with_room_again(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", 65_536) as disk:
         (disk / "other").write_bytes(b"x" * 40_000)
         writer = LineWriter(disk / "runs.jsonl")
         told = [b"%03d " % n + b"x" * 995 for n in range(100)]
@@ -209,7 +194,7 @@ writer.close()
     assert lines(tmp_path / "runs.jsonl") == [*found, b"next"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs_fork
 def test_a_forked_process_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
     program = f"""
 import os

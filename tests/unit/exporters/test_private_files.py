@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from support.requirements import needs
 from tidegauge._guard import internal_errors
 from tidegauge._private_files import open_private, private
 from tidegauge.cli.main import cli
@@ -18,7 +19,7 @@ from tidegauge.diagnose.judges.judgement import JudgementFile
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.jsonl import LineWriter
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners, no modes here")
+pytestmark = needs(hasattr(os, "geteuid"), "this platform has no owners and modes of files")
 
 
 @pytest.fixture(autouse=True)

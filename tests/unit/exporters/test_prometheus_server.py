@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 import tidegauge
+from support.requirements import missing, needs_fork
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted
 from tidegauge.exporters.prometheus import MetricsServer
@@ -81,7 +82,7 @@ def test_an_ipv6_address_can_be_served_and_read(engine: Engine) -> None:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
     except OSError:
-        pytest.skip("this machine has no IPv6")
+        missing("this machine has no IPv6")
     with serving(engine, host="::1") as server:
         assert server.url.startswith("http://[::1]:")
         assert get(server.url)[0] == 200
@@ -155,7 +156,7 @@ for _ in range(3):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs_fork
 def test_a_forked_child_does_not_keep_the_port() -> None:
     program = """
 import os, socket, time

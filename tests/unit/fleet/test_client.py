@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import json
 import multiprocessing
-import os
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from support.deciding import deciding, until_true
 from support.prometheus import free_port
+from support.requirements import needs_fork
 from support.serve import PATIENCE
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError, RunStopped
@@ -294,7 +294,7 @@ def _in_child(client, url, answers) -> None:
         answers.send(watched.decision.action)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@needs_fork
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_asks_for_itself(served, client) -> None:
     with client.watch("parent") as watched:

@@ -44,24 +44,24 @@ class MetricsServer:
 
     Args:
         engine: what is shown.
-        host: address to listen on; by default nobody else's machine can connect.
+        host: address to listen on; by default no other machine can connect.
         port: port to listen on; 0 takes a free one.
         place_label: what is shown of a place; left out, places are not shown.
-        more: tells metrics that are none of the engine's.
-        certificate: file of the server's certificate; with ``key``, TLS is spoken.
-        key: file of its private key.
-        client_ca: file of certificates; only clients that show one signed by them are answered.
-        probes: further paths, each with what tells whether all is well: answered by 200 or 503.
-        page: the live page, served at ``/``; left out, the metrics are there, too.
-        allowed_hosts: names to answer under, beside those that
-            :class:`~tidegauge._net.hosts.AllowedHosts` allows by itself.
+        more: gives metrics other than the engine's.
+        certificate: file of the server's certificate; with ``key``, enables TLS.
+        key: file of the private key.
+        client_ca: file of certificates; only clients with a certificate signed by one are accepted.
+        probes: further paths, each with a check: 200 if it is true, else 503.
+        page: the live page, served at ``/``; without it, ``/`` serves the metrics, too.
+        allowed_hosts: host names to accept in addition to those that
+            :class:`~tidegauge._net.hosts.AllowedHosts` always allows.
 
     Attributes:
-        url: where the metrics are.
-        page_url: where the page is; ``None``, there is none.
+        url: URL of the metrics.
+        page_url: URL of the page; ``None``: without a page.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used, ``client_ca`` stands without them, or
+        ConfigurationError: the TLS files cannot be used, ``client_ca`` is set without them, or
             an allowed host is not a host name.
         OSError: the address cannot be listened on.
     """
@@ -122,12 +122,12 @@ class MetricsServer:
 def asgi_app(
     engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
 ) -> ASGIApplication:
-    """The metrics as an ASGI application, to be mounted into one of yours, which checks ``Host``.
+    """The metrics as an ASGI application to mount into yours, which must check ``Host``.
 
     Args:
         engine: what is shown.
         place_label: what is shown of a place; left out, places are not shown.
-        more: tells metrics that are none of the engine's.
+        more: gives metrics other than the engine's.
     """
     collector = TidegaugeCollector(engine, place_label=place_label, more=more)
     otherwise = make_asgi_app(_registry(collector))
@@ -150,7 +150,7 @@ def asgi_app(
 def wsgi_app(
     engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
 ) -> WSGIApplication:
-    """The metrics as a WSGI application, to be mounted into one of yours, which checks ``Host``.
+    """The metrics as a WSGI application to mount into yours, which must check ``Host``.
 
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
     prometheus_client. Not compressed: that would cost the agent's process more than writing the
@@ -159,7 +159,7 @@ def wsgi_app(
     Args:
         engine: what is shown.
         place_label: what is shown of a place; left out, places are not shown.
-        more: tells metrics that are none of the engine's.
+        more: gives metrics other than the engine's.
     """
     collector = TidegaugeCollector(engine, place_label=place_label, more=more)
     otherwise: WSGIApplication = make_wsgi_app(_registry(collector))

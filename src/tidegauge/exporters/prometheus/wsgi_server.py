@@ -1,4 +1,4 @@
-"""The standard library's WSGI server, for answers without a question: bounded, strict, GET only."""
+"""The standard library's WSGI server with limits: strict parsing, GET only, without bodies."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LINGER_SECONDS: Final = 1.0
 
 
 class BoundedWsgiServer(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, 256 at most; one more is closed.
+    """Runs a thread for each connection, at most 256; closes further ones.
 
     Args:
         host: address to listen on.
         port: port to listen on; 0 takes a free one.
-        allowed_hosts: the names under which it answers.
-        seconds: for so long a request may take to arrive.
-        context: speaks TLS. The handshake belongs into the thread of the request: a client that
-            never shakes hands keeps no other waiting.
+        allowed_hosts: the host names to accept.
+        seconds: time limit for a request to arrive.
+        context: for TLS. The handshake runs in the thread of the request, so that a client that
+            never completes it blocks no other client.
 
     Raises:
         OSError: the address cannot be listened on.

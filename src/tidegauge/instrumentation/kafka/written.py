@@ -79,7 +79,7 @@ _AS_IT_IS: Final = _AsItIs()
 
 
 def _fields(span: SpanData, shown: Shown) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "id": f"{span.span_id:016x}",
         "parent": None if span.parent_id is None else f"{span.parent_id:016x}",
         "name": span.name,
@@ -88,123 +88,125 @@ def _fields(span: SpanData, shown: Shown) -> dict[str, Any]:
         "end": span.end,
     }
     if span.remote:
-        told["remote"] = True
+        payload["remote"] = True
     if span.failed:
         failure = failure_text(span)
-        told["failed"] = True
-        told["error"] = error_type(span)
-        told["failure"] = None if failure is None else shown.content(failure)
+        payload["failed"] = True
+        payload["error"] = error_type(span)
+        payload["failure"] = None if failure is None else shown.content(failure)
     if span.attributes:
-        told["attributes"] = _telltales(span.attributes)
+        payload["attributes"] = _telltales(span.attributes)
     reading = read_span(span)
     if reading is None:
-        return told
-    told["about"] = _about(reading.about, shown)
+        return payload
+    payload["about"] = _about(reading.about, shown)
     if isinstance(reading, AgentSpan):
-        told["agent"] = _agent(reading, shown)
+        payload["agent"] = _agent(reading, shown)
     else:
-        told["resource"] = _resource(span.resource, shown)
+        payload["resource"] = _resource(span.resource, shown)
         if isinstance(reading, ModelSpan):
-            told["model"] = _model(reading, shown)
+            payload["model"] = _model(reading, shown)
         else:
-            told["tool"] = _tool(reading, shown)
-    return told
+            payload["tool"] = _tool(reading, shown)
+    return payload
 
 
 def _telltales(attributes: Attributes) -> dict[str, str | None]:
     """What says what kind of span it is; empty, it has attributes, but none of these."""
     found = {name: attributes[name] for name in TELLTALES if name in attributes}
-    return {name: None if told is None else str(told) for name, told in found.items()}
+    return {name: None if value is None else str(value) for name, value in found.items()}
 
 
 def _resource(resource: Attributes, shown: Shown) -> dict[str, str]:
     """What a run may be known by, of the process that made the span, and whose clock that has."""
-    told = {f"tidegauge.{key}": text for key, text in _labels(labels(resource), shown).items()}
+    payload = {f"tidegauge.{key}": text for key, text in _labels(labels(resource), shown).items()}
     name, clock = resource.get(_SERVICE), clock_of(resource)
     known = {} if name is None else {_SERVICE: str(name)}
     if clock:
         known[_HOST] = str(shown.content(clock))
-    return {**known, **told}
+    return {**known, **payload}
 
 
 def _about(about: About, shown: Shown) -> dict[str, Any]:
-    told = {
+    payload = {
         "agent": about.agent,
         "conversation": about.conversation,
         "task": None if about.task is None else shown.content(about.task),
         "labels": _labels(about.labels, shown),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in payload.items() if value}
 
 
-def _labels(told: Mapping[str, str], shown: Shown) -> dict[str, str]:
-    """Labels are names, but for the task, which is told in words."""
-    return {key: shown.content(text) if key == "task" else text for key, text in told.items()}
+def _labels(names: Mapping[str, str], shown: Shown) -> dict[str, str]:
+    """Labels are names, but for the task, which is a text."""
+    return {key: shown.content(text) if key == "task" else text for key, text in names.items()}
 
 
 def _agent(agent: AgentSpan, shown: Shown) -> dict[str, Any]:
-    told: dict[str, Any] = {"sure": agent.sure}
+    payload: dict[str, Any] = {"sure": agent.sure}
     if agent.asked is not ABSENT:
-        told["asked"] = _arguments(agent.asked, shown)
+        payload["asked"] = _arguments(agent.asked, shown)
     if agent.answered is not ABSENT:
-        told["answered"] = shown.content(agent.answered)
-    return told
+        payload["answered"] = shown.content(agent.answered)
+    return payload
 
 
 def _model(model: ModelSpan, shown: Shown) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": model.model}
+    payload: dict[str, Any] = {"name": model.model}
     if model.calls is not None:
-        told["calls"] = [_call(call.name, call.arguments, call.id, shown) for call in model.calls]
+        payload["calls"] = [
+            _call(call.name, call.arguments, call.id, shown) for call in model.calls
+        ]
     if model.tokens is not None and 0 <= model.tokens <= _MAX_NUMBER:
-        told["tokens"] = model.tokens
+        payload["tokens"] = model.tokens
     if model.answers:
-        told["answers"] = [
+        payload["answers"] = [
             {"id": call_id, **_result(result, shown)} for call_id, result in model.answers
         ]
     if model.failed:
-        told["failed"] = True
-    return told
+        payload["failed"] = True
+    return payload
 
 
 def _tool(tool: ToolSpan, shown: Shown) -> dict[str, Any]:
-    told = {**_call(tool.name, tool.arguments, tool.id, shown), **_result(tool.result, shown)}
+    payload = {**_call(tool.name, tool.arguments, tool.id, shown), **_result(tool.result, shown)}
     if tool.raised:
-        told["raised"] = True
-    return told
+        payload["raised"] = True
+    return payload
 
 
 def _call(name: str, arguments: object, call_id: str | None, shown: Shown) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": name}
+    payload: dict[str, Any] = {"name": name}
     if call_id is not None:
-        told["id"] = call_id
+        payload["id"] = call_id
     if arguments is not ABSENT and arguments is not UNKNOWN_ARGUMENTS:
-        told["arguments"] = _arguments(arguments, shown)
-    return told
+        payload["arguments"] = _arguments(arguments, shown)
+    return payload
 
 
 def _arguments(arguments: object, shown: Shown) -> Any:
     """Arguments as they are compared: with one another, and by one of them alone where there is
     but one (see :func:`tidegauge.instrumentation.spans.dedupe.same_arguments`)."""
-    told = shown.arguments(arguments)
+    compared = shown.arguments(arguments)
     if shown.plain:
-        return told
+        return compared
     whole = parsed(arguments)
     if not isinstance(whole, Mapping) or len(whole) != 1:
-        return told
+        return compared
     [alone] = whole.values()
     # As it is taken inside the mapping: what is written follows from what is compared.
-    return {told: shown.arguments(alone.hex() if isinstance(alone, bytes) else alone)}
+    return {compared: shown.arguments(alone.hex() if isinstance(alone, bytes) else alone)}
 
 
 def _result(result: CallResult, shown: Shown) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     if result.outcome is not ABSENT:
         outcome = shown.content(result.outcome)
         if outcome is not None or shown is _AS_IT_IS:  # not comparable: as if it were not known
-            told["outcome"] = outcome
+            payload["outcome"] = outcome
     if result.error is not None:
-        told["error"] = result.error
-    return told
+        payload["error"] = result.error
+    return payload
 
 
 def _writable(value: Any) -> Any:

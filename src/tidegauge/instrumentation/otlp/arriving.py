@@ -118,13 +118,13 @@ class ArrivedSpans(Grouping):
         """
         chain: list[Node] = []
         awaited: list[int] = []
-        told: SpanData | None = span
-        while told is not None:
-            node = self._become_known(told)
+        current: SpanData | None = span
+        while current is not None:
+            node = self._become_known(current)
             if chain:
                 chain[-1].parent = node
             chain.append(node)
-            parent_id, told = _parent_id(told), None
+            parent_id, current = _parent_id(current), None
             if parent_id is None:
                 break
             parent = self._nodes.get((node.trace_id, parent_id))
@@ -133,7 +133,7 @@ class ArrivedSpans(Grouping):
                 span_faults.skew(str(span.resource.get("service.name") or ""))
             if outer is not None and (parent is None or not parent.known):
                 if len(chain) < MAX_DEPTH:
-                    told = outer
+                    current = outer
                 else:
                     span_faults.repair("depth")
             elif parent is not None:
@@ -185,17 +185,17 @@ class ArrivedSpans(Grouping):
         orphans: list[tuple[WatchedRun, Mapping[str, Any]]] = []
         with self._lock:
             gone = self._displaced()
-            for run_id, told in tuple(self._enclosed.items()):
+            for run_id, end_arguments in tuple(self._enclosed.items()):
                 run = self._runs.get(run_id)
                 if run is None:
                     del self._enclosed[run_id]
                 elif now - run.last_seen > self._orphan_seconds:
-                    orphans.append((run, told))
+                    orphans.append((run, end_arguments))
                     self._take_out(run)
         for run, reason in gone:
             run.end(outcome="unknown", reason=reason)
-        for run, told in orphans:
-            run.end(**told)
+        for run, end_arguments in orphans:
+            run.end(**end_arguments)
 
     def _run_id(self, root: Node, around: WatchedRun | None) -> str:
         run_id = f"{root.trace_id:032x}"
@@ -241,8 +241,8 @@ class ArrivedSpans(Grouping):
         around = list(node.lineage())
         if run.around is not None or not around or any(each.run is not None for each in around):
             return
-        told = node.reading()
-        if node.name == run.agent or (isinstance(told, AgentSpan) and told.sure):
+        reading = node.reading()
+        if node.name == run.agent or (isinstance(reading, AgentSpan) and reading.sure):
             return
         root = root_of(around, node.scope)
         if root is None:
@@ -267,15 +267,15 @@ def _before(inner: SpanData, outer: SpanData) -> bool:
     return len(clocks) == 2 and "" not in clocks
 
 
-def _deciding(run: WatchedRun, inner: list[Node], told: ModelSpan | ToolSpan) -> Node | None:
+def _deciding(run: WatchedRun, inner: list[Node], call: ModelSpan | ToolSpan) -> Node | None:
     """The span between a call and the run around it that may be a tool, or an agent in one."""
     unknown = next((node for node in inner if not node.known), None)
     if unknown is None:
         return None
     waiting = run.rounds.waiting()
-    if not waiting or (isinstance(told, ToolSpan) and told.name in waiting):
+    if not waiting or (isinstance(call, ToolSpan) and call.name in waiting):
         return None
-    if told.about.agent is not None and told.about.agent != run.agent:
+    if call.about.agent is not None and call.about.agent != run.agent:
         return None
     for node in inner[: inner.index(unknown)]:
         reading = node.reading()

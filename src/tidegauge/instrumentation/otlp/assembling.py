@@ -247,16 +247,16 @@ class Assembly:
     def _tell_all(self, trace_id: int, trace: _Trace, spans: list[SpanData]) -> None:
         """Tell these spans, up to the root that ends their trace."""
         spans.sort(key=_order)
-        told = [
-            # Most tell nothing of an agent: that costs them one look.
+        readings = [
+            # Most spans belong to no agent: one look-up finds that out.
             (
                 span,
                 None if span.attributes.keys().isdisjoint(TELLTALES) else self._placed(trace, span),
             )
             for span in spans
         ]
-        for span, reading in in_causal_order(told):
-            if self._spans.node(trace_id, span.span_id) is not None:  # else it is nobody's parent
+        for span, reading in in_causal_order(readings):
+            if self._spans.node(trace_id, span.span_id) is not None:  # else it is no parent
                 self._tell(trace, span, reading)
             elif isinstance(reading, ModelSpan | ToolSpan):
                 span_faults.drop("no_start")
@@ -268,7 +268,7 @@ class Assembly:
 
     @guarded("otlp.assembling", default=None)
     def _placed(self, trace: _Trace, span: SpanData) -> Reading | None:
-        """Read a span, and give it and those around it their places, if anybody cares."""
+        """Read a span, and place it and those around it, if they matter to a run."""
         reading = None
         if not may_enclose_run(span.name, span.attributes):
             reading = read_span(span)

@@ -19,7 +19,7 @@ from tidegauge.instrumentation.told import ChosenCall
 __all__ = ["ReadSpans", "in_causal_order"]
 
 ReadSpans: TypeAlias = Sequence[tuple[SpanData, Reading | None]]
-"""Spans, and what each tells."""
+"""Spans, each with its reading."""
 
 _MAX_COMPARED: Final = 64
 """How many calls of one name a tool's span is compared with, on either side of it."""

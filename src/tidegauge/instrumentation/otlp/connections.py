@@ -1,9 +1,9 @@
-"""An HTTP server of threads, bounded and strict. Needs h11, which ``tidegauge[serve]`` brings.
+"""A threaded HTTP server with limits. Needs h11, which ``tidegauge[serve]`` brings.
 
-A connection is a thread, there is a highest number of them, and each has to be done with its
-request by a time, however slowly it sends. h11 parses requests and writes answers.
+Each connection has a thread. The number of connections is limited, and so is the time of each
+request, however slowly a client sends. h11 parses requests and writes responses.
 
-uvicorn with httptools was measured in its place, see ``docs/performance.md``.
+``docs/performance.md`` compares it with uvicorn and httptools.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import ssl
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -36,11 +37,11 @@ __all__ = ["Answer", "BoundedHandler", "BoundedServer", "Request"]
 
 _PIECE: Final = 65_536
 _MAX_LINE_BYTES: Final = 16_384
-"""Of the size of a chunk with its extensions, and of all trailers."""
+"""Limit of the line with a chunk's size and extensions, and of all trailers."""
 
 _MAX_CHUNKS: Final = 65_536
 _MAX_FRAMING_BYTES: Final = 1_048_576
-"""What chunks may add to the size of a body."""
+"""Limit of what the framing of chunks adds to the size of a body."""
 
 _LINGER_SECONDS: Final = 1.0
 _BUSY: Final = (
@@ -55,8 +56,8 @@ class Request(NamedTuple):
     Args:
         method: its method.
         path: its path, as sent.
-        query: what stands behind the path's question mark.
-        headers: values by name in small letters; those of a repeated name with commas between.
+        query: what follows the question mark.
+        headers: values by lower-case name; values of a repeated name joined with commas.
         has_body: whether a body follows.
     """
 
@@ -68,11 +69,11 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer.
+    """A response.
 
     Args:
         status: its status.
-        body: its body; ``None``, it has none, not even an empty one.
+        body: its body; ``None``: no body, not even an empty one.
         content_type: of the body.
         headers: further headers.
     """
@@ -84,15 +85,15 @@ class Answer(NamedTuple):
 
 
 class BoundedServer(ThreadingTCPServer):
-    """Listens from its making on, and answers from :meth:`start` on.
+    """Listens as soon as it is made, and answers after :meth:`start`.
 
     Args:
-        listening: where, how many, and under which names.
+        listening: address, limits and host names.
         handler: answers the requests of a connection.
-        context: speaks TLS.
+        context: for TLS.
 
     Raises:
-        ConfigurationError: a name under which it is to answer is none.
+        ConfigurationError: an allowed host is not a host name.
         OSError: the address cannot be listened on.
     """
 
@@ -101,7 +102,7 @@ class BoundedServer(ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 128
     where: ClassVar[str] = "http"
-    """Under which name faults of ours are counted."""
+    """The label ``where`` of internal errors."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class BoundedServer(ThreadingTCPServer):
         self.context = context
         self.stopping = False
         self._changed = threading.Condition()
-        self._connections: dict[socket.socket, bool] = {}  # whether a request is under way
+        self._connections: dict[socket.socket, bool] = {}  # whether a request is active
         super().__init__((listening.host, listening.port), handler)
         self.server_port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(
@@ -124,18 +125,18 @@ class BoundedServer(ThreadingTCPServer):
         )
 
     def start(self) -> None:
-        """Take connections, in a thread."""
+        """Accept connections, in a thread."""
         self._thread.start()
 
     def stop(self, grace: float = 5.0) -> None:
-        """Take no new connections, and let requests that are under way end for so many seconds."""
+        """Stop accepting connections, and give active requests ``grace`` seconds to end."""
         self.shutdown()
         self._thread.join()
         self.server_close()
         self._end_connections(grace)
 
-    def turned_away(self) -> None:
-        """A connection was, because there are too many; to be counted."""
+    def connection_rejected(self) -> None:
+        """Count a connection that was closed because there are too many."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give a connection its thread, if there is room."""
@@ -144,19 +145,19 @@ class BoundedServer(ThreadingTCPServer):
             if not full:
                 self._connections[request] = False
         if full:
-            self.turned_away()
+            self.connection_rejected()
             if self.context is None:
                 with contextlib.suppress(OSError):
                     request.setblocking(False)
                     request.send(_BUSY)
                     request.shutdown(socket.SHUT_WR)
-                    request.recv(_PIECE)  # what is left unread takes the answer with it
+                    request.recv(_PIECE)  # closing with unread data discards the response
             super().shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's thread: a client that never shakes hands keeps no other waiting."""
+        """Shake hands in the connection's thread, so that a slow client blocks no other."""
         request.settimeout(self.listening.request_seconds)
         if self.context is None:
             super().finish_request(request, client_address)
@@ -169,17 +170,17 @@ class BoundedServer(ThreadingTCPServer):
                 self._gone(connection)
 
     def shutdown_request(self, request: Any) -> None:
-        """The connection is done with."""
+        """Forget and close the connection."""
         self._gone(request)
         super().shutdown_request(request)
 
     def mark(self, connection: socket.socket, *, busy: bool) -> None:
-        """Whether a request is under way on this connection."""
+        """Note whether a request is active on this connection."""
         with self._changed:
             self._connections[connection] = busy
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is its sender's business; the rest is a fault of ours."""
+        """Ignore broken connections; record anything else as an internal error."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             internal_errors.record(self.where, error)
@@ -190,7 +191,7 @@ class BoundedServer(ThreadingTCPServer):
             self._changed.notify_all()
 
     def _end_connections(self, grace: float) -> None:
-        """Let requests end, then end the connections that are left."""
+        """Let active requests end, then close the remaining connections."""
         self.stopping = True  # connections end with their request
         with self._changed:
             for connection, busy in self._connections.items():
@@ -201,34 +202,34 @@ class BoundedServer(ThreadingTCPServer):
                 _end(connection)
 
 
-class BoundedHandler(BaseRequestHandler):
-    """Reads the requests of a connection, each until its time is over.
+class BoundedHandler(BaseRequestHandler, ABC):
+    """Reads the requests of a connection, each within its time limit.
 
-    A connection serves one request after another. It ends with one whose body was not read, and
-    with a body in chunks that something was sent behind: that is never taken for a request.
+    A connection serves one request after another. It closes after a request whose body was not
+    read, and after a chunked body that is followed by more data, which is never read as a request.
     """
 
     server: BoundedServer
 
+    @abstractmethod
     def answer(self, request: Request) -> Answer:
         """Answer a request; ``body()`` reads its body.
 
         Raises:
-            RejectedRequestError: it is not served.
+            RejectedRequestError: the request is not served.
         """
-        raise NotImplementedError
 
     def rejected(self, error: RejectedRequestError) -> Answer:
-        """The answer to a request that is not served."""
+        """The response to a rejected request."""
         return Answer(error.status, f"{error}\n".encode(), headers=error.headers)
 
     @property
     def until(self) -> float:
-        """When the time of the request is over, as ``time.monotonic()`` counts."""
+        """The deadline of the request, as of ``time.monotonic()``."""
         return self._timed.until
 
     def setup(self) -> None:
-        """Read by the clock."""
+        """Read with a deadline."""
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self._timed = TimedSocket(self.request)
         self._reader = BufferedReader(self._timed)
@@ -236,7 +237,7 @@ class BoundedHandler(BaseRequestHandler):
 
     def handle(self) -> None:
         """Serve the connection until it ends."""
-        with contextlib.suppress(OSError):  # it was silent for too long, or went away
+        with contextlib.suppress(OSError):  # it was idle for too long, or was closed
             while self._serve_one():
                 self.server.mark(self.request, busy=False)
             self._linger()
@@ -254,12 +255,12 @@ class BoundedHandler(BaseRequestHandler):
             self.request.sendall(self._protocol.send(going_on))
         body = self._chunks(most) if self._chunked else self._reader.read(self._length)
         if not self._chunked and len(body) < self._length:
-            raise ConnectionError("it went away")
+            raise ConnectionError("the client closed the connection")
         self._unread = False
         return body
 
     def _serve_one(self) -> bool:
-        """Wait for a request, and answer it; whether the connection can serve another."""
+        """Wait for a request and answer it; returns whether the connection can serve another."""
         listening = self.server.listening
         self._timed.allow(listening.idle_seconds)
         if not self._reader.peek(1):
@@ -289,8 +290,8 @@ class BoundedHandler(BaseRequestHandler):
         self._method = head.method.decode()
         headers: dict[str, str] = {}
         for name, value in head.headers:
-            key, told = name.decode(), value.decode("latin-1")
-            headers[key] = f"{headers[key]}, {told}" if key in headers else told
+            key, text = name.decode(), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         self._chunked = "transfer-encoding" in headers
         self._length = int(headers.get("content-length", "0"))
         self._unread = self._chunked or self._length > 0
@@ -306,7 +307,7 @@ class BoundedHandler(BaseRequestHandler):
             if event is h11.NEED_DATA:
                 piece = self._reader.read1(_PIECE)
                 if not piece:
-                    raise ConnectionError("it went away")
+                    raise ConnectionError("the client closed the connection")
                 framed -= len(piece)
                 self._protocol.receive_data(piece)
             elif isinstance(event, h11.Data):
@@ -321,7 +322,7 @@ class BoundedHandler(BaseRequestHandler):
                 raise _malformed(f"more than {_MAX_CHUNKS} chunks")
 
     def _send(self, answer: Answer) -> bool:
-        """Send it; whether the connection can serve another request."""
+        """Send a response; returns whether the connection can serve another request."""
         protocol, status, body = self._protocol, answer.status, answer.body
         self._unread |= bool(protocol.trailing_data[0])
         headers = [("Date", formatdate(usegmt=True)), *answer.headers.items()]
@@ -341,7 +342,7 @@ class BoundedHandler(BaseRequestHandler):
         return protocol.our_state is h11.DONE and not self.server.stopping
 
     def _linger(self) -> None:
-        """Read on for a moment: what is left unread would take the answer with it."""
+        """Read on for a moment: closing a socket with unread data discards the response."""
         if not self._unread:
             return
         self.request.shutdown(socket.SHUT_WR)

@@ -51,8 +51,8 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     for resource_spans in _objects(request, "resourceSpans"):
         resource = _Attributes(resource_spans.get("resource"), limits)
         for scope_spans in _objects(resource_spans, "scopeSpans"):
-            told = scope_spans.get("scope")
-            scope = told.get("name", "") if isinstance(told, dict) else ""
+            given = scope_spans.get("scope")
+            scope = given.get("name", "") if isinstance(given, dict) else ""
             for span in _list(scope_spans, "spans"):
                 try:
                     size = _size(span, len(body))
@@ -141,75 +141,75 @@ def _size(span: object, most: int) -> int:
         return most
 
 
-def _id(told: Any, digits: int) -> int:
-    if not isinstance(told, str) or len(told) != digits:
+def _id(given: Any, digits: int) -> int:
+    if not isinstance(given, str) or len(given) != digits:
         raise ValueError("not the digits of an id")
-    number = bytes.fromhex(told)
+    number = bytes.fromhex(given)
     if 2 * len(number) != digits:  # it lets white space through
         raise ValueError("not the digits of an id")
     return int.from_bytes(number)
 
 
-def _unsigned(told: Any) -> int:
+def _unsigned(given: Any) -> int:
     """A number, or the text of one; nothing is 0."""
-    if told is None or told == "":
+    if given is None or given == "":
         return 0
-    if isinstance(told, str):
-        if not (told.isascii() and told.isdecimal() and len(told) <= 20):
+    if isinstance(given, str):
+        if not (given.isascii() and given.isdecimal() and len(given) <= 20):
             raise ValueError("no whole number")
-        told = int(told)
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < 1 << 64:
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 64:
         raise ValueError("no whole number")
-    return told
+    return given
 
 
 def _list(holder: Mapping[str, Any], key: str) -> list[Any]:
-    told = holder.get(key)
-    if told is None:
+    given = holder.get(key)
+    if given is None:
         return []
-    if not isinstance(told, list):
-        raise MalformedRequestError(f"{key} is to be a list")
-    return told
+    if not isinstance(given, list):
+        raise MalformedRequestError(f"{key} must be a list")
+    return given
 
 
 def _objects(holder: Mapping[str, Any], key: str, most: int | None = None) -> list[Any]:
-    told = _list(holder, key)[:most]
-    for item in told:
+    given = _list(holder, key)[:most]
+    for item in given:
         if not isinstance(item, dict):
-            raise MalformedRequestError(f"{key} is to hold objects")
-    return told
+            raise MalformedRequestError(f"{key} must hold objects")
+    return given
 
 
-def _text(told: Any, limits: ReadLimits) -> Any:
-    if isinstance(told, str) and len(told) > limits.text:
+def _text(given: Any, limits: ReadLimits) -> Any:
+    if isinstance(given, str) and len(given) > limits.text:
         span_faults.repair("cut")
-    return told[: limits.text] if isinstance(told, str) else None
+    return given[: limits.text] if isinstance(given, str) else None
 
 
-def _bool(told: Any, limits: ReadLimits) -> Any:
-    return told if isinstance(told, bool) else None
+def _bool(given: Any, limits: ReadLimits) -> Any:
+    return given if isinstance(given, bool) else None
 
 
-def _int(told: Any, limits: ReadLimits) -> Any:
-    if isinstance(told, bool):
+def _int(given: Any, limits: ReadLimits) -> Any:
+    if isinstance(given, bool):
         return None
     try:
-        number = int(told) if isinstance(told, int | str) and len(str(told)) <= 20 else None
+        number = int(given) if isinstance(given, int | str) and len(str(given)) <= 20 else None
     except ValueError:
         return None
     return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
-def _double(told: Any, limits: ReadLimits) -> Any:
+def _double(given: Any, limits: ReadLimits) -> Any:
     try:  # also "NaN" and "Infinity"
-        return float(told) if isinstance(told, int | float | str) else None
+        return float(given) if isinstance(given, int | float | str) else None
     except (ValueError, OverflowError):
         return None
 
 
-def _bytes(told: Any, limits: ReadLimits) -> Any:
+def _bytes(given: Any, limits: ReadLimits) -> Any:
     try:
-        return base64.b64decode(told) if isinstance(told, str) else None
+        return base64.b64decode(given) if isinstance(given, str) else None
     except binascii.Error:
         return None
 
@@ -227,13 +227,13 @@ def _value(value: Any, limits: ReadLimits, depth: int = 0) -> Any:
     """A value; ``None`` where it is not of the form that it says."""
     if not isinstance(value, dict) or depth > MAX_DEPTH:
         return None
-    for kind, told in value.items():
+    for kind, given in value.items():
         scalar = _SCALARS.get(kind)
         if scalar is not None:
-            return scalar(told, limits)
+            return scalar(given, limits)
         if kind not in ("arrayValue", "kvlistValue"):
             continue
-        inside = told.get("values") if isinstance(told, dict) else None
+        inside = given.get("values") if isinstance(given, dict) else None
         items = inside[: limits.attributes] if isinstance(inside, list) else []
         if depth >= MAX_DEPTH:
             return None

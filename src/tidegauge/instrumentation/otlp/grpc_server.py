@@ -142,7 +142,7 @@ class GrpcServer:
 
     def _let_in(self, context: Any) -> None:
         shown = dict(context.invocation_metadata()).get("authorization")
-        if not self._reception.lets_in(shown if isinstance(shown, str) else None):
+        if not self._reception.authorizes(shown if isinstance(shown, str) else None):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is needed")
 
 

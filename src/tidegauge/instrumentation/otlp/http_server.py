@@ -47,7 +47,7 @@ _CODES: Final = {
     HTTPStatus.UNAUTHORIZED: 16,  # UNAUTHENTICATED
     HTTPStatus.REQUEST_TIMEOUT: 4,  # DEADLINE_EXCEEDED
 }
-"""Codes of gRPC for the statuses that have one of their own."""
+"""gRPC status codes of the HTTP statuses that have a specific one."""
 
 
 class HttpServer:
@@ -90,7 +90,7 @@ class _Server(BoundedServer):
         self.reception = reception
         super().__init__(listening, _Handler, context)
 
-    def turned_away(self) -> None:
+    def connection_rejected(self) -> None:
         self.reception.refuse("busy")
 
 
@@ -110,7 +110,7 @@ class _Handler(BoundedHandler):
                 headers={"Allow": "POST"} if known else {},
             )
         reception, most = self.server.reception, self.server.listening.max_bytes
-        if not reception.lets_in(request.headers.get("authorization")):
+        if not reception.authorizes(request.headers.get("authorization")):
             raise RejectedRequestError(
                 HTTPStatus.UNAUTHORIZED,
                 "a valid bearer token is needed",
@@ -160,13 +160,13 @@ class _Handler(BoundedHandler):
 
     def _taken(self, decoded: Decoded) -> Answer:
         if self._encoding == "json":
-            told: dict[str, Any] = {}
+            response: dict[str, Any] = {}
             if decoded.rejected:
-                told["partialSuccess"] = {
+                response["partialSuccess"] = {
                     "rejectedSpans": str(decoded.rejected),
                     "errorMessage": decoded.reason,
                 }
-            return Answer(HTTPStatus.OK, orjson.dumps(told), _CONTENT_TYPES["json"])
+            return Answer(HTTPStatus.OK, orjson.dumps(response), _CONTENT_TYPES["json"])
         response = ExportTraceServiceResponse()
         if decoded.rejected:
             response.partial_success.rejected_spans = decoded.rejected

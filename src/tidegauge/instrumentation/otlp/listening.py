@@ -1,4 +1,4 @@
-"""Where a listener listens, and what it bears."""
+"""The address and the limits of a listener."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _no_password() -> str:
 
 
 class Listening(NamedTuple):
-    """Where a listener listens, and what it bears.
+    """The address and the limits of a listener.
 
     Args:
         host: address.
@@ -56,7 +56,7 @@ class Listening(NamedTuple):
         request_seconds: for so long a request may take to arrive and to be decompressed (HTTP),
             or to be decompressed (gRPC).
         idle_seconds: for so long a connection may stay without one (HTTP).
-        allowed_hosts: names to answer under, beside those of
+        allowed_hosts: host names to accept in addition to those of
             :class:`~tidegauge._net.hosts.AllowedHosts` (HTTP).
     """
 

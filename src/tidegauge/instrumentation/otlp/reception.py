@@ -118,8 +118,8 @@ class Reception:
         with self._lock:
             return ReceptionCounts(self._counts.received, dict(self._counts.refused))
 
-    def lets_in(self, authorization: str | None) -> bool:
-        """Whether a sender with this ``Authorization`` is let in; counts those who are not."""
+    def authorizes(self, authorization: str | None) -> bool:
+        """Whether this ``Authorization`` is valid; counts the requests where it is not."""
         if self._token.authorizes(authorization):
             return True
         self.refuse("unauthorized")

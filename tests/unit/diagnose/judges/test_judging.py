@@ -14,6 +14,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from support.judged_runs import Judged, run_of, verdict
+from support.requirements import needs_fork
 from support.scripted_model import ScriptedChatModel, answers
 from tidegauge.diagnose.judges.asking import Asking, Unanswered, model_name
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, SELF_VERIFICATION, Rubric
@@ -446,7 +447,7 @@ def test_a_share_of_the_runs_is_judged_the_same_ones_everywhere() -> None:
     assert chosen == [again.wants(RunStarted(run=f"run-{n}")) for n in range(1_000)]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes don't fork here")
+@needs_fork
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_judges_for_itself() -> None:
     judging = Judging(Judged(verdict(3)).model, [JUDGE])
