@@ -219,6 +219,8 @@ def test_an_error_is_not_asked_for_its_type(seen, factory):
     spans.end(RunSummary(1, "unknown"))
     [_, _, _, _, [(_, _, _, attributes, *_)], *_] = story(seen)[0]
     assert attributes["error.type"] == "support.untouchable.Untouchable"
+
+
 def test_a_long_content_is_begun_and_not_written_as_a_whole(monkeypatch):
     written = []
 
