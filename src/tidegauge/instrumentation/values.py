@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from types import WrapperDescriptorType
 from typing import Any, Final
 
-__all__ = ["failure_text", "is_a", "same_value", "text_digest"]
+from tidegauge._canonical import bases, namespace, type_name
+from tidegauge._guard import arrived_from_outside, guarded, internal_errors
+
+__all__ = ["collected", "failure_text", "is_a", "same_value", "text_digest", "told_items", "truth"]
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _MAX_COMPARED: Final = 10_000
+_MAX_TOLD: Final = 10_000
+_BUILT_IN: Final[tuple[Any, ...]] = (tuple, list, set, frozenset, dict, deque, str, bytes, range)
+_ABSTRACT: Final = (Sequence, Set, Mapping, Iterator, Generator)
 _MAX_TEXT: Final = 65_536
 
 
@@ -41,6 +51,49 @@ def failure_text(error: BaseException) -> str:
     else:
         text = ", ".join([str(one) if type(one) in _PLAIN else type(one).__name__ for one in args])
     return f"{kind.__name__}: {text[:_MAX_TEXT]}"
+
+
+def collected(values: object, most: int) -> tuple[Any, ...]:
+    """What a collection or an iterator holds, no more than so much of it.
+
+    Raises:
+        TypeError: it is neither by its class: going through any other object could do anything.
+
+    >>> collected(iter([1, 2, 3]), 2)
+    (1, 2)
+    """
+    kind = type(values)
+    for built_in in _BUILT_IN:
+        if issubclass(kind, built_in):
+            return tuple(islice(built_in.__iter__(values), most))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return tuple(islice(numpy.ndarray.__iter__(values), most))
+    for base in bases(kind):
+        if "__next__" in namespace(base) or any(base is abstract for abstract in _ABSTRACT):
+            return tuple(islice(values, most))  # type: ignore[call-overload]
+    raise TypeError(f"{type_name(kind)} is no collection: give a tuple, a list or a set")
+
+
+@guarded("told", default=None, interrupting="run")
+def told_items(values: object) -> tuple[Any, ...] | None:
+    """What was told one by one, at most 10,000 of them; ``None``, not told, or in no such form."""
+    return None if values is None else collected(values, _MAX_TOLD)
+
+
+def truth(value: object) -> bool | None:
+    """The truth of a value; ``None`` and an internal error where it has none."""
+    if value is None or value is True or value is False:
+        return value
+    if issubclass(type(value), BaseException):
+        return True
+    try:
+        return bool(value)
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
+        internal_errors.record("told", error)
+        return None
 
 
 def text_digest(text: str) -> str:

@@ -243,7 +243,7 @@ class Engine:
 
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` when it is not open."""
-        report = self._end(event)
+        report = self._end(self.digester.end(event))
         if report is None:
             self._drop()
         return report
