@@ -286,11 +286,11 @@ class Encoder:
             inner = None
             try:
                 for child in frame.children:
+                    if len(self.out) + self._size >= wanted and not self.taken_back:
+                        return
                     inner = self._begin(child)
                     if inner is not None:
                         break
-                    if len(self.out) + self._size >= wanted and not self.taken_back:
-                        return
             except Incomparable:
                 if not self._lenient:
                     raise

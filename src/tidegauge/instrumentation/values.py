@@ -18,7 +18,11 @@ __all__ = ["collected", "failure_text", "is_a", "same_value", "text_digest", "to
 _PLAIN: Final = (str, int, float, bool, type(None))
 _MAX_COMPARED: Final = 10_000
 _MAX_TOLD: Final = 10_000
-_BUILT_IN: Final[tuple[Any, ...]] = (tuple, list, set, frozenset, dict, deque, str, bytes, range)
+_VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+_BUILT_IN: Final[tuple[Any, ...]] = (
+    *(tuple, list, set, frozenset, dict, deque, str, bytes, range),
+    *_VIEWS,
+)
 _ABSTRACT: Final = (Sequence, Set, Mapping, Iterator, Generator)
 _MAX_TEXT: Final = 65_536
 

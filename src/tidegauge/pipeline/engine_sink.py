@@ -58,7 +58,7 @@ class EngineSink:
         """An outcome was observed."""
         engine = self.engine
         try:
-            return engine.observe(engine.digester.outcome(event), self._decide) or GO_ON
+            return engine.observe(engine.digest_outcome(event), self._decide) or GO_ON
         except Exception:
             self._watch_only(event.run)
             raise
@@ -79,7 +79,7 @@ class EngineSink:
     def digest_outcome(self, event: Outcome, reading: Reading) -> DigestedOutcome:
         """What is compared of an outcome; as :meth:`digest_step`."""
         try:
-            return self.engine.digester.outcome(event, reading)
+            return self.engine.digest_outcome(event, reading)
         except Exception:
             self._watch_only(event.run)
             raise

@@ -37,6 +37,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_digest,
     round_name,
 )
+from tidegauge.streaming_metrics.known_graph import Answer
 from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = [
@@ -110,6 +111,7 @@ class DigestedOutcome(NamedTuple):
         place, exits, tasks, achieved, progress, tokens, seconds, time, blocked: as in
             :class:`~tidegauge.events.Outcome`.
         shown: the beginning of its results, where contents are shown.
+        nearer: what the user's own distance told of the move, where it was asked.
     """
 
     run: str
@@ -125,6 +127,7 @@ class DigestedOutcome(NamedTuple):
     time: float | None = None
     blocked: bool = False
     shown: str | None = None
+    nearer: Answer | None = None
 
 
 class Digester:
