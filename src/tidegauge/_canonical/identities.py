@@ -61,8 +61,8 @@ class Identities:
     __slots__ = ("_known", "_reading", "_room")
 
     def __init__(self, reading: Reading | None = None) -> None:
-        self._reading = reading or Reading()
-        self._known: dict[int, tuple[object, PlainIdentity, str | None]] = {}
+        self._reading = reading
+        self._known: dict[int, tuple[object, PlainIdentity, str | None]] | None = None
         self._room = MAX_COST
 
     def plain(self, value: object) -> PlainIdentity:
@@ -73,6 +73,9 @@ class Identities:
         """
         if is_plain(value):
             return value  # type: ignore[return-value]
+        if self._known is None:
+            self._known = {}
+            self._reading = self._reading or Reading()
         known = self._known.get(id(value))
         if known is None:
             try:

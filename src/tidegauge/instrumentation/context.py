@@ -333,6 +333,8 @@ def run(
 
 def _pair(told: object, *missing: Any) -> tuple[Any, ...]:
     """What was told of one call: a tuple or list of two, else what stands for it."""
+    if type(told) is tuple and len(told) == 2:
+        return told
     for kind in (tuple, list):
         if is_a(told, kind) and kind.__len__(told) == 2:  # type: ignore[arg-type]
             return tuple(kind.__iter__(told))  # type: ignore[arg-type]
@@ -342,6 +344,8 @@ def _pair(told: object, *missing: Any) -> tuple[Any, ...]:
 
 def _index(step: object) -> int | None:
     """The index of a step as a plain number."""
+    if step is None or type(step) is int:
+        return step
     return int.__int__(cast("int", step)) if is_a(step, int) else None
 
 

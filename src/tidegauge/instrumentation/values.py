@@ -79,10 +79,19 @@ def collected(values: object, most: int) -> tuple[Any, ...]:
     raise TypeError(f"{type_name(kind)} is no collection: give a tuple, a list or a set")
 
 
-@guarded("told", default=None, interrupting="run")
 def told_items(values: object) -> tuple[Any, ...] | None:
     """What was told one by one, at most 10,000 of them; ``None``, not told, or in no such form."""
-    return None if values is None else collected(values, _MAX_TOLD)
+    if values is None:
+        return None
+    kind = type(values)
+    if (kind is list or kind is tuple) and len(values) <= _MAX_TOLD:  # type: ignore[arg-type]
+        return tuple(values)  # type: ignore[arg-type]
+    return _collected(values)
+
+
+@guarded("told", default=None, interrupting="run")
+def _collected(values: object) -> tuple[Any, ...] | None:
+    return collected(values, _MAX_TOLD)
 
 
 def truth(value: object) -> bool | None:

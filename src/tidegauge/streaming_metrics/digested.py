@@ -54,7 +54,6 @@ MAX_CONTENT: Final = 400
 
 N = TypeVar("N", int, float)
 _NO_WORDS: Final[frozenset[int]] = frozenset()
-_NO_IDENTITIES: Final = Identities()  # of a report that has none
 _MAX_PARTS: Final = 10_000
 
 
@@ -251,9 +250,7 @@ class Digester:
         if self.contents:
             shown = _beginning([one.outcome for one in event.results if one.outcome is not ABSENT])
         place, exits, tasks, achieved = event.place, event.exits, event.tasks, event.achieved
-        identities = _NO_IDENTITIES
-        if place is not None or exits is not None or tasks or achieved:
-            identities = Identities(reading)
+        identities = Identities(reading)
         return DigestedOutcome(
             event.run,
             results,
@@ -373,7 +370,7 @@ def _converted(kind: Callable[[Any], N], value: object) -> N | None:
 
 def _identity(value: object, identities: Identities) -> Identity:
     """A plain identity; ``None`` and an internal error where it is not comparable."""
-    if is_plain(value):
+    if (type(value) is str and len(value) <= MAX_IDENTITY) or is_plain(value):
         return value
     try:
         return identities.plain(value)
