@@ -8,7 +8,7 @@ Three rules prevent that:
 
 1. Locks are taken only inside a critical section (``with here.critical, lock:``), and inside a
    section there is only arithmetic of tidegauge and calls of OpenTelemetry, whose locks are not
-   re-entrant. What users supply (normalisers, keys, extractors) runs before the section.
+   re-entrant. What users supply (normalisers, keys, extractors, distances) runs before the section.
 2. Every hook that user code can reach is :func:`~tidegauge._guard.guarded`, and no guarded function
    is called inside a section. So a guarded function that finds its thread inside one was started
    by the interpreter. It is put off (:func:`defer`) and runs with the next ordinary call of any

@@ -23,6 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {}
 
 CONSUMED = {
     "success-gives-it",
+    "langchain-success-gives-it",
     "normaliser-gives-it",
     "extractor-gives-it",
     "extractor-gives-it-as-a-place",
@@ -602,7 +603,7 @@ def langchain_tool_error(value: Any) -> int:
 
 @entry("langchain-metadata")
 def langchain_metadata(value: Any) -> int:
-    handler = _handler(success=lambda state: value)
+    handler = _handler()
     root = uuid.uuid4()
     keys = ("agent", "task", "task_group", "t_max", "memory")
     metadata = {f"tidegauge_{key}": value for key in keys} | {"thread_id": value, "user": value}
@@ -610,6 +611,16 @@ def langchain_metadata(value: Any) -> int:
     handler.on_chain_start(serialized, value, run_id=root, metadata=metadata, name=value, tags=[])
     _ordinary_call(handler, root, uuid.uuid4())
     handler.on_chain_end(value, run_id=root)
+    return 1
+
+
+@entry("langchain-success-gives-it")
+def langchain_success_gives_it(value: Any) -> int:
+    handler = _handler(success=lambda state: value)
+    root = uuid.uuid4()
+    handler.on_chain_start({"name": "agent"}, {}, run_id=root)
+    _ordinary_call(handler, root, uuid.uuid4())
+    handler.on_chain_end({}, run_id=root)
     return 1
 
 

@@ -87,7 +87,7 @@ def run(case: Callable[..., object], *arguments: str, deadline: float = DEADLINE
 def interpreter(program: str, *arguments: str, deadline: float = DEADLINE) -> Ended:
     """Run a program in a new interpreter, to its very end."""
     preamble = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1)\n"
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "OTEL_SDK_DISABLED": ""}
+    environment = os.environ | {"PYTHONPATH": _python_path(TESTS), "OTEL_SDK_DISABLED": ""}
     with subprocess.Popen(
         [sys.executable, "-X", "dev", "-W", "error", "-c", preamble + program, *arguments],
         stdout=subprocess.PIPE,
@@ -191,6 +191,12 @@ def _memory(name: str) -> float:
     raise AssertionError(name)
 
 
+def _python_path(*folders: str | Path) -> str:
+    """Folders of tests after those of the caller, which may have a checkout of its own."""
+    theirs = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    return os.pathsep.join([*theirs, *map(str, folders)])
+
+
 @functools.cache
 def _server() -> Any:
     """The server of processes, started at the first use."""
@@ -200,7 +206,7 @@ def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     before = dict(os.environ)
-    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    os.environ["PYTHONPATH"] = _python_path(*folders)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the server has one thread
     try:
         forkserver.ensure_running()

@@ -33,7 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from tidegauge._canonical import canonical_start, canonical_text
+from tidegauge._canonical import Identities, Reading, canonical_start, canonical_text
 from tidegauge._canonical.encoder import Encoder
 from tidegauge.streaming_metrics.fingerprint import content_digest, plain_identity
 
@@ -370,6 +370,74 @@ def test_what_is_long_is_read_in_pieces(make) -> None:
     assert peak < 20e6
 
 
+def test_levels_are_limited_and_shared_parts_have_theirs() -> None:
+    assert content_digest(deep(999)) is not None
+    assert content_digest(deep(1_000)) is None
+    inner = deep(600)
+    assert content_digest([inner, inner]) is not None
+    below = [inner]
+    for _ in range(500):
+        below = [below]
+    assert content_digest(below) is None
+    assert content_digest([inner, below]) is None  # as it is where nothing is shared
+
+
+def test_shared_parts_are_not_unfolded_to_know_that_they_are_plain() -> None:
+    value: object = 1
+    for _ in range(100):
+        value = {"a": value, "b": value}
+    start = time.process_time()
+    for _ in range(20):
+        assert content_digest(value) is None
+    assert time.process_time() - start < 0.1
+
+
+def test_no_more_is_read_than_the_beginning_that_is_wanted() -> None:
+    value = [{"row": [n, None, "x" * 9]} for n in range(9_000)] + [object()]
+    encoder = Encoder(lenient=True, wanted=100)
+    assert b"".join(encoder.pieces(value))[:100] == canonical_start(value, 100)
+    assert len(encoder.out) < 100
+    assert canonical_start(value, 100) == canonical_start(value[:50], 100)
+    numbers = [set(range(2_000)), list(range(2_000)), object()]  # what is cut is not counted
+    assert (
+        canonical_start(numbers, 90_000)
+        == canonical_start(numbers, 80_000) + (canonical_start(numbers, 90_000)[80_000:])
+    )
+
+
+def test_a_report_reads_each_value_once() -> None:
+    reading = Reading()
+    array = np.arange(200_000)
+    text = "x" * 3_000_000
+    first = content_digest([array, text, array], reading=reading)
+    assert first == content_digest([array.copy(), text[:-1] + "x", array])
+    before = content_digest(text, reading=reading)
+    array[0], array[1] = 7, 8  # not seen: it was read
+    assert content_digest([array, text, array], reading=reading) == first
+    assert content_digest([array, text, array]) != first
+    assert before == content_digest(text)
+    assert content_digest([object()], reading=reading) is None
+    assert content_digest((value := {1, 2}), reading=reading) == content_digest(value)
+
+
+def test_identities_of_a_report_share_one_budget() -> None:
+    large = [deep(900) for _ in range(14)]
+    identities = Identities()
+    named = [identities.plain(value) for value in large[:10]]
+    assert len(set(named)) == 1
+    assert identities.plain(large[0]) == named[0]  # known: it costs nothing
+    identities.plain(large[11])
+    with pytest.raises(ValueError, match="not comparable"):
+        [identities.plain(value) for value in large]
+
+
+def test_a_long_identity_is_known_by_its_digest() -> None:
+    long = "x" * 5_000
+    assert plain_identity("x" * 4_096) == "x" * 4_096
+    assert plain_identity(long) == plain_identity(long[:-1] + "x") != plain_identity(long + "x")
+    assert len(str(plain_identity((long, 1 << 100_000, b"y" * 10_000)))) < 300
+
+
 def test_what_is_shared_is_read_once() -> None:
     inner = [Held(n=n) for n in range(500)]
     whole = content_digest([inner] * 4)
@@ -531,7 +599,7 @@ def test_plain_json_is_what_orjson_writes(value) -> None:
 
 def test_deep_lists_are_written_by_either_way() -> None:
     assert slow(deep(200)) == canonical_text(deep(200)) == b"[" * 201 + b"]" * 201
-    assert slow(deep(2_000)) == canonical_text(deep(2_000))
+    assert slow(deep(900)) == canonical_text(deep(900)) == b"[" * 901 + b"]" * 901
 
 
 def test_a_text_longer_than_the_limit_is_none() -> None:

@@ -9,37 +9,52 @@ Values belong to the user, and reading them must not hurt the agent:
   objects by their instance attributes, read by the descriptors of the interpreter.
 - Time and memory are bounded. A value costs at most :data:`MAX_COST` units; long texts and arrays
   are digested in pieces.
-- A value that is cyclic, larger, or holds a state that cannot be read (a lock, a socket, an
-  object of an extension module) is *not comparable*: it has no text and equals nothing.
+- A value that is cyclic, larger, deeper than :data:`MAX_DEPTH` levels, or holds a state that cannot
+  be read (a lock, a socket, an object of an extension module) is *not comparable*: it has no text
+  and equals nothing.
 """
 
 from tidegauge._canonical.attributes import (
     bases,
     class_name,
     exact_text,
+    module_name,
     namespace,
     type_name,
 )
-from tidegauge._canonical.encoder import MAX_COST, Incomparable
+from tidegauge._canonical.encoder import MAX_COST, MAX_DEPTH, Incomparable, Reading, digest_of
+from tidegauge._canonical.identities import MAX_IDENTITY, Identities, PlainIdentity, is_plain
 from tidegauge._canonical.texts import (
     MAX_TEXT,
+    canonical_digest,
     canonical_pieces,
     canonical_start,
     canonical_text,
+    is_long,
     plain_text,
     plain_tree,
 )
 
 __all__ = [
     "MAX_COST",
+    "MAX_DEPTH",
+    "MAX_IDENTITY",
     "MAX_TEXT",
+    "Identities",
     "Incomparable",
+    "PlainIdentity",
+    "Reading",
     "bases",
+    "canonical_digest",
     "canonical_pieces",
     "canonical_start",
     "canonical_text",
     "class_name",
+    "digest_of",
     "exact_text",
+    "is_long",
+    "is_plain",
+    "module_name",
     "namespace",
     "plain_text",
     "plain_tree",

@@ -22,14 +22,14 @@ def array(encoder: Encoder, value: Any) -> Children:
     numpy = sys.modules["numpy"]
     plain = numpy.ndarray.view(value, numpy.ndarray)
     if type(value) is numpy.ndarray:
-        return put_array(encoder, plain)
+        return put_array(encoder, plain, value)
     held = attributes(value, encoder.layout(type(value)))
     encoder.tag(type_name(type(value)))
     return ([plain, held],)
 
 
-def put_array(encoder: Encoder, plain: Any) -> Children:
-    """Write an exact ``ndarray``."""
+def put_array(encoder: Encoder, plain: Any, of: object = None) -> Children:
+    """Write an exact ``ndarray``: a view of the user's own, if that is told."""
     shape = list(plain.shape)
     if plain.dtype.hasobject:
         encoder.spend(plain.size)
@@ -39,12 +39,12 @@ def put_array(encoder: Encoder, plain: Any) -> Children:
     if not contiguous and plain.nbytes > _MAX_SCATTERED:  # it may be more than there is in memory
         raise Incomparable("too large")
     encoder.hold(plain.nbytes)
-    encoder.digested("array", [_name(plain.dtype), shape], chunks(plain))
+    encoder.digested("array", [_name(plain.dtype), shape], chunks(plain), of)
     return ()
 
 
-def chunks(plain: Any) -> Iterator[bytes]:
-    """The bytes of an array in the order of its elements, piece by piece."""
+def chunks(plain: Any) -> Iterator[Any]:
+    """The bytes of an array in the order of its elements, piece by piece, uncopied where it can."""
     if plain.nbytes <= _PIECE or plain.ndim == 0:
         yield plain.tobytes()
         return
@@ -53,7 +53,9 @@ def chunks(plain: Any) -> Iterator[bytes]:
         if rows == 1 and plain.ndim > 1:
             yield from chunks(plain[start])
         else:
-            yield plain[start : start + rows].tobytes()
+            piece = plain[start : start + rows]
+            shown = piece.flags.c_contiguous and piece.dtype.kind in "biufc"
+            yield piece if shown else piece.tobytes()
 
 
 def scalar(encoder: Encoder, value: Any) -> Children:

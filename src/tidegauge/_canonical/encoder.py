@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -14,14 +15,19 @@ from tidegauge._canonical.attributes import Layout, type_name
 __all__ = [
     "CONTAINER",
     "MAX_COST",
+    "MAX_DEPTH",
     "MAX_HELD",
     "OBJECT",
     "SHORT",
     "Children",
     "Encoder",
     "Incomparable",
+    "Reading",
+    "bytes_length",
+    "digest_of",
     "is_bytes",
     "raw_pieces",
+    "rendered",
 ]
 
 MAX_COST: Final = 120_000
@@ -39,6 +45,9 @@ OBJECT: Final = 30
 
 SHORT: Final = 1 << 18
 """Characters of the longest text that is written as it is; a longer one, as its digest."""
+
+MAX_DEPTH: Final = 1_000
+"""Levels of containers and objects inside one another."""
 
 MAX_HELD: Final = 512 * 1024 * 1024
 """Characters or bytes of long texts and arrays that are read of one value."""
@@ -78,6 +87,65 @@ class _Written(NamedTuple):
     start: int
     end: int
     cost: int
+    levels: int
+
+
+class Reading:
+    """What was read of the values of one report: each that takes long is read once.
+
+    It holds the values: whoever makes it drops it when the report is done, outside of locks.
+
+    >>> reading = Reading()
+    >>> b"".join(reading.pieces({1, 2})) == b"".join(reading.pieces({2, 1}))
+    True
+    """
+
+    __slots__ = ("_digests", "_encoded")
+
+    def __init__(self) -> None:
+        self._digests: dict[int, tuple[object, bytes]] = {}
+        self._encoded: dict[int, tuple[object, list[bytes | str] | None]] = {}
+
+    def knows(self, value: object) -> bool:
+        """Whether the encoder has read it."""
+        return id(value) in self._encoded
+
+    def pieces(self, value: object) -> Iterator[bytes]:
+        """The text of a value, as the encoder writes it.
+
+        Raises:
+            Incomparable: it has none.
+        """
+        known = self._encoded.get(id(value))
+        if known is not None:
+            tokens = known[1]
+            if tokens is None:
+                raise Incomparable("as it was before")
+            return rendered(tokens)
+        encoder = Encoder(reading=self)
+        try:
+            pieces = encoder.pieces(value)
+        except Incomparable:
+            self._encoded[id(value)] = (value, None)
+            raise
+        self._encoded[id(value)] = (value, encoder.out)
+        return pieces
+
+    def digest(self, value: object, pieces: Iterable[bytes]) -> bytes:
+        """The digest of pieces, which are those of a value."""
+        known = self._digests.get(id(value))
+        if known is None:
+            known = self._digests[id(value)] = (value, digest_of(pieces))
+        return known[1]
+
+    def long(self, value: object) -> bytes:
+        """The digest of a text in UTF-8, or of bytes.
+
+        Raises:
+            Incomparable: it is too long.
+        """
+        known = self._digests.get(id(value))
+        return known[1] if known is not None else self.digest(value, raw_pieces(value))
 
 
 class Encoder:
@@ -89,11 +157,27 @@ class Encoder:
 
     Args:
         lenient: write the type's name of what is not comparable, for display.
+        wanted: bytes of the text that are wanted; it may be left off after them.
+        reading: what was read in the same report.
+        room: what the value may cost.
     """
 
-    def __init__(self, *, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        lenient: bool = False,
+        wanted: int = sys.maxsize,
+        reading: Reading | None = None,
+        room: int = MAX_COST,
+    ) -> None:
         self.out: list[bytes | str] = []
-        self.room = MAX_COST
+        self.taken_back = 0  # how many handlers will cut what they have written
+        self._wanted = wanted
+        self._size = 0  # of what was packed: the tokens have a byte at least
+        self._reading = reading or Reading()
+        self._long_texts: dict[int, object] = {}
+        self._levels = [0]  # of each open container, how many are inside it
+        self.room = room
         self._held = MAX_HELD
         self._packed = _PACKED
         self._lenient = lenient
@@ -113,7 +197,7 @@ class Encoder:
         except Incomparable:
             raise
         except Exception as error:  # noqa: BLE001 -- changed meanwhile, or a library's fault
-            raise Incomparable(str(type(error))) from None
+            raise Incomparable(type_name(type(error))) from None
         return rendered(self.out)
 
     def put(self, *tokens: bytes | str) -> None:
@@ -165,7 +249,7 @@ class Encoder:
         length = str.__len__(value)
         if length > SHORT:
             self.spend(1)
-            self._long("text", length, raw_pieces(value), value)
+            self._long("text", length, value)
             return
         if length > 31:
             self.spend(length >> 5)
@@ -176,37 +260,34 @@ class Encoder:
         length = bytes_length(value)
         if length > _PIECE:
             self.spend(1)
-            self._long("bytes", length, raw_pieces(value), value)
+            self._long("bytes", length, value)
             return
         self.spend(length >> 4)
         self.out.append(b'"%s"' % b"".join(raw_pieces(value)).hex().encode())
 
-    def digested(self, tag: str, shape: Any, pieces: Iterable[bytes]) -> None:
-        """Write a digest in place of something long."""
-        hasher = xxhash.xxh3_128()
-        for piece in pieces:
-            hasher.update(piece)
+    def digested(self, tag: str, shape: Any, pieces: Iterable[bytes], of: object = None) -> None:
+        """Write a digest in place of something long: of a value of the user's, if that is told."""
+        digest = digest_of(pieces) if of is None else self._reading.digest(of, pieces)
         self.tag(tag)
-        self.out.append(_dumps([shape, hasher.hexdigest()]))
+        self.out.append(_dumps([shape, digest.hex()]))
 
-    def _long(self, tag: str, length: int, pieces: Iterable[bytes], value: object) -> None:
-        key = id(value)
-        known = self._written.get(key)
-        start = len(self.out)
-        if known is not None:
-            self.out += self.out[known.start : known.end]
-            return
-        self.hold(length)
-        self.digested(tag, length, pieces)
-        self._written[key] = _Written(value, start, len(self.out), 0)
+    def _long(self, tag: str, length: int, value: object) -> None:
+        if id(value) not in self._long_texts:  # what is referred to again is read once
+            self._long_texts[id(value)] = value
+            self.hold(length)
+        self.tag(tag)
+        self.out.append(_dumps([length, self._reading.long(value).hex()]))
 
     def _write(self, value: object) -> None:
         stack = [_Frame(iter((value,)), None, 0, 0)]
+        wanted, levels = self._wanted, self._levels
         while stack:
             frame = stack[-1]
             inner = None
             try:
                 for child in frame.children:
+                    if len(self.out) + self._size >= wanted and not self.taken_back:
+                        return
                     inner = self._begin(child)
                     if inner is not None:
                         break
@@ -215,13 +296,15 @@ class Encoder:
                     raise
             if inner is not None:
                 stack.append(inner)
+                levels.append(0)
                 continue
             stack.pop()
             self._open.discard(id(frame.value))
             if stack:
-                cost = frame.room - self.room
+                cost, inside = frame.room - self.room, levels.pop()
+                levels[-1] = max(levels[-1], inside + 1)
                 self._written[id(frame.value)] = _Written(
-                    frame.value, frame.start, len(self.out), cost
+                    frame.value, frame.start, len(self.out), cost, inside
                 )
 
     def _begin(self, value: Any) -> _Frame | None:
@@ -237,10 +320,15 @@ class Encoder:
         try:
             if known is not None:
                 self.spend(known.cost)
+                if len(self._open) + known.levels >= MAX_DEPTH:
+                    raise Incomparable("too deep")
+                self._levels[-1] = max(self._levels[-1], known.levels + 1)
                 self.out += self.out[known.start : known.end]
                 return None
             if id(value) in self._open:
                 raise Incomparable("a cycle")
+            if len(self._open) >= MAX_DEPTH:
+                raise Incomparable("too deep")
             start, room = len(self.out), self.room
             handler = self._handler(kind)
             children = iter(handler(self, value))
@@ -285,6 +373,8 @@ class Encoder:
             return None
         self.spend(size >> 5)
         self._packed -= len(data)
+        if not self.taken_back:
+            self._size += max(len(data) - 3, 0)  # its brackets may be left off; a token counts one
         return data
 
     def number(self, value: Any) -> None:
@@ -304,6 +394,14 @@ class Encoder:
         self.spend(OBJECT)
         self.hold(size)
         self.digested("int", bits, (value.to_bytes(size, "little", signed=True),))
+
+
+def digest_of(pieces: Iterable[bytes]) -> bytes:
+    """The digest of a text that comes in pieces, 16 bytes."""
+    hasher = xxhash.xxh3_128()
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.digest()
 
 
 def rendered(pieces: Iterable[bytes | str]) -> Iterator[bytes]:

@@ -36,6 +36,7 @@ from tidegauge._canonical.encoder import (
     Encoder,
     Handler,
     Incomparable,
+    digest_of,
     rendered,
 )
 
@@ -93,7 +94,9 @@ def _keyed(encoder: Encoder, items: list[tuple[Any, Any]]) -> Iterator[Any]:
         else:
             encoder.spend(CONTAINER)
             start = len(encoder.out)
+            encoder.taken_back += 1
             yield key
+            encoder.taken_back -= 1
             others.append((_key(encoder.cut(start)), item))
     yield from _members(encoder, entries + others)  # of two alike, the text goes first
 
@@ -163,11 +166,10 @@ def _unordered(encoder: Encoder, items: list[Any]) -> Iterator[Any]:
     digests = []
     for item in items:
         start = len(encoder.out)
+        encoder.taken_back += 1
         yield item
-        hasher = xxhash.xxh3_128()
-        for piece in rendered(encoder.cut(start)):
-            hasher.update(piece)
-        digests.append(hasher.hexdigest())
+        encoder.taken_back -= 1
+        digests.append(digest_of(rendered(encoder.cut(start))).hex())
     encoder.tag("set")
     yield sorted(digests)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
-from tidegauge._guard import guarded
+from tidegauge._canonical import type_name
+from tidegauge._guard import guarded, internal_errors
 from tidegauge.events import (
     ABSENT,
     GO_ON,
@@ -22,6 +23,7 @@ from tidegauge.events import (
 from tidegauge.instrumentation.current import find_current_run
 from tidegauge.instrumentation.open_run import Failure, OpenRun
 from tidegauge.instrumentation.recorder import new_run_id
+from tidegauge.instrumentation.values import is_a, told_items, truth
 
 __all__ = ["Run", "get_current_run", "run"]
 
@@ -103,7 +105,14 @@ class Run:
         """
         calls = (Call(action, arguments),)
         step = Step(
-            self.id, calls, state, tokens, entropy, tuple(uses), tuple(mentions), blockable=True
+            self.id,
+            calls,
+            state,
+            tokens,
+            entropy,
+            told_items(uses) or (),
+            told_items(mentions) or (),
+            blockable=True,
         )
         return self._open.issue(step, (call_id,))[0]
 
@@ -127,11 +136,19 @@ class Run:
         Raises:
             RunStopped: the policy stops the run; none of the calls is to be run.
         """
-        issued = tuple([Call(*call) for call in calls])
+        issued = tuple([Call(*_pair(call, "", None)) for call in told_items(calls) or ()])
         step = Step(
-            self.id, issued, state, tokens, entropy, tuple(uses), tuple(mentions), blockable=True
+            self.id,
+            issued,
+            state,
+            tokens,
+            entropy,
+            told_items(uses) or (),
+            told_items(mentions) or (),
+            blockable=True,
         )
-        return self._open.issue(step, (*call_ids, *[None] * len(issued)))[0]
+        ids = told_items(call_ids) or ()
+        return self._open.issue(step, (*ids, *[None] * len(issued)))[0]
 
     def observe(
         self,
@@ -201,23 +218,24 @@ class Run:
         outcome = Outcome(
             self.id,
             (),
-            step,
+            _index(step),
             place,
-            None if exits is None else tuple(exits),
-            tuple(tasks),
-            tuple(achieved),
+            told_items(exits),
+            told_items(tasks) or (),
+            told_items(achieved) or (),
             progress,
             tokens,
             seconds,
         )
-        return self._open.observe(list(results), outcome)
+        told = [_pair(result, ABSENT, None) for result in told_items(results) or ()]
+        return self._open.observe(told, outcome)
 
     @guarded("run.finish", default=None)
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
         """Say how the run ended; it is reported when the ``with`` block is left."""
         self._open.reason = reason
         self._open.success = None
-        self._open.success = None if success is None else bool(success)
+        self._open.success = truth(success)
 
     def __enter__(self) -> Self:
         try:
@@ -303,14 +321,32 @@ def run(
         operations=operations,
         height=height,
         place=place,
-        exits=None if exits is None else tuple(exits),
-        tasks=tuple(tasks),
+        exits=told_items(exits),
+        tasks=told_items(tasks) or (),
         goal=goal,
         reach=reach,
         parent=outer.run.id if outer else None,
         conversation=conversation,
     )
     return Run(OpenRun(event))
+
+
+def _pair(told: object, *missing: Any) -> tuple[Any, ...]:
+    """What was told of one call: a tuple or list of two, else what stands for it."""
+    if type(told) is tuple and len(told) == 2:
+        return told
+    for kind in (tuple, list):
+        if is_a(told, kind) and kind.__len__(told) == 2:  # type: ignore[arg-type]
+            return tuple(kind.__iter__(told))  # type: ignore[arg-type]
+    internal_errors.record("told", TypeError(f"{type_name(type(told))} is no pair"))
+    return missing
+
+
+def _index(step: object) -> int | None:
+    """The index of a step as a plain number."""
+    if step is None or type(step) is int:
+        return step
+    return int.__int__(cast("int", step)) if is_a(step, int) else None
 
 
 def get_current_run() -> Run:

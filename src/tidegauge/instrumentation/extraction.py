@@ -11,12 +11,14 @@ and costs that one answer, and of each kind at most :data:`MAX_ITEMS` things are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from tidegauge._canonical import Identities, type_name
 from tidegauge._guard import guarded
 from tidegauge.events import Call, CallResult, Identity, Reach, Task
+from tidegauge.instrumentation.values import collected, is_a
 
 __all__ = [
     "MAX_ITEMS",
@@ -189,7 +191,7 @@ def _reach(each: Extractor) -> Reach | None:
 
 @guarded("extractor", default=(), interrupting="run")
 def _uses(each: Extractor, call: Call) -> tuple[Identity, ...]:
-    return _identities(each.uses(call))
+    return _identities(each.uses(call), Identities())
 
 
 @guarded("extractor", default=None, interrupting="run")
@@ -198,17 +200,29 @@ def _observe(each: Extractor, call: Call, result: CallResult) -> Observation | N
     seen = each.observe(call, result)
     if seen is None:
         return None
-    hash(seen.place)
+    if not is_a(seen, Observation):
+        raise TypeError(f"an extractor gives an Observation or None, not {type_name(type(seen))}")
+    parts: Iterator[Any] = tuple.__iter__(seen)
+    place, exits, tasks, achieved, progress, mentions = parts
+    identities = Identities()
     return Observation(
-        seen.place,
-        None if seen.exits is None else _identities(seen.exits),
-        tuple(Task(*task) for task in islice(seen.tasks, MAX_ITEMS)),
-        _identities(seen.achieved),
-        None if seen.progress is None else min(1.0, max(0.0, float(seen.progress))),
-        _identities(seen.mentions),
+        identities.plain(place),
+        None if exits is None else _identities(exits, identities),
+        tuple([_task(task, identities) for task in collected(tasks, MAX_ITEMS)]),
+        _identities(achieved, identities),
+        None if progress is None else min(1.0, max(0.0, float(progress))),
+        _identities(mentions, identities),
     )
 
 
-def _identities(told: Iterable[Identity]) -> tuple[Identity, ...]:
-    """The first of them, each once; raises ``TypeError`` where one can't be an identity."""
-    return tuple(dict.fromkeys(islice(told, MAX_ITEMS)))
+def _task(told: object, identities: Identities) -> Task:
+    """A task whose id is plain; what it requires is looked at where it is measured."""
+    if not is_a(told, (tuple, list)):
+        raise TypeError(f"{type_name(type(told))} is not a task")
+    name, *requires = collected(told, 3)
+    return Task(identities.plain(name), *requires)
+
+
+def _identities(told: object, identities: Identities) -> tuple[Identity, ...]:
+    """The first of them, each once; raises ``ValueError`` where one can't be an identity."""
+    return tuple(dict.fromkeys([identities.plain(one) for one in collected(told, MAX_ITEMS)]))

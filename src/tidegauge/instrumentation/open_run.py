@@ -16,7 +16,7 @@ from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step
 from tidegauge.instrumentation.current import Current, CurrentRun, get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.values import failure_text, is_a
+from tidegauge.instrumentation.values import failure_text, is_a, truth
 
 __all__ = ["Failure", "OpenRun", "Told"]
 
@@ -271,6 +271,4 @@ def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
 
 
 def _failed(error: Failure) -> bool | None:
-    if error is None or error is False:
-        return error
-    return True if is_a(error, BaseException) else bool(error)
+    return truth(error)

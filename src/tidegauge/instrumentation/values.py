@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import sys
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from types import WrapperDescriptorType
 from typing import Any, Final
 from uuid import UUID
 
-from tidegauge._canonical import bases, class_name, namespace
+from tidegauge._canonical import bases, class_name, namespace, type_name
+from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 
 __all__ = [
+    "collected",
     "count",
     "entry",
     "failure_text",
@@ -22,11 +27,19 @@ __all__ = [
     "part",
     "same_value",
     "text_digest",
+    "told_items",
     "truth",
 ]
 
 _MAX_COMPARED: Final = 10_000
 _MAX_COUNT: Final = 1 << 53
+_MAX_TOLD: Final = 10_000
+_VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+_BUILT_IN: Final[tuple[Any, ...]] = (
+    *(tuple, list, set, frozenset, dict, deque, str, bytes, range),
+    *_VIEWS,
+)
+_ABSTRACT: Final = (Sequence, Set, Mapping, Iterator, Generator)
 _MAX_TEXT: Final = 65_536
 
 
@@ -112,26 +125,6 @@ def count(value: Any) -> int | None:
     return found if 0 <= found <= _MAX_COUNT else None
 
 
-def truth(value: object) -> bool | None:
-    """Whether a value is true; ``None`` stays ``None``.
-
-    Raises:
-        TypeError: only code of its class, written in Python, could tell.
-
-    >>> truth([]), truth(0.5), truth(None), truth(object())
-    (False, True, None, True)
-    """
-    if value is None:
-        return None
-    for name in ("__bool__", "__len__"):
-        for base in bases(type(value)):
-            if name in namespace(base):
-                if type(namespace(base)[name]) is WrapperDescriptorType:
-                    return bool(value)
-                raise TypeError(f"the truth of a {class_name(type(value))} is not asked for")
-    return True
-
-
 def failure_text(error: BaseException) -> str:
     """What an exception says, with its class.
 
@@ -151,6 +144,62 @@ def failure_text(error: BaseException) -> str:
     else:
         text = ", ".join([str(one) if _is_plain(one) else class_name(type(one)) for one in args])
     return f"{class_name(kind)}: {text[:_MAX_TEXT]}"
+
+
+def collected(values: object, most: int) -> tuple[Any, ...]:
+    """What a collection or an iterator holds, no more than so much of it.
+
+    Raises:
+        TypeError: it is neither by its class: going through any other object could do anything.
+
+    >>> collected(iter([1, 2, 3]), 2)
+    (1, 2)
+    """
+    kind = type(values)
+    for built_in in _BUILT_IN:
+        if issubclass(kind, built_in):
+            return tuple(islice(built_in.__iter__(values), most))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return tuple(islice(numpy.ndarray.__iter__(values), most))
+    for base in bases(kind):
+        if "__next__" in namespace(base) or any(base is abstract for abstract in _ABSTRACT):
+            return tuple(islice(values, most))  # type: ignore[call-overload]
+    raise TypeError(f"{type_name(kind)} is no collection: give a tuple, a list or a set")
+
+
+def told_items(values: object) -> tuple[Any, ...] | None:
+    """What was told one by one, at most 10,000 of them; ``None``, not told, or in no such form."""
+    if values is None:
+        return None
+    kind = type(values)
+    if (kind is list or kind is tuple) and len(values) <= _MAX_TOLD:  # type: ignore[arg-type]
+        return tuple(values)  # type: ignore[arg-type]
+    return _collected(values)
+
+
+@guarded("told", default=None, interrupting="run")
+def _collected(values: object) -> tuple[Any, ...] | None:
+    return collected(values, _MAX_TOLD)
+
+
+def truth(value: object) -> bool | None:
+    """The truth of a value; ``None`` and an internal error where it has none.
+
+    >>> truth([]), truth(0.5), truth(None), truth(object())
+    (False, True, None, True)
+    """
+    if value is None or value is True or value is False:
+        return value
+    if issubclass(type(value), BaseException):
+        return True
+    try:
+        return bool(value)
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
+        internal_errors.record("told", error)
+        return None
 
 
 def text_digest(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegauge._canonical import Reading
 from tidegauge._guard import arrived_from_outside
 from tidegauge.events import (
     GO_ON,
@@ -57,23 +58,28 @@ class EngineSink:
         """An outcome was observed."""
         engine = self.engine
         try:
-            return engine.observe(engine.digester.outcome(event), self._decide) or GO_ON
+            return engine.observe(engine.digest_outcome(event), self._decide) or GO_ON
         except Exception:
             self._watch_only(event.run)
             raise
 
-    def digest_step(self, event: Step) -> DigestedStep:
-        """What is compared of an action; may run code of the user's, so no lock may be held."""
+    def digest_step(self, event: Step, reading: Reading) -> DigestedStep:
+        """What is compared of an action; may run code of the user's, so no lock may be held.
+
+        Args:
+            event: the action.
+            reading: remembers what was read of it.
+        """
         try:
-            return self.engine.digester.step(event)
+            return self.engine.digester.step(event, reading)
         except Exception:
             self._watch_only(event.run)
             raise
 
-    def digest_outcome(self, event: Outcome) -> DigestedOutcome:
+    def digest_outcome(self, event: Outcome, reading: Reading) -> DigestedOutcome:
         """What is compared of an outcome; as :meth:`digest_step`."""
         try:
-            return self.engine.digester.outcome(event)
+            return self.engine.digest_outcome(event, reading)
         except Exception:
             self._watch_only(event.run)
             raise

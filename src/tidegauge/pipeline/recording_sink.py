@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tidegauge._canonical import Reading
 from tidegauge._critical import here
 from tidegauge._guard import swallowed
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
@@ -48,8 +49,9 @@ class RecordingSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        step = self._inner.digest_step(event)
-        line = self._lines.step_line(event, step)
+        reading = Reading()  # what is compared and what is written are read once
+        step = self._inner.digest_step(event, reading)
+        line = self._lines.step_line(event, step, reading)
         with here.critical, self._lines.locked(step.run):
             decision = self._inner.issue(step)
             signals = decision.signals
@@ -63,8 +65,9 @@ class RecordingSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """An outcome was observed."""
-        outcome = self._inner.digest_outcome(event)
-        results = self._lines.result_lines(event, outcome)
+        reading = Reading()
+        outcome = self._inner.digest_outcome(event, reading)
+        results = self._lines.result_lines(event, outcome, reading)
         with here.critical, self._lines.locked(outcome.run):
             with self._faults:
                 outcome = self._lines.timed(outcome)
@@ -76,6 +79,7 @@ class RecordingSink:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
+        event = self._inner.engine.digester.end(event)
         self._ending[event.run] = event
         try:
             return self._inner.run_ended(event)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tidegauge._canonical import MAX_IDENTITY, Identities, Reading, is_plain, module_name, type_name
 from tidegauge._guard import arrived_from_outside, internal_errors
 from tidegauge.events import (
     ABSENT,
@@ -19,6 +20,7 @@ from tidegauge.events import (
     Call,
     Identity,
     Outcome,
+    RunEnded,
     RunStarted,
     Step,
     Task,
@@ -32,20 +34,27 @@ from tidegauge.streaming_metrics.fingerprint import (
     compared_arguments,
     content_digest,
     joined_digest,
-    plain_identity,
     round_digest,
     round_name,
 )
+from tidegauge.streaming_metrics.known_graph import Answer
 from tidegauge.streaming_metrics.wording import words_of
 
-__all__ = ["MAX_CONTENT", "DigestedOutcome", "DigestedStep", "Digester", "round_outcome"]
+__all__ = [
+    "MAX_CONTENT",
+    "DigestedOutcome",
+    "DigestedStep",
+    "Digester",
+    "declared_by_name",
+    "round_outcome",
+]
 
 MAX_CONTENT: Final = 400
 """How many characters of a step's arguments and of its results are kept, where they are."""
 
 N = TypeVar("N", int, float)
 _NO_WORDS: Final[frozenset[int]] = frozenset()
-_NUMBERS: Final = (int, float)
+_MAX_PARTS: Final = 10_000
 
 
 class DigestedStep(NamedTuple):
@@ -101,6 +110,7 @@ class DigestedOutcome(NamedTuple):
         place, exits, tasks, achieved, progress, tokens, seconds, time, blocked: as in
             :class:`~tidegauge.events.Outcome`.
         shown: the beginning of its results, where contents are shown.
+        nearer: what the user's own distance told of the move, where it was asked.
     """
 
     run: str
@@ -116,6 +126,7 @@ class DigestedOutcome(NamedTuple):
     time: float | None = None
     blocked: bool = False
     shown: str | None = None
+    nearer: Answer | None = None
 
 
 class Digester:
@@ -146,6 +157,7 @@ class Digester:
     def run(self, event: RunStarted) -> RunStarted:
         """The same event with plain text, numbers and identities in it."""
         place, exits, tasks, goal = event.place, event.exits, event.tasks, event.goal
+        identities = Identities()
         return dataclasses.replace(
             event,
             run=_text(event.run) or "",
@@ -157,10 +169,21 @@ class Digester:
             memory=_text(event.memory),
             operations=_whole(event.operations),
             height=_whole(event.height),
-            place=None if place is None else _identity(place),
-            exits=None if exits is None else _identities(exits),
-            tasks=_tasks(tasks),
-            goal=None if goal is None else _identity(goal),
+            place=None if place is None else _identity(place, identities),
+            exits=None if exits is None else _identities(exits, identities),
+            tasks=_tasks(tasks, identities),
+            goal=None if goal is None else _identity(goal, identities),
+            time=_number(event.time),
+        )
+
+    def end(self, event: RunEnded) -> RunEnded:
+        """The same event with plain text and numbers in it."""
+        success = event.success
+        return dataclasses.replace(
+            event,
+            run=_text(event.run) or "",
+            success=success if success is None else _flag(success),
+            reason=_text(event.reason),
             time=_number(event.time),
         )
 
@@ -168,22 +191,29 @@ class Digester:
         """The digest of a text; ``None``, there is none."""
         return None if value is None else content_digest(value, self.normaliser)
 
-    def step(self, event: Step) -> DigestedStep:
-        """Digest an issued action."""
+    def step(self, event: Step, reading: Reading | None = None) -> DigestedStep:
+        """Digest an issued action.
+
+        Args:
+            event: the action.
+            reading: remembers what was read of it, for whoever reads it again.
+        """
         calls: Sequence[Call] = event.calls
         normaliser = self.normaliser
         declared: Sequence[ToolDeclaration | None] = ()
         if self.declarations or len(calls) != 1 or calls[0].declared is not None:
             calls, declared = self._declared(calls)
-        digests: list[Any] = [call_digest(call, normaliser) for call in calls]
+        given = event.state is not ABSENT
+        if reading is None and given:
+            reading = Reading()  # states and arguments often are the same objects
+        digests: list[Any] = [call_digest(call, normaliser, reading) for call in calls]
         missing: tuple[str, ...] = ()
         if None in digests:
             missing = ("arguments",)
             digests = [digest or os.urandom(16) for digest in digests]  # equal to nothing
         state: bytes | None = None
-        given = event.state is not ABSENT
         if given:
-            state = content_digest(event.state, normaliser)
+            state = content_digest(event.state, normaliser, reading)
             if state is None:
                 missing = (*missing, "state")
         return DigestedStep(
@@ -196,8 +226,8 @@ class Digester:
             declared,
             event.tokens if event.tokens is None else amount(_number(event.tokens)),
             event.entropy if event.entropy is None else _number(event.entropy),
-            _identities(event.uses) if event.uses else (),
-            _identities(event.mentions) if event.mentions else (),
+            _identities(event.uses, Identities(reading)) if event.uses else (),
+            _identities(event.mentions, Identities(reading)) if event.mentions else (),
             event.time if event.time is None else _number(event.time),
             event.blockable,
             event.similarity if event.similarity is None else _number(event.similarity),
@@ -206,12 +236,12 @@ class Digester:
             missing,
         )
 
-    def outcome(self, event: Outcome) -> DigestedOutcome:
-        """Digest an observed result."""
+    def outcome(self, event: Outcome, reading: Reading | None = None) -> DigestedOutcome:
+        """Digest an observed result; the arguments are those of :meth:`step`."""
         normaliser = self.normaliser
         results = [
             (
-                ABSENT if outcome is ABSENT else content_digest(outcome, normaliser),
+                ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, reading),
                 error if error is None or error is True or error is False else _flag(error),
             )
             for outcome, error in event.results
@@ -219,15 +249,16 @@ class Digester:
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in event.results if one.outcome is not ABSENT])
-        place, exits = event.place, event.exits
+        place, exits, tasks, achieved = event.place, event.exits, event.tasks, event.achieved
+        identities = Identities(reading)
         return DigestedOutcome(
             event.run,
             results,
             event.step,
-            place if place is None else _identity(place),
-            exits if exits is None else _identities(exits),
-            _tasks(event.tasks) if event.tasks else (),
-            _identities(event.achieved) if event.achieved else (),
+            place if place is None else _identity(place, identities),
+            exits if exits is None else _identities(exits, identities),
+            _tasks(tasks, identities) if tasks else (),
+            _identities(achieved, identities) if achieved else (),
             event.progress if event.progress is None else _number(event.progress),
             event.tokens if event.tokens is None else amount(_number(event.tokens)),
             event.seconds if event.seconds is None else _number(event.seconds),
@@ -241,7 +272,7 @@ class Digester:
     ) -> tuple[Sequence[Call], Sequence[ToolDeclaration | None]]:
         """The calls as they are compared, and what is declared of their tools."""
         by_name = self.declarations
-        declared = [call.declared or by_name.get(call.action) for call in calls]
+        declared = [call.declared or declared_by_name(by_name, call.action) for call in calls]
         if not any(declared):
             return calls, ()
         compared = [
@@ -251,6 +282,13 @@ class Digester:
             for call, one in zip(calls, declared, strict=True)
         ]
         return compared, declared
+
+
+def declared_by_name(
+    declarations: Mapping[str, ToolDeclaration], action: object
+) -> ToolDeclaration | None:
+    """What is declared of a tool. A name that is no text has nothing: its hash is not asked."""
+    return declarations.get(action) if type(action) is str else None
 
 
 def round_outcome(
@@ -293,8 +331,7 @@ def _text(value: Any) -> str | None:
         return value
     if issubclass(type(value), str):
         return str.__str__(value)
-    identity = _identity(value)
-    return str(identity)
+    return str(_identity(value, Identities()))
 
 
 def _number(value: Any) -> float | None:
@@ -319,47 +356,50 @@ def _whole(value: Any) -> int | None:
 
 def _converted(kind: Callable[[Any], N], value: object) -> N | None:
     # A mock can be converted to a number, and means none.
-    if type(value).__module__.startswith("unittest."):
-        internal_errors.record("value", TypeError(f"{type(value).__qualname__} is not a number"))
+    if module_name(type(value)).startswith("unittest."):
+        internal_errors.record("value", TypeError(f"{type_name(type(value))} is not a number"))
         return None
     try:
         return kind(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
         internal_errors.record("value", error)
         return None
 
 
-def _identity(value: object) -> Identity:
+def _identity(value: object, identities: Identities) -> Identity:
     """A plain identity; ``None`` and an internal error where it is not comparable."""
-    kind = type(value)
-    if kind is str or kind is int:
-        known: Identity = value
-        return known
+    if (type(value) is str and len(value) <= MAX_IDENTITY) or is_plain(value):
+        return value
     try:
-        return plain_identity(value)
+        return identities.plain(value)
     except ValueError as error:
         internal_errors.record("identity", error)
         return None
 
 
-def _identities(values: Sequence[Any]) -> tuple[Identity, ...]:
+def _identities(values: Sequence[Any], identities: Identities) -> tuple[Identity, ...]:
     for value in values:
-        if type(value) is not str:
-            plain = [_identity(value) for value in values]
+        if type(value) is not str or len(value) > MAX_IDENTITY:
+            plain = [_identity(value, identities) for value in values]
             return tuple([value for value in plain if value is not None])
     return tuple(values)
 
 
-def _tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    plain = [_task(one) for one in tasks]
+def _tasks(tasks: Sequence[Task], identities: Identities) -> tuple[Task, ...]:
+    plain = [_task(one, identities) for one in tasks]
     return tuple([one for one in plain if one is not None])
 
 
-def _task(value: object) -> Task | None:
+def _task(value: object, identities: Identities) -> Task | None:
     """A plain task; ``None`` and an internal error where it is none."""
     try:
         name, requires = _parts(value)
-        return Task(_identity(name), tuple([_identities(_parts(ids)) for ids in _parts(requires)]))
+        return Task(
+            _identity(name, identities),
+            tuple([_identities(_parts(ids), identities) for ids in _parts(requires)]),
+        )
     except (TypeError, ValueError) as error:
         internal_errors.record("task", error)
         return None
@@ -369,8 +409,10 @@ def _parts(value: Any) -> tuple[Any, ...]:
     """What a tuple, list or set holds, without calling code of its class."""
     for kind in (tuple, list, frozenset, set):
         if issubclass(type(value), kind):
+            if kind.__len__(value) > _MAX_PARTS:
+                raise ValueError("the task is too large")
             return tuple(kind.__iter__(value))
-    raise TypeError(f"{type(value).__qualname__} is not a tuple, list or set")
+    raise TypeError(f"{type_name(type(value))} is not a tuple, list or set")
 
 
 def _beginning(values: Sequence[object]) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from tidegauge._canonical import Reading
 from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
 from tidegauge._guard import guarded, internal_errors
 from tidegauge.events import (
+    Identity,
     Outcome,
     RunEnded,
     RunStarted,
@@ -23,7 +25,7 @@ from tidegauge.streaming_metrics.chronicle import Chronicle
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
-from tidegauge.streaming_metrics.known_graph import Distance
+from tidegauge.streaming_metrics.known_graph import Answer, Distance, Question
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
 from tidegauge.streaming_metrics.moving import run_started
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
@@ -177,7 +179,29 @@ class Engine:
 
     def step_observed(self, event: Outcome) -> Signals | None:
         """Take an outcome; ``None`` when its run is not open or no step waits for it."""
-        return self.observe(self.digester.outcome(event), _signals)
+        return self.observe(self.digest_outcome(event), _signals)
+
+    def digest_outcome(self, event: Outcome, reading: Reading | None = None) -> DigestedOutcome:
+        """An outcome as :meth:`observe` takes it; runs code of the user's, so no lock may be held.
+
+        Args:
+            event: the outcome.
+            reading: remembers what was read of it, for whoever reads it again.
+        """
+        outcome = self.digester.outcome(event, reading)
+        if self._distance is None or outcome.place is None:
+            return outcome
+        question = self._question(outcome.run, outcome.place)
+        if question is None:
+            return outcome
+        return outcome._replace(nearer=_asked(self._distance, question))
+
+    def _question(self, run_id: str, place: Identity) -> Question | None:
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        with here.critical, run.lock:
+            return None if run.exploration is None else run.exploration.question(place)
 
     def issue(self, step: DigestedStep, then: Then[T]) -> T | None:
         """Take an issued action that was digested.
@@ -243,7 +267,7 @@ class Engine:
 
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` when it is not open."""
-        report = self._end(event)
+        report = self._end(self.digester.end(event))
         if report is None:
             self._drop()
         return report
@@ -452,6 +476,11 @@ class Engine:
 
 
 _EMPTY: Final = Group()
+
+
+@guarded("distance", default=None, interrupting="run")
+def _asked(distance: Distance, question: Question) -> Answer | None:
+    return question.answered(distance)
 
 
 def _signals(run: RunState, signals: Signals, now: float | None) -> Signals:

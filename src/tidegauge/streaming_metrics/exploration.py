@@ -7,12 +7,15 @@ Source: Exploration and Exploitation Errors Are Measurable for Language Model Ag
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import ClassVar, Final
 
 from tidegauge.events import Identity, Reach, Task
 from tidegauge.streaming_metrics.known_graph import (
+    Answer,
     Distance,
     KnownGraph,
+    Question,
     Targets,
     nearer_by_distance,
 )
@@ -72,7 +75,8 @@ class Exploration(Metric[ObservedStep]):
             one step away, so that only landing on a target is a gain.
         directed: whether exits lead one way only.
         distance: distance between two places, in any unit, where it is known better than the
-            graph tells; it replaces the search. Not part of :meth:`state`.
+            graph tells; it replaces the search. Not part of :meth:`state`. An ``Answer`` where
+            it is asked before the step: see :meth:`question`.
         max_visited: places that one search may visit, or targets that ``distance`` is asked of;
             past it the gain is unknown.
         max_places: places known; later ones are dropped.
@@ -132,7 +136,7 @@ class Exploration(Metric[ObservedStep]):
         goal: Identity | None = None,
         reach: Reach = "adjacent",
         directed: bool = False,
-        distance: Distance | None = None,
+        distance: Distance | Answer | None = None,
         max_visited: int = 10_000,
         max_places: int = 50_000,
         max_edges: int = 200_000,
@@ -144,7 +148,7 @@ class Exploration(Metric[ObservedStep]):
         self.goal = goal
         self.reach: Reach = reach
         self.directed = directed
-        self.distance = distance
+        self.distance: Distance | Answer | None = distance
         self.max_visited = max_visited
         self.max_places = max_places
         self.max_edges = max_edges
@@ -211,6 +215,23 @@ class Exploration(Metric[ObservedStep]):
         self.exploration_errors += bool(self.exploration_error)
         self.exploitation_required += case in _EXPLOIT
         self.exploitation_errors += bool(self.exploitation_error)
+
+    def question(self, place: Identity) -> Question | None:
+        """What a distance is to be asked of a move to that place, if it is the next step.
+
+        Costs O(targets), at most ``max_visited`` of them.
+
+        Returns:
+            ``None`` when the gain is known without it, or cannot be known.
+        """
+        if not self.placed:
+            return None
+        groups = self._targets(self._case())
+        if any(place in group for group in groups) or not any(groups):
+            return None
+        limit = self.max_visited
+        targets = list(islice(chain.from_iterable(groups), limit + 1))
+        return Question(self.here, place, self.steps, targets, limit)
 
     @property
     def value(self) -> float | None:
@@ -320,7 +341,9 @@ class Exploration(Metric[ObservedStep]):
         if any(groups) and (self._is_dropped(old) or self._is_dropped(new)):
             return None
         nearer: bool | None = False
-        if self.distance is not None:
+        if isinstance(self.distance, Answer):
+            nearer = self.distance.of(old, new, self.steps) if any(groups) else False
+        elif self.distance is not None:
             limit = self.max_visited
             nearer = nearer_by_distance(self.distance, old, new, *groups, limit=limit)
         elif self.reach == "adjacent" and any(groups):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -20,10 +20,15 @@ import xxhash
 
 from tidegauge._canonical import (
     MAX_TEXT,
+    Identities,
     Incomparable,
+    PlainIdentity,
+    Reading,
+    canonical_digest,
     canonical_pieces,
     canonical_start,
     canonical_text,
+    is_long,
     plain_text,
     type_name,
 )
@@ -50,20 +55,18 @@ __all__ = [
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
 
-PlainIdentity: TypeAlias = "str | int | float | bool | bytes | tuple[PlainIdentity, ...] | None"
-
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
 _MAX_NAME: Final = 200
 _MAX_PARSED: Final = 512 * 1024
 _MAX_TREE: Final = 65_536
 """Characters of JSON that hold no more than a value may, even if all of them are ``[],``."""
-_MAX_DEPTH: Final = 16
-_MAX_PARTS: Final = 1_000
 _HUGE_NUMBER = re.compile(r"\d{20}")
 
 
-def canonical_bytes(value: object, *, limit: int = MAX_TEXT) -> bytes | None:
+def canonical_bytes(
+    value: object, *, limit: int = MAX_TEXT, reading: Reading | None = None
+) -> bytes | None:
     """The bytes that stand for ``value``: equal values have equal bytes, in every process.
 
     Dataclasses and pydantic models are taken as the mapping of their fields, arrays by type,
@@ -73,6 +76,7 @@ def canonical_bytes(value: object, *, limit: int = MAX_TEXT) -> bytes | None:
     Args:
         value: anything; none of its code is run.
         limit: bytes of the longest text that is wanted.
+        reading: what was read in the same report.
 
     Returns:
         ``None`` for a value that is not comparable or whose text is longer than ``limit``.
@@ -82,10 +86,12 @@ def canonical_bytes(value: object, *, limit: int = MAX_TEXT) -> bytes | None:
     >>> canonical_bytes("text")
     b'text'
     """
-    return canonical_text(value, limit)
+    return canonical_text(value, limit, reading)
 
 
-def arguments_bytes(arguments: object, *, limit: int = MAX_TEXT) -> bytes | None:
+def arguments_bytes(
+    arguments: object, *, limit: int = MAX_TEXT, reading: Reading | None = None
+) -> bytes | None:
     """Canonical bytes of a call's arguments, or ``None`` as of :func:`canonical_bytes`.
 
     Text of up to 512 Ki characters that parses as a JSON object or array is taken as that value;
@@ -98,7 +104,7 @@ def arguments_bytes(arguments: object, *, limit: int = MAX_TEXT) -> bytes | None
         data = _json_bytes(arguments)
         if data is not None:
             return data if len(data) <= limit else None
-    return canonical_text(arguments, limit)
+    return canonical_text(arguments, limit, reading)
 
 
 def arguments_start(arguments: object, limit: int) -> bytes:
@@ -131,7 +137,9 @@ def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | Non
     return None if declared.key is None else (declared.key(arguments),)
 
 
-def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes | None:
+def content_digest(
+    value: object, normaliser: Normaliser | None = None, reading: Reading | None = None
+) -> bytes | None:
     """Digest of a state or an outcome; ``None`` if it is not comparable.
 
     Args:
@@ -139,6 +147,7 @@ def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes
         normaliser: applied to the canonical text of up to 1 MiB; what is longer is compared
             exactly. One that raises is counted as an internal error, and its value is not
             comparable.
+        reading: what was read in the same report.
 
     >>> content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
     True
@@ -146,7 +155,7 @@ def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes
     True
     """
     if normaliser is not None:
-        data = canonical_text(value)
+        data = canonical_text(value, reading=reading)
         if data is not None:
             return _normalised_digest(data, normaliser)
     elif type(value) is str and len(value) <= MAX_TEXT:
@@ -154,11 +163,7 @@ def content_digest(value: object, normaliser: Normaliser | None = None) -> bytes
             return _digest(value.encode())
         except UnicodeEncodeError:
             return _digest(value.encode("utf-8", "surrogatepass"))
-    else:
-        data = plain_text(value)
-        if data is not None:
-            return _digest(data)
-    return _digest_of(value)
+    return canonical_digest(value, reading)
 
 
 def task_digest(task: str) -> str:
@@ -171,7 +176,9 @@ def task_digest(task: str) -> str:
     return task if known else _TASK_DIGEST + (content_digest(task) or b"").hex()
 
 
-def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes | None:
+def call_digest(
+    call: Call, normaliser: Normaliser | None = None, reading: Reading | None = None
+) -> bytes | None:
     """Digest of one call: its name and its arguments; ``None`` if they are not comparable."""
     action, arguments = call.action, call.arguments
     kind = type(arguments)
@@ -179,7 +186,10 @@ def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes | Non
     if kind is str or (kind is not dict and issubclass(kind, str)):
         data = _json_bytes(arguments)
     if data is None:
-        data = plain_text(arguments) if normaliser is None else canonical_text(arguments)
+        if normaliser is not None:
+            data = canonical_text(arguments, reading=reading)
+        elif reading is None or not reading.knows(arguments):
+            data = plain_text(arguments)
     name = plain_text(action) if type(action) is str else None
     if data is not None and name is not None:
         if normaliser is not None:
@@ -187,7 +197,7 @@ def call_digest(call: Call, normaliser: Normaliser | None = None) -> bytes | Non
             if data is None:
                 return None
         return _digest(name + b"\0" + data)
-    return _digest_of(action, arguments)
+    return _digest_of(action, arguments, reading)
 
 
 def round_digest(calls: Sequence[bytes]) -> bytes:
@@ -228,8 +238,9 @@ def plain_identity(value: object) -> PlainIdentity:
     """The id of a place, an entity or a task as a built-in value: safe as a key of a dictionary.
 
     Numbers, texts and bytes pass as they are, of subclasses and of numpy's scalars their plain
-    value; tuples part by part, up to 16 levels and 1,000 parts. Anything else is named by its
-    type and digest. No ``__hash__`` or ``__eq__`` of the user's runs, here or in a dictionary.
+    value; tuples part by part, up to 16 levels and 1,000 parts. Anything else, and what is
+    longer than 4,096 characters, is named by its type and digest. No ``__hash__`` or ``__eq__``
+    of the user's runs, here or in a dictionary.
 
     Raises:
         ValueError: the value is not comparable.
@@ -239,10 +250,7 @@ def plain_identity(value: object) -> PlainIdentity:
     >>> plain_identity(frozenset("ab")) == plain_identity(frozenset("ba"))
     True
     """
-    kind = type(value)
-    if kind is str or kind is int or value is None or kind is bool or kind is float:
-        return value  # type: ignore[return-value]
-    return _plain_parts(value, _MAX_DEPTH, [_MAX_PARTS])
+    return Identities().plain(value)
 
 
 def normalised(text: str, normaliser: Normaliser) -> str | None:
@@ -266,51 +274,22 @@ def _normalised_digest(data: bytes, normaliser: Normaliser) -> bytes | None:
     return None if found is None else _digest(found)
 
 
-def _digest_of(*values: object) -> bytes | None:
-    """Digest of the texts of values, with a zero byte between; ``None``, one has no text."""
+def _digest_of(action: object, arguments: object, reading: Reading | None) -> bytes | None:
+    """Digest of the texts of a call, with a zero byte between; ``None``, one has no text."""
     hasher = xxhash.xxh3_128()
+    reading = reading or Reading()
     try:
-        for position, value in enumerate(values):
+        for position, value in enumerate((action, arguments)):
             if position:
                 hasher.update(b"\0")
-            _feed(hasher, canonical_pieces(value))
+            if is_long(value):
+                hasher.update(reading.long(value))
+                continue
+            for piece in canonical_pieces(value, reading):
+                hasher.update(piece)
     except Incomparable:
         return None
     return hasher.digest()
-
-
-def _feed(hasher: xxhash.xxh3_128, pieces: Iterable[bytes]) -> None:
-    for piece in pieces:
-        hasher.update(piece)
-
-
-def _plain_parts(value: Any, depth: int, room: list[int]) -> PlainIdentity:
-    kind = type(value)
-    if kind is str or kind is int or value is None or kind is bool or kind is float:
-        return value  # type: ignore[no-any-return]
-    if issubclass(kind, tuple):
-        room[0] -= tuple.__len__(value)
-        if not depth or room[0] < 0:
-            raise ValueError("the identity is too large")
-        parts = tuple.__iter__(value)
-        return tuple([_plain_parts(part, depth - 1, room) for part in parts])
-    if issubclass(kind, str):
-        return str.__str__(value)
-    if issubclass(kind, int):
-        return int.__int__(value)
-    if issubclass(kind, float):
-        return float.__float__(value)
-    if issubclass(kind, bytes):
-        return bytes.__getitem__(value, slice(None))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(kind, numpy.generic):
-        number = numpy.generic.item(value)
-        if type(number) in (bool, int, float):
-            return number  # type: ignore[no-any-return]
-    digest = content_digest(value)
-    if digest is None:
-        raise ValueError(f"an identity of type {type_name(kind)} is not comparable")
-    return f"{type_name(kind)}:{digest.hex()}"
 
 
 def _json_bytes(arguments: Any) -> bytes | None:

@@ -6,14 +6,14 @@ Source: Exploration and Exploitation Errors Are Measurable for Language Model Ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidegauge.events import Identity
 from tidegauge.streaming_metrics.metric import Stateful
 
-__all__ = ["Distance", "KnownGraph", "Targets", "nearer_by_distance"]
+__all__ = ["Answer", "Distance", "KnownGraph", "Question", "Targets", "nearer_by_distance"]
 
 Distance: TypeAlias = Callable[[Identity, Identity], float]
 """How far it is from one place to another, in any unit; infinity where there is no way."""
@@ -190,8 +190,45 @@ class KnownGraph(Stateful):
             back.add(place)
 
 
+class Question(NamedTuple):
+    """What a distance of the user's own is to tell of a move, before a lock is taken for it.
+
+    Attributes:
+        old: where the agent stands.
+        new: where it goes.
+        clock: steps so far.
+        targets: where it may want to get to.
+        limit: how many of them are asked about.
+    """
+
+    old: Identity
+    new: Identity
+    clock: int
+    targets: list[Identity]
+    limit: int
+
+    def answered(self, distance: Distance) -> Answer:
+        """The answer; calls ``distance``."""
+        old, new, clock, targets, limit = self
+        nearer = nearer_by_distance(distance, old, new, targets, limit=limit)
+        return Answer(old, new, clock, nearer)
+
+
+class Answer(NamedTuple):
+    """What a distance told of a move, where it was asked beforehand; see :class:`Question`."""
+
+    old: Identity
+    new: Identity
+    clock: int
+    nearer: bool | None
+
+    def of(self, old: Identity, new: Identity, clock: int) -> bool | None:
+        """The answer, if it is of this move; else ``None``, not known."""
+        return self.nearer if (old, new, clock) == self[:3] else None
+
+
 def nearer_by_distance(
-    distance: Distance, old: Identity, new: Identity, *targets: Targets, limit: int
+    distance: Distance, old: Identity, new: Identity, *targets: Iterable[Identity], limit: int
 ) -> bool | None:
     """The same as :meth:`KnownGraph.nearer` by a distance of the user's own.
 

@@ -18,7 +18,7 @@ from tidegauge.streaming_metrics.entropy_split import EntropySplit
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.fingerprint import task_digest
-from tidegauge.streaming_metrics.known_graph import Distance
+from tidegauge.streaming_metrics.known_graph import Answer, Distance
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loops import Loops
@@ -87,6 +87,9 @@ class Issued(NamedTuple):
     loop_first_step: int
     alike: float
     name: str = ""
+
+
+_NOT_ASKED: Final = Answer(None, None, -1, nearer=None)
 
 
 class RunState:
@@ -322,6 +325,8 @@ class RunState:
             outcome.achieved,
             issued.state,
         )
+        if self._distance is not None and self.exploration is not None:
+            self.exploration.distance = outcome.nearer or _NOT_ASKED  # asked before the lock
         # From here on the outcome counts; as in issue().
         del self.open_steps[t]
         self.refused = refused
@@ -643,7 +648,7 @@ class RunState:
             goal=started.goal,
             reach=started.reach,
             directed=self._directed,
-            distance=self._distance,
+            distance=None if self._distance is None else _NOT_ASKED,
         )
         self.exploration.stale_score = self.stale_score  # goes on from the states so far
         self.navigation = Navigation(place=started.place)

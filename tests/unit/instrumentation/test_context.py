@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -683,11 +684,48 @@ class TestFaults:
         with capture() as seen, tidegauge.run() as run:
             assert run.act("look", uses=7).action == "go_on"  # type: ignore[arg-type]
             assert run.act_round(["no pair"]).action == "go_on"  # type: ignore[list-item]
-            assert run.act("look").signals.step == 0
+            assert run.act("look").signals.step == 2  # the steps before count as well
             assert run.observe("x", exits=7).action == "go_on"  # type: ignore[arg-type]
+            run.act("look")
             assert run.observe("x", progress="half").action == "go_on"  # type: ignore[arg-type]
-        assert internal_errors.counts() == {"run.act": 2, "run.observe": 1, "value": 1}
-        assert seen.tree() == ["invoke_agent", "  execute_tool look"]
+        assert internal_errors.counts() == {"told": 3, "value": 1}
+        assert len(seen.spans) == 5
+
+    def test_what_is_told_one_by_one_may_be_endless_or_fail_and_its_step_counts(self):
+        class Endless(Iterator[str]):
+            def __next__(self):
+                return "hall"
+
+        class Failing(Sequence[str]):
+            def __len__(self):
+                return 1
+
+            def __getitem__(self, index):
+                raise MemoryError
+
+        class Other:
+            def __iter__(self):
+                raise AssertionError("no collection: it is not asked")
+
+        with capture() as seen, tidegauge.run() as run:
+            for exits in (Endless(), Failing(), Other(), numpy.arange(3), {"hall": 1}.keys()):
+                run.act("walk")
+                run.observe("there", exits=exits, place="cellar")
+                known = seen.pipeline.engine.get(run.id)
+                assert len(known.open_steps) == 0
+            assert set(known.exploration.graph.frontier) == {"hall", 0, 1, 2}
+        assert internal_errors.counts() == {"told": 2}
+
+    def test_a_failure_without_a_truth_is_not_known(self):
+        class Neither:
+            def __bool__(self):
+                raise StopIteration
+
+        with capture() as seen, tidegauge.run() as run:
+            run.act("look")
+            run.observe("x", error=Neither())  # type: ignore[arg-type]
+            assert not seen.pipeline.engine.get(run.id).open_steps
+        assert internal_errors.counts() == {"told": 1}
 
     def test_a_pipeline_that_cannot_be_made_costs_the_measuring_only(self, monkeypatch):
         with capture() as seen:

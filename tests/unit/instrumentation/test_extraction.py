@@ -121,8 +121,8 @@ def test_at_most_so_many_things_are_taken_even_of_an_endless_answer():
     "wrong",
     [
         Faulty(),
-        saying(place=["unhashable"]),
-        saying(exits=(["unhashable"],)),
+        saying(place=object()),
+        saying(exits=(object(),)),
         saying(exits=7),
         saying(tasks=("",)),
         saying(progress="much"),
@@ -139,7 +139,7 @@ def test_a_faulty_extractor_costs_its_answer_and_no_more(wrong, faults_are_swall
 
 def test_what_a_call_uses_survives_a_faulty_extractor(faults_are_swallowed):
     right = extractor(uses=lambda call: ["door"])
-    wrong = extractor(uses=lambda call: [["unhashable"]])  # type: ignore[list-item]
+    wrong = extractor(uses=lambda call: [object()])
     assert extract_uses([Faulty(), wrong, right], [LOOK]) == ("door",)  # type: ignore[list-item]
     assert internal_errors.counts() == {"extractor": 2}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.untouchable import untouchable
+from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.told import run_labels
 from tidegauge.instrumentation.values import (
     count,
@@ -85,10 +86,10 @@ def test_the_truth_of_a_value(value: object, found: bool | None) -> None:
     assert truth(value) is found
 
 
-def test_a_truth_that_only_code_of_the_users_tells_is_not_asked_for() -> None:
-    for value in (Verdict(), Many(), untouchable(str, "a"), untouchable(object)):
-        with pytest.raises(TypeError, match="truth"):
-            truth(value)
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_what_fails_to_say_its_truth_has_none() -> None:
+    assert (truth(Verdict()), truth(Many())) == (None, None)
+    assert internal_errors.counts() == {"told": 2}
 
 
 class Nameless(type):

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from tidegauge._critical import interrupted
 from tidegauge._guard import internal_errors
 from tidegauge.events import (
     ABSENT,
@@ -646,3 +647,36 @@ class TestPlaces:
         self.walk(engine, "b", "a")
         assert asked
         assert engine.get("r1").exploration.gain is False
+
+    def test_a_distance_is_asked_while_no_lock_is_held(self):
+        def distance(here, there):
+            assert not interrupted()
+            reader = threading.Thread(target=engine.snapshot)  # it waits for the run's lock
+            reader.start()
+            reader.join(5)
+            assert not reader.is_alive()
+            return abs(ord(here) - ord(there))
+
+        engine = Engine(distance=distance)
+        start(engine, place="a", exits=("b", "z"))
+        self.walk(engine, "b", "a", "c")
+        assert engine.get("r1").exploration.gain is True
+
+    def test_a_distance_that_fails_leaves_the_gain_unknown_and_is_counted(self, monkeypatch):
+        monkeypatch.setattr(internal_errors, "reraise", False)
+        engine = Engine(distance=lambda here, there: 1 / 0)
+        start(engine, place="a", exits=("b", "z"))
+        self.walk(engine, "c")
+        run = engine.get("r1")
+        assert (run.exploration.gain, run.exploration.unknown_gain, run.lost) == (None, 1, ())
+        assert internal_errors.counts() == {"distance": 1}
+        internal_errors.clear()
+
+    def test_an_answer_about_another_move_is_not_used(self):
+        engine = Engine(distance=lambda here, there: 1.0 if there == here else 2.0)
+        start(engine, place="a", exits=("b", "z"))
+        early = engine.digest_outcome(Outcome("r1", (CallResult("c"),), place="c"))
+        self.walk(engine, "b")
+        issue(engine)
+        engine.observe(early, lambda run, signals, now: None)
+        assert engine.get("r1").exploration.gain is None

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from tidegauge._canonical import Reading
 from tidegauge.events import Identity
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
@@ -60,25 +61,29 @@ class Contents:
         """What stands for a digest of the engine's."""
         return "sha:" + self._digest(digest)
 
-    def content(self, value: object) -> Any:
+    def content(self, value: object, reading: Reading | None = None) -> Any:
         """A state, an outcome or a task.
 
         Null, which means "not given" elsewhere, only for what is not comparable: to the engine it
         is not given either.
+
+        Args:
+            value: the content.
+            reading: what was read in the same report.
         """
         if self.plain:
             if issubclass(type(value), str) and self._normaliser is None:
-                return self._text(value)
-            data = canonical_bytes(value, limit=MAX_BYTES)
+                return self._text(value, reading)
+            data = canonical_bytes(value, limit=MAX_BYTES, reading=reading)
             if data is not None:
                 return self._plain(data)
-        digest = content_digest(value, self._normaliser)
+        digest = content_digest(value, self._normaliser, reading)
         return None if digest is None else self.digest(digest)
 
-    def arguments(self, arguments: object) -> Any:
+    def arguments(self, arguments: object, reading: Reading | None = None) -> Any:
         """The arguments of a call, as they are compared; what is not comparable equals nothing."""
-        data = arguments_bytes(arguments, limit=MAX_BYTES)
-        written = self.content(arguments if data is None else data)
+        data = arguments_bytes(arguments, limit=MAX_BYTES, reading=reading)
+        written = self.content(arguments if data is None else data, reading)
         return self.digest(os.urandom(16)) if written is None else written
 
     def identity(self, value: Identity) -> Any:
@@ -103,16 +108,16 @@ class Contents:
         # To the engine a text and the value that it is the JSON of are the same.
         return self._text(data.decode("utf-8", "backslashreplace"))
 
-    def _text(self, value: Any) -> str:
+    def _text(self, value: Any, reading: Reading | None = None) -> str:
         if str.__len__(value) > MAX_BYTES:
-            return self.digest(_digest_of(value))
+            return self.digest(_digest_of(value, reading))
         written = _writable(str.__str__(value))
         return written if len(written) <= MAX_BYTES else self.digest(_digest_of(value))
 
 
-def _digest_of(text: object) -> bytes:
+def _digest_of(text: object, reading: Reading | None = None) -> bytes:
     """The digest of a text; one that is too long for it equals no other."""
-    return content_digest(text) or os.urandom(16)
+    return content_digest(text, reading=reading) or os.urandom(16)
 
 
 def _is_json(data: bytes) -> bool:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
+from tidegauge._canonical import Reading
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -28,7 +29,7 @@ from tidegauge.events import (
 )
 from tidegauge.exporters.jsonl.contents import Contents
 from tidegauge.exporters.jsonl.encoding import amount, encoded, moment
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, declared_by_name
 from tidegauge.streaming_metrics.fingerprint import compared_arguments
 
 __all__ = ["JsonlSink", "Lines"]
@@ -117,20 +118,28 @@ class JsonlSink:
         )
 
     @guarded("jsonl", default=None)
-    def step_line(self, event: Step, step: DigestedStep) -> dict[str, Any] | None:
-        """The line of an issued action, as far as it holds what the user's values are."""
+    def step_line(
+        self, event: Step, step: DigestedStep, reading: Reading | None = None
+    ) -> dict[str, Any] | None:
+        """The line of an issued action, as far as it holds what the user's values are.
+
+        Args:
+            event: the action.
+            step: what is compared of it.
+            reading: what was read of it.
+        """
         line: dict[str, Any] = {"type": "step", "run": event.run}
         shown = self._shown
         if step.state_given:
             if shown.plain:
-                line["state"] = shown.content(event.state)
+                line["state"] = shown.content(event.state, reading)
             elif step.state is not None:
                 line["state"] = shown.digest(step.state)
         if len(event.calls) == 1:
-            line.update(self._call(event.calls[0], step.action))
+            line.update(self._call(event.calls[0], step.action, reading))
         else:
             line["calls"] = [
-                self._call(call, digest)
+                self._call(call, digest, reading)
                 for call, digest in zip(event.calls, step.calls, strict=True)
             ]
         if step.tokens is not None:
@@ -145,12 +154,14 @@ class JsonlSink:
         return line
 
     @guarded("jsonl", default=())
-    def result_lines(self, event: Outcome, outcome: DigestedOutcome) -> Sequence[dict[str, Any]]:
-        """What the line of an outcome holds of each call's result."""
+    def result_lines(
+        self, event: Outcome, outcome: DigestedOutcome, reading: Reading | None = None
+    ) -> Sequence[dict[str, Any]]:
+        """What the line of an outcome holds of each call's result; as :meth:`step_line`."""
         # A round with a result that is not comparable has no outcome: none of them is written.
         comparable = all(digest is not None for digest, _ in outcome.results)
         return [
-            self._result(result, digest if comparable else None, failed)
+            self._result(result, digest if comparable else None, failed, reading)
             for result, (digest, failed) in zip(event.results, outcome.results, strict=True)
         ]
 
@@ -266,21 +277,25 @@ class JsonlSink:
     def _write(self, line: Mapping[str, Any]) -> None:
         self._lines.add(encoded(line))
 
-    def _call(self, call: Call, digest: bytes) -> dict[str, Any]:
+    def _call(self, call: Call, digest: bytes, reading: Reading | None) -> dict[str, Any]:
         """A call as it is compared; ``digest`` separates it from others of the same tool."""
-        declared = call.declared or self._declarations.get(call.action)
+        declared = call.declared or declared_by_name(self._declarations, call.action)
         line: dict[str, Any] = {"action": call.action}
         if not self._shown.plain:
             line["args"] = self._shown.digest(digest)
         else:
             arguments = compared_arguments(declared, call.arguments)
-            line["args"] = None if arguments is None else self._shown.arguments(arguments)
+            line["args"] = None if arguments is None else self._shown.arguments(arguments, reading)
         if declared is not None:
             line.update(_declared(declared))
         return line
 
     def _result(
-        self, result: CallResult, digest: bytes | Absent | None, failed: bool | None
+        self,
+        result: CallResult,
+        digest: bytes | Absent | None,
+        failed: bool | None,
+        reading: Reading | None,
     ) -> dict[str, Any]:
         line: dict[str, Any] = {}
         if failed is not None:
@@ -289,7 +304,10 @@ class JsonlSink:
             digest, bytes
         ):  # else not observed, or not comparable: absent in a replay too
             shown = self._shown
-            line["outcome"] = shown.content(result.outcome) if shown.plain else shown.digest(digest)
+            outcome = result.outcome
+            line["outcome"] = (
+                shown.content(outcome, reading) if shown.plain else shown.digest(digest)
+            )
         return line
 
     def _where(

@@ -184,7 +184,7 @@ def test_success_is_taken_by_its_truth(seen: Capture) -> None:
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
-def test_a_success_whose_truth_is_not_asked_for_is_not_known(seen: Capture) -> None:
+def test_a_success_that_fails_to_say_its_truth_is_not_known(seen: Capture) -> None:
     invoke(lambda output: untouchable(object))
     assert outcome(seen) == "unknown"
-    assert internal_errors.counts() == {"langchain.success": 1}
+    assert internal_errors.counts() == {"told": 1}
