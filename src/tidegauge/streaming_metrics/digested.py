@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_digest,
     round_name,
 )
+from tidegauge.streaming_metrics.records import made
 from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = ["MAX_CONTENT", "DigestedOutcome", "DigestedStep", "Digester", "round_outcome"]
@@ -170,71 +171,77 @@ class Digester:
 
     def step(self, event: Step) -> DigestedStep:
         """Digest an issued action."""
-        calls: Sequence[Call] = event.calls
+        # Read at once: a field of a named tuple takes longer than a name.
+        run, told, seen, tokens, entropy, uses, mentions, time, blockable, similarity = event
         normaliser = self.normaliser
+        calls: Sequence[Call] = told
         declared: Sequence[ToolDeclaration | None] = ()
         if self.declarations or len(calls) != 1 or calls[0].declared is not None:
             calls, declared = self._declared(calls)
-        digests: list[Any] = [call_digest(call, normaliser) for call in calls]
         missing: tuple[str, ...] = ()
-        if None in digests:
-            missing = ("arguments",)
-            digests = [digest or os.urandom(16) for digest in digests]  # equal to nothing
+        digests: list[bytes] = []
+        for call in calls:
+            digest = call_digest(call, normaliser)
+            if digest is None:
+                missing = ("arguments",)
+                digest = os.urandom(16)  # equal to nothing
+            digests.append(digest)
         state: bytes | None = None
-        given = event.state is not ABSENT
+        given = seen is not ABSENT
         if given:
-            state = content_digest(event.state, normaliser)
+            state = content_digest(seen, normaliser)
             if state is None:
                 missing = (*missing, "state")
-        return DigestedStep(
-            event.run,
+        fields = (
+            run,
             digests,
             digests[0] if len(digests) == 1 else round_digest(digests),
-            round_name(event.calls),
+            round_name(told),
             state,
             given,
             declared,
-            event.tokens if event.tokens is None else amount(_number(event.tokens)),
-            event.entropy if event.entropy is None else _number(event.entropy),
-            _identities(event.uses) if event.uses else (),
-            _identities(event.mentions) if event.mentions else (),
-            event.time if event.time is None else _number(event.time),
-            event.blockable,
-            event.similarity if event.similarity is None else _number(event.similarity),
+            tokens if tokens is None else amount(_number(tokens)),
+            entropy if entropy is None else _number(entropy),
+            _identities(uses) if uses else (),
+            _identities(mentions) if mentions else (),
+            time if time is None else _number(time),
+            blockable,
+            similarity if similarity is None else _number(similarity),
             words_of(calls, normaliser) if self.words else _NO_WORDS,
-            _beginning([call.arguments for call in event.calls]) if self.contents else None,
+            _beginning([call.arguments for call in told]) if self.contents else None,
             missing,
         )
+        return made(DigestedStep, fields)
 
     def outcome(self, event: Outcome) -> DigestedOutcome:
         """Digest an observed result."""
+        (run, told, step, place, exits, tasks, achieved,
+         progress, tokens, seconds, time, blocked) = event  # fmt: skip
         normaliser = self.normaliser
-        results = [
-            (
-                ABSENT if outcome is ABSENT else content_digest(outcome, normaliser),
-                error if error is None or error is True or error is False else _flag(error),
-            )
-            for outcome, error in event.results
-        ]
+        results: list[tuple[bytes | Absent | None, bool | None]] = []
+        for outcome, error in told:
+            digest = ABSENT if outcome is ABSENT else content_digest(outcome, normaliser)
+            plain = error is None or error is True or error is False
+            results.append((digest, error if plain else _flag(error)))
         shown = None
         if self.contents:
-            shown = _beginning([one.outcome for one in event.results if one.outcome is not ABSENT])
-        place, exits = event.place, event.exits
-        return DigestedOutcome(
-            event.run,
+            shown = _beginning([one.outcome for one in told if one.outcome is not ABSENT])
+        fields = (
+            run,
             results,
-            event.step,
+            step,
             place if place is None else _identity(place),
             exits if exits is None else _identities(exits),
-            _tasks(event.tasks) if event.tasks else (),
-            _identities(event.achieved) if event.achieved else (),
-            event.progress if event.progress is None else _number(event.progress),
-            event.tokens if event.tokens is None else amount(_number(event.tokens)),
-            event.seconds if event.seconds is None else _number(event.seconds),
-            event.time if event.time is None else _number(event.time),
-            event.blocked,
+            _tasks(tasks) if tasks else (),
+            _identities(achieved) if achieved else (),
+            progress if progress is None else _number(progress),
+            tokens if tokens is None else amount(_number(tokens)),
+            seconds if seconds is None else _number(seconds),
+            time if time is None else _number(time),
+            blocked,
             shown,
         )
+        return made(DigestedOutcome, fields)
 
     def _declared(
         self, calls: Sequence[Call]

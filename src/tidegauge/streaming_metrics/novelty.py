@@ -51,12 +51,13 @@ class Novelty(Metric[ObservedStep]):
         among = self._new + new
         if len(recent) == self.window:
             among -= recent[0]
-        if not new:
-            seen.pop(outcome)
-        elif len(seen) >= self.max_outcomes:
-            seen.evict()
-            self.dropped_outcomes += 1
-        seen[outcome] = None
+        if new:
+            if len(seen) >= self.max_outcomes:
+                seen.evict()
+                self.dropped_outcomes += 1
+            seen[outcome] = None
+        else:
+            seen.renew(outcome, None)
         recent.append(new)
         self._new = among
 
