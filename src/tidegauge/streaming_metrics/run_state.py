@@ -640,12 +640,6 @@ class RunState:
         self.navigation = Navigation(place=started.place)
 
     @property
-    def steps_since_onset(self) -> int:
-        """Steps issued since the loop's onset, the onset's step included; 0, no loop."""
-        loops = self.loops
-        return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
-
-    @property
     def excused(self) -> bool:
         """Whether the loop that the run is in proves no standstill."""
         patience, period = self.patience, self.loops.period
@@ -673,13 +667,13 @@ class RunState:
             period,
             loops.repeats,
             loops.first_step,
-            self.steps_since_onset if period else 0,
+            steps + 1 - loops.first_step - period if period else 0,
             cost.onset_tokens if told else None,
             cost.onset_seconds if told else None,
             self.result_streak.current,
             self.failed_rounds.current,
             self.recurrence.current,
-            self.novelty.value,
+            self.novelty.current,
             self.started.agent,
             tool,
             patience.excused if patience is not None else 0,
