@@ -157,13 +157,20 @@ class OpenRun:
         index = self._last_step if outcome.step is None else outcome.step
         if recorded is None or index in self._blocked:
             return GO_ON
-        returned = [_as_outcome(result, error) for result, error in returned]
+        ends: list[Told] = []
+        for one in returned:
+            result, error = _as_outcome(*one)
+            ends.append((result, error))
         if self._tools:
-            self._end_tools(recorded, index, returned, ended)
+            self._end_tools(recorded, index, ends, ended)
         if index < 0:
             return GO_ON
-        results = tuple([CallResult(result, _failed(error)) for result, error in returned])
-        decision = recorded.observe(outcome._replace(results=results, step=index))
+        results: list[CallResult] = []
+        for result, error in ends:
+            failed = _failed(error)
+            results.append(CallResult(result, failed))
+        # All other fields as they are, and sooner than _replace() does it.
+        decision = recorded.observe(Outcome(outcome.run, tuple(results), index, *outcome[3:]))
         if enforce and recorded.decision.stop:
             recorded.enforce()
         return decision

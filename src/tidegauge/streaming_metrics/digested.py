@@ -38,6 +38,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_name,
 )
 from tidegauge.streaming_metrics.known_graph import Answer
+from tidegauge.streaming_metrics.records import made
 from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = [
@@ -198,74 +199,81 @@ class Digester:
             event: the action.
             reading: remembers what was read of it, for whoever reads it again.
         """
-        calls: Sequence[Call] = event.calls
+        # Read at once: a field of a named tuple takes longer than a name.
+        run, told, seen, tokens, entropy, uses, mentions, time, blockable, similarity = event
         normaliser = self.normaliser
+        calls: Sequence[Call] = told
         declared: Sequence[ToolDeclaration | None] = ()
         if self.declarations or len(calls) != 1 or calls[0].declared is not None:
             calls, declared = self._declared(calls)
-        given = event.state is not ABSENT
+        given = seen is not ABSENT
         if reading is None and given:
             reading = Reading()  # states and arguments often are the same objects
-        digests: list[Any] = [call_digest(call, normaliser, reading) for call in calls]
         missing: tuple[str, ...] = ()
-        if None in digests:
-            missing = ("arguments",)
-            digests = [digest or os.urandom(16) for digest in digests]  # equal to nothing
+        digests: list[bytes] = []
+        for call in calls:
+            digest = call_digest(call, normaliser, reading)
+            if digest is None:
+                missing = ("arguments",)
+                digest = os.urandom(16)  # equal to nothing
+            digests.append(digest)
         state: bytes | None = None
         if given:
-            state = content_digest(event.state, normaliser, reading)
+            state = content_digest(seen, normaliser, reading)
             if state is None:
                 missing = (*missing, "state")
-        return DigestedStep(
-            event.run,
+        fields = (
+            run,
             digests,
             digests[0] if len(digests) == 1 else round_digest(digests),
-            round_name(event.calls),
+            round_name(told),
             state,
             given,
             declared,
-            event.tokens if event.tokens is None else amount(_number(event.tokens)),
-            event.entropy if event.entropy is None else _number(event.entropy),
-            _identities(event.uses, Identities(reading)) if event.uses else (),
-            _identities(event.mentions, Identities(reading)) if event.mentions else (),
-            event.time if event.time is None else _number(event.time),
-            event.blockable,
-            event.similarity if event.similarity is None else _number(event.similarity),
+            tokens if tokens is None else amount(_number(tokens)),
+            entropy if entropy is None else _number(entropy),
+            _identities(uses, Identities(reading)) if uses else (),
+            _identities(mentions, Identities(reading)) if mentions else (),
+            time if time is None else _number(time),
+            blockable,
+            similarity if similarity is None else _number(similarity),
             words_of(calls, normaliser) if self.words else _NO_WORDS,
-            _beginning([call.arguments for call in event.calls]) if self.contents else None,
+            _beginning([call.arguments for call in told]) if self.contents else None,
             missing,
         )
+        return made(DigestedStep, fields)
 
     def outcome(self, event: Outcome, reading: Reading | None = None) -> DigestedOutcome:
         """Digest an observed result; the arguments are those of :meth:`step`."""
+        (run, told, step, place, exits, tasks, achieved,
+         progress, tokens, seconds, time, blocked) = event  # fmt: skip
         normaliser = self.normaliser
-        results = [
-            (
-                ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, reading),
-                error if error is None or error is True or error is False else _flag(error),
-            )
-            for outcome, error in event.results
-        ]
+        results: list[tuple[bytes | Absent | None, bool | None]] = []
+        for outcome, error in told:
+            digest = ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, reading)
+            plain = error is None or error is True or error is False
+            results.append((digest, error if plain else _flag(error)))
         shown = None
         if self.contents:
-            shown = _beginning([one.outcome for one in event.results if one.outcome is not ABSENT])
-        place, exits, tasks, achieved = event.place, event.exits, event.tasks, event.achieved
+            shown = _beginning([one.outcome for one in told if one.outcome is not ABSENT])
         identities = Identities(reading)
-        return DigestedOutcome(
-            event.run,
+        fields = (
+            run,
             results,
-            event.step,
+            step,
             place if place is None else _identity(place, identities),
             exits if exits is None else _identities(exits, identities),
             _tasks(tasks, identities) if tasks else (),
             _identities(achieved, identities) if achieved else (),
-            event.progress if event.progress is None else _number(event.progress),
-            event.tokens if event.tokens is None else amount(_number(event.tokens)),
-            event.seconds if event.seconds is None else _number(event.seconds),
-            event.time if event.time is None else _number(event.time),
-            event.blocked,
+            progress if progress is None else _number(progress),
+            tokens if tokens is None else amount(_number(tokens)),
+            seconds if seconds is None else _number(seconds),
+            time if time is None else _number(time),
+            blocked,
             shown,
+            None,
         )
+        return made(DigestedOutcome, fields)
 
     def _declared(
         self, calls: Sequence[Call]

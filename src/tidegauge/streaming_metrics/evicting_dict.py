@@ -31,7 +31,7 @@ class EvictingDict(dict[K, V]):
     the step path needs.
 
     >>> entries = EvictingDict([("a", 1), ("b", 2), ("c", 3)])
-    >>> entries["a"] = entries.pop("a")
+    >>> entries.renew("a", 1)
     >>> entries.evict()
     >>> list(entries), entries.oldest()
     (['c', 'a'], 'c')
@@ -78,6 +78,13 @@ class EvictingDict(dict[K, V]):
         if self._oldest:
             self._note(key)
         return value
+
+    def renew(self, key: K, value: V) -> None:
+        """Delete a key that is there and put it in again, as the newest."""
+        del self[key]
+        self[key] = value
+        if self._oldest:
+            self._note(key)
 
     def popitem(self) -> tuple[K, V]:
         """As of a dict: the newest."""

@@ -190,13 +190,15 @@ def call_digest(
             data = canonical_text(arguments, reading=reading)
         elif reading is None or not reading.knows(arguments):
             data = plain_text(arguments)
-    name = plain_text(action) if type(action) is str else None
-    if data is not None and name is not None:
+    if data is not None and type(action) is str and len(action) <= MAX_TEXT:
         if normaliser is not None:
             data = _normalised_bytes(data, normaliser)
             if data is None:
                 return None
-        return _digest(name + b"\0" + data)
+        try:
+            return _digest(action.encode() + b"\0" + data)
+        except UnicodeEncodeError:
+            return _digest(action.encode("utf-8", "surrogatepass") + b"\0" + data)
     return _digest_of(action, arguments, reading)
 
 

@@ -53,23 +53,25 @@ class LoopCost(Metric[ObservedStep]):
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step; steps come in their order."""
-        if step.loop_matched <= 1:
+        matched, first_step = step.loop_matched, step.loop_first_step
+        if matched <= 1:
             self._open_tokens = self._open_seconds = None
-        if step.loop_matched > 0:
-            self._open_tokens = _plus(self._open_tokens, step.tokens)
-            self._open_seconds = _plus(self._open_seconds, step.seconds)
+        tokens, seconds = step.tokens, step.seconds
+        if matched > 0:
+            self._open_tokens = _plus(self._open_tokens, tokens)
+            self._open_seconds = _plus(self._open_seconds, seconds)
         if step.loop_settled:
             self.tokens = _plus(self.tokens, self._open_tokens)
             self.seconds = _plus(self.seconds, self._open_seconds)
             self._open_tokens = self._open_seconds = None
-        if step.loop_first_step != self.first_step:
-            self.first_step = step.loop_first_step
+        if first_step != self.first_step:
+            self.first_step = first_step
             self.onset_steps = 0
             self.onset_tokens = self.onset_seconds = None
-        if step.loop_first_step >= 0:
+        if first_step >= 0:
             self.onset_steps += 1
-            self.onset_tokens = _plus(self.onset_tokens, step.tokens)
-            self.onset_seconds = _plus(self.onset_seconds, step.seconds)
+            self.onset_tokens = _plus(self.onset_tokens, tokens)
+            self.onset_seconds = _plus(self.onset_seconds, seconds)
 
     @property
     def value(self) -> float | None:

@@ -91,7 +91,7 @@ class Loops(Metric[IssuedStep]):
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step; steps are counted from 0 in the order they come."""
         # Nothing here raises: what is compared and looked up are digests, of the engine's making.
-        _, state, action, name, *_ = step
+        _, state, action, name, _, _ = step
         stretch = self._stretch
         if state in stretch:
             self._close_cycle(state)

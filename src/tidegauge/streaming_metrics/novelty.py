@@ -31,12 +31,21 @@ class Novelty(Metric[ObservedStep]):
 
     takes: ClassVar[type] = ObservedStep
     version: ClassVar[int] = 2
-    __slots__ = ("_new", "_recent", "_seen", "dropped_outcomes", "max_outcomes", "window")
+    __slots__ = (
+        "_new",
+        "_recent",
+        "_seen",
+        "current",
+        "dropped_outcomes",
+        "max_outcomes",
+        "window",
+    )
 
     def __init__(self, *, window: int = 12, max_outcomes: int = 10_000) -> None:
         self.window = window
         self.max_outcomes = max_outcomes
         self.dropped_outcomes = 0
+        self.current: float | None = None
         self._recent: deque[bool] = deque(maxlen=window)
         self._new = 0
         self._seen: EvictingDict[bytes, None] = EvictingDict()  # the one seen longest ago first
@@ -51,14 +60,16 @@ class Novelty(Metric[ObservedStep]):
         among = self._new + new
         if len(recent) == self.window:
             among -= recent[0]
-        if not new:
-            seen.pop(outcome)
-        elif len(seen) >= self.max_outcomes:
-            seen.evict()
-            self.dropped_outcomes += 1
-        seen[outcome] = None
+        if new:
+            if len(seen) >= self.max_outcomes:
+                seen.evict()
+                self.dropped_outcomes += 1
+            seen[outcome] = None
+        else:
+            seen.renew(outcome, None)
         recent.append(new)
         self._new = among
+        self.current = among / len(recent)
 
     @property
     def latest(self) -> bool:
@@ -68,4 +79,4 @@ class Novelty(Metric[ObservedStep]):
     @property
     def value(self) -> float | None:
         """Share of new outcomes, 0 to 1; ``None`` while no outcome was observed."""
-        return self._new / len(self._recent) if self._recent else None
+        return self.current

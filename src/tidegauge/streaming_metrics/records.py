@@ -6,7 +6,7 @@ takes. The engine makes them from events; contents end here, as digests.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task
 
@@ -18,7 +18,14 @@ __all__ = [
     "ObservedStep",
     "RecallCounts",
     "Record",
+    "made",
 ]
+
+made: Final = tuple.__new__
+"""Makes a record of all its fields, in their order, at half of what a call of its class takes.
+
+For records that are made at every step. Types don't count the fields: ``test_made_records`` does.
+"""
 
 
 class IssuedStep(NamedTuple):

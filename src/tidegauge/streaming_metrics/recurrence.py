@@ -51,16 +51,16 @@ class Recurrence(Metric[ObservedStep]):
         seen = 0
         counts = self._counts.get(outcome)
         if counts is None:
-            counts = action
+            self._counts[outcome] = action
         else:
             if isinstance(counts, bytes):
                 counts = EvictingDict([(counts, 1)])
             seen = counts.get(action, 0)
             if seen:
-                counts.pop(action)
-            counts[action] = seen + 1
-            self._counts.pop(outcome)
-        self._counts[outcome] = counts
+                counts.renew(action, seen + 1)
+            else:
+                counts[action] = 1
+            self._counts.renew(outcome, counts)
         self.current = seen
         if self.maximum is None or seen > self.maximum:
             self.maximum = seen

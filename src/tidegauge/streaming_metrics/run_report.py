@@ -125,7 +125,7 @@ def report_of(run: RunState) -> RunReport:
         loops=loops.loops,
         loop_period=loops.period,
         loop_repeats=loops.repeats,
-        loop_cost_steps=run.steps_since_onset,
+        loop_cost_steps=0 if run.signals is None else run.signals.loop_cost_steps,
         loop_cost_tokens=cost.onset_tokens if told else None,
         loop_cost_seconds=cost.onset_seconds if told else None,
         result_streak=run.result_streak.value,

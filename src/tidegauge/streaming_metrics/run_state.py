@@ -29,7 +29,13 @@ from tidegauge.streaming_metrics.patience import Patience
 from tidegauge.streaming_metrics.premature_halt import premature_halt
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import RecallLag
-from tidegauge.streaming_metrics.records import ChosenAction, FinishedRun, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import (
+    ChosenAction,
+    FinishedRun,
+    IssuedStep,
+    ObservedStep,
+    made,
+)
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
@@ -52,22 +58,6 @@ from tidegauge.streaming_metrics.trail import Trail
 
 __all__ = ["RunState"]
 
-_ISSUE_PARTS: Final = ("patience", "loops", "recall_lag", "repetition", "waiting", "trail")
-_OBSERVE_PARTS: Final = (
-    "loop_cost",
-    "step_seconds",
-    "result_streak",
-    "failed_rounds",
-    "recurrence",
-    "patience",
-    "novelty",
-    "progress_auv",
-    "entropy_split",
-    "stale_score",
-    "onsets",
-    "repetition",
-    "trail",
-)
 _MAX_UNOBSERVED: Final = 1_000
 _MAX_OUTLOOK: Final = 10
 
@@ -213,17 +203,19 @@ class RunState:
 
     def issue(self, step: DigestedStep, now: float | None) -> Signals:
         """Take an issued action: loops are known from here on, before it is run."""
-        t = self.steps
-        seen = step.state if step.state_given else self._previous
+        # Read at once: a field of a named tuple takes longer than a name.
+        (_, calls, action, name, told, given, declared, tokens, entropy, uses, mentions,
+         at, _, similarity, words, shown, not_comparable) = step  # fmt: skip
+        t, loops, totals = self.steps, self.loops, self.totals
+        seen = told if given else self._previous
         # What was not observed cannot be returned to: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
-        action, name, loops, totals = step.action, step.name, self.loops, self.totals
-        issued = IssuedStep(t, state, action, name, step.uses, step.mentions)
+        issued = made(IssuedStep, (t, state, action, name, uses, mentions))
         refused = self.refused
         insists = (
             refused is not None
             and action == refused.action
-            and (not step.state_given or seen == refused.state)
+            and (not given or seen == refused.state)
         )
         # Asking again for what was blocked is going on with the loop, whatever its period.
         expected = loops.expected if insists else None
@@ -238,49 +230,65 @@ class RunState:
             totals.saved_steps += 1
         alike = 0.0
         arrived: BaseException | None = None
-        at = 0
-        while at < len(_ISSUE_PARTS):
-            try:
-                if at == 0:
-                    at = 1
-                    if (step.declared or self.patience is not None) and (
-                        "patience" not in self.lost
-                    ):
-                        self._be_patient(step, now)
-                if at == 1:
-                    at = 2
-                    if "loops" not in self.lost:
-                        before, onsets = loops.cycle_steps, loops.onsets
-                        loops.update(issued if expected is None else IssuedStep(t, *expected))
-                        totals.cycle_steps += loops.cycle_steps - before
-                        if loops.settled:
-                            self._count_loop(onsets, t)
-                if at == 2:
-                    at = 3
-                    if (step.uses or step.mentions) and "recall_lag" not in self.lost:
-                        self.recall_lag.update(issued)
-                        self._count_recall()
-                if at == 3:
-                    at = 4
-                    if self.repetition is not None and "repetition" not in self.lost:
-                        alike = self.repetition.issue(
-                            ChosenAction(t, step.words, step.similarity),
-                            excused=self.patience is not None and self.patience.excused > 0,
-                        )
-                if at == 4:
-                    at = 5
-                    # Spent when the action was chosen: also where it is never observed.
-                    if step.tokens is not None:
-                        self.tokens = added(self.tokens, step.tokens)
-                    self._wait_for(t, seen, step, now, alike)
-                if at == 5:
-                    at = 6
-                    if self.trail is not None:
-                        self.trail.issued(t, action, name, loops.settled, step.shown)
-                    if step.not_comparable:
-                        self._count_not_comparable(name, step.not_comparable)
-            except BaseException as error:  # noqa: BLE001 -- raised again below, or recorded
-                arrived = self._lose(_ISSUE_PARTS[at - 1], error) or arrived
+        try:
+            if (declared or self.patience is not None) and "patience" not in self.lost:
+                self._be_patient(step, now)
+        except BaseException as error:
+            arrived = self._lose("patience", error)
+        try:
+            if "loops" not in self.lost:
+                before, onsets = loops.cycle_steps, loops.onsets
+                loops.update(issued if expected is None else IssuedStep(t, *expected))
+                totals.cycle_steps += loops.cycle_steps - before
+                if loops.settled:
+                    self._count_loop(onsets, t)
+        except BaseException as error:
+            arrived = self._lose("loops", error) or arrived
+        try:
+            if (uses or mentions) and "recall_lag" not in self.lost:
+                self.recall_lag.update(issued)
+                self._count_recall()
+        except BaseException as error:
+            arrived = self._lose("recall_lag", error) or arrived
+        try:
+            if self.repetition is not None and "repetition" not in self.lost:
+                alike = self.repetition.issue(
+                    ChosenAction(t, words, similarity),
+                    excused=self.patience is not None and self.patience.excused > 0,
+                )
+        except BaseException as error:
+            arrived = self._lose("repetition", error) or arrived
+        try:
+            # Spent when the action was chosen: also where it is never observed.
+            if tokens is not None:
+                self.tokens = added(self.tokens, tokens)
+            loops, waiting = self.loops, self.open_steps
+            kept = (
+                calls,
+                action,
+                seen,
+                tokens,
+                entropy,
+                at,
+                now,
+                max(loops.matched, 0),
+                loops.settled,
+                loops.first_step,
+                alike,
+                name,
+            )
+            waiting[t] = made(Issued, kept)
+            if len(waiting) > _MAX_UNOBSERVED:
+                waiting.popitem(last=False)
+        except BaseException as error:
+            arrived = self._lose("waiting", error) or arrived
+        try:
+            if self.trail is not None:
+                self.trail.issued(t, action, name, loops.settled, shown)
+            if not_comparable:
+                self._count_not_comparable(name, not_comparable)
+        except BaseException as error:
+            arrived = self._lose("trail", error) or arrived
         self.signals = self._signals(t, action, state, name)
         if arrived is not None:
             raise arrived
@@ -288,143 +296,156 @@ class RunState:
 
     def observe(self, outcome: DigestedOutcome, now: float | None) -> Signals | None:
         """Take an outcome; ``None`` when it belongs to no step that waits for one."""
-        t = self.steps - 1 if outcome.step is None else outcome.step
+        # Read at once: a field of a named tuple takes longer than a name.
+        (_, results, step, place, exits, tasks, achieved,
+         progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
+        t = self.steps - 1 if step is None else step
         issued = self.open_steps.get(t)
         if issued is None or self.signals is None:
             return None
+        (calls, action, state, spent, entropy, began, since,
+         matched, settled, first, alike, name) = issued  # fmt: skip
         latest = t == self.steps - 1
         refused = self.refused
-        if outcome.blocked:
+        if blocked:
             # The loop is taken to go on as it did: whoever insists on it climbs the ladder.
             expected = self.loops.expected if latest else None
             digest = expected[0] if expected is not None else None
             refused = issued if expected is not None else None
-            outcome = outcome._replace(results=())
+            results = ()
             seconds = None
         else:
-            digest = round_outcome(issued.calls, outcome.results)
-            seconds = _seconds(outcome, issued, now)
-        calls = len(issued.calls)
-        # By position, in the order of its fields: this is on the step path.
-        step = ObservedStep(
+            digest = round_outcome(calls, results)
+            if seconds is not None:
+                seconds = amount(seconds)
+            # Times that were told and those of our own clock have nothing in common.
+            elif began is None or at is None:
+                seconds = _between(since, now)
+            else:
+                seconds = _between(began, at)
+        size = len(calls)
+        failed = all_failed(results, size)
+        taken = (
             t,
-            issued.action,
+            action,
             digest,
-            calls,
-            all_failed(outcome.results, calls),
-            added(issued.tokens, outcome.tokens),
+            size,
+            failed,
+            added(spent, tokens),
             seconds,
-            outcome.progress,
-            issued.entropy,
-            issued.loop_matched,
-            issued.loop_settled,
-            issued.loop_first_step,
-            outcome.place,
-            outcome.exits,
-            outcome.tasks,
-            outcome.achieved,
-            issued.state,
+            progress,
+            entropy,
+            matched,
+            settled,
+            first,
+            place,
+            exits,
+            tasks,
+            achieved,
+            state,
         )
+        observed = made(ObservedStep, taken)
         if self._distance is not None and self.exploration is not None:
-            self.exploration.distance = outcome.nearer or _NOT_ASKED  # asked before the lock
+            self.exploration.distance = nearer or _NOT_ASKED  # asked before the lock
         # From here on the outcome counts; as in issue().
         del self.open_steps[t]
         self.refused = refused
         if latest:
             self._previous = digest
+        totals, lost = self.totals, self.lost
+        arrived: BaseException | None = None
+        try:
+            if tokens is not None:
+                self.tokens = added(self.tokens, tokens)
+            if "loop_cost" not in lost:
+                cost = self.loop_cost
+                cost.update(observed)
+                if settled:
+                    totals.loop_tokens = addable(cost.tokens or 0.0)
+                    totals.loop_seconds = addable(cost.seconds or 0.0)
+        except BaseException as error:
+            arrived = self._lose("loop_cost", error)
+        try:
+            if seconds is not None:
+                trace_id = self.started.trace_id
+                seen = None if trace_id is None else Exemplar(trace_id, seconds, time.time())
+                totals.step_seconds.observe(seconds, seen)
+        except BaseException as error:
+            arrived = self._lose("step_seconds", error) or arrived
+        try:
+            if "result_streak" not in lost:
+                self.result_streak.update(observed)
+        except BaseException as error:
+            arrived = self._lose("result_streak", error) or arrived
+        try:
+            if "failed_rounds" not in lost:
+                self.failed_rounds.update(observed)
+        except BaseException as error:
+            arrived = self._lose("failed_rounds", error) or arrived
+        try:
+            if "recurrence" not in lost:
+                self.recurrence.update(observed)
+        except BaseException as error:
+            arrived = self._lose("recurrence", error) or arrived
+        try:
+            if self.patience is not None:
+                new = self.recurrence.current == 0
+                self.patience.observe(new=new, failed=failed)
+        except BaseException as error:
+            arrived = self._lose("patience", error) or arrived
+        try:
+            if "novelty" not in lost:
+                self.novelty.update(observed)
+        except BaseException as error:
+            arrived = self._lose("novelty", error) or arrived
+        try:
+            if "progress_auv" not in lost:
+                self.progress_auv.update(observed)
+        except BaseException as error:
+            arrived = self._lose("progress_auv", error) or arrived
+        try:
+            if (self._tells_entropy or entropy is not None) and "entropy_split" not in lost:
+                self._tells_entropy = True
+                self.entropy_split.update(observed)
+        except BaseException as error:
+            arrived = self._lose("entropy_split", error) or arrived
+        try:
+            if "stale_score" not in lost:
+                if self.exploration is None and (place is not None or tasks or achieved):
+                    self.explore()
+                if self.exploration is None:
+                    self.stale_score.update(observed)
+                else:
+                    self._follow(observed)
+        except BaseException as error:
+            arrived = self._lose("stale_score", error) or arrived
+        try:
+            if self.result_streak.current == self._onset_at or failed:
+                self._count_onsets(observed)
+        except BaseException as error:
+            arrived = self._lose("onsets", error) or arrived
+        try:
+            repetition = self.repetition
+            if repetition is not None and digest is not None and "repetition" not in lost:
+                repetition.observe(alike, new=self.novelty.latest, latest=latest)
+        except BaseException as error:
+            arrived = self._lose("repetition", error) or arrived
+        try:
+            if self.trail is not None:
+                self.trail.observed(observed, self.stale_score.current, shown)
+            if self._saved_from is not None and t >= self._saved_from:
+                self._save(observed, tokens)
+            if digest is None and any(one[0] is None for one in results):
+                self._count_not_comparable(name, ("result",))
+        except BaseException as error:
+            arrived = self._lose("trail", error) or arrived
         signals = self.signals
-        arrived = self._update(step, outcome, issued)
         self.signals = self._signals(
             signals.step, signals.action_digest, signals.state_digest, signals.tool
         )
         if arrived is not None:
             raise arrived
         return self.signals
-
-    def _update(
-        self, step: ObservedStep, outcome: DigestedOutcome, issued: Issued
-    ) -> BaseException | None:
-        """Let every metric take an observed step; gives an exception that arrived meanwhile."""
-        totals, lost = self.totals, self.lost
-        arrived: BaseException | None = None
-        at = 0
-        while at < len(_OBSERVE_PARTS):
-            try:
-                if at == 0:
-                    at = 1
-                    if outcome.tokens is not None:
-                        self.tokens = added(self.tokens, outcome.tokens)
-                    if "loop_cost" not in lost:
-                        cost = self.loop_cost
-                        cost.update(step)
-                        if step.loop_settled:
-                            totals.loop_tokens = addable(cost.tokens or 0.0)
-                            totals.loop_seconds = addable(cost.seconds or 0.0)
-                if at == 1:
-                    at = 2
-                    if step.seconds is not None:
-                        self._count_seconds(step.seconds)
-                if at == 2:
-                    at = 3
-                    if "result_streak" not in lost:
-                        self.result_streak.update(step)
-                if at == 3:
-                    at = 4
-                    if "failed_rounds" not in lost:
-                        self.failed_rounds.update(step)
-                if at == 4:
-                    at = 5
-                    if "recurrence" not in lost:
-                        self.recurrence.update(step)
-                if at == 5:
-                    at = 6
-                    if self.patience is not None:
-                        new = self.recurrence.current == 0
-                        self.patience.observe(new=new, failed=step.failed)
-                if at == 6:
-                    at = 7
-                    if "novelty" not in lost:
-                        self.novelty.update(step)
-                if at == 7:
-                    at = 8
-                    if "progress_auv" not in lost:
-                        self.progress_auv.update(step)
-                if at == 8:
-                    at = 9
-                    if (step.entropy is not None or self._tells_entropy) and (
-                        "entropy_split" not in lost
-                    ):
-                        self._tells_entropy = True
-                        self.entropy_split.update(step)
-                if at == 9:
-                    at = 10
-                    if "stale_score" not in lost:
-                        self._follow(step)
-                if at == 10:
-                    at = 11
-                    if self.result_streak.current == self._onset_at or step.failed:
-                        self._count_onsets(step)
-                if at == 11:
-                    at = 12
-                    if (
-                        self.repetition is not None
-                        and step.outcome is not None
-                        and "repetition" not in lost
-                    ):
-                        self.repetition.observe(
-                            issued.alike, new=self.novelty.latest, latest=step.t == self.steps - 1
-                        )
-                if at == 12:
-                    at = 13
-                    if self.trail is not None:
-                        self.trail.observed(step, self.stale_score.current, outcome.shown)
-                    if self._saved_from is not None and step.t >= self._saved_from:
-                        self._save(step, outcome)
-                    if step.outcome is None and any(one[0] is None for one in outcome.results):
-                        self._count_not_comparable(issued.name, ("result",))
-            except BaseException as error:  # noqa: BLE001 -- raised again by the caller, or recorded
-                arrived = self._lose(_OBSERVE_PARTS[at - 1], error) or arrived
-        return arrived
 
     def _lose(self, part: str, error: BaseException) -> BaseException | None:
         """A part of an update failed: the metric that it left half done is absent from here on.
@@ -558,33 +579,6 @@ class RunState:
             label = self._actions.admit(looping)
             totals.loop_steps[label] = totals.loop_steps.get(label, 0) + 1
 
-    def _wait_for(
-        self, t: int, seen: bytes | None, step: DigestedStep, now: float | None, alike: float
-    ) -> None:
-        loops = self.loops
-        self.open_steps[t] = Issued(
-            step.calls,
-            step.action,
-            seen,
-            step.tokens,
-            step.entropy,
-            step.time,
-            now,
-            max(loops.matched, 0),
-            loops.settled,
-            loops.first_step,
-            alike,
-            step.name,
-        )
-        if len(self.open_steps) > _MAX_UNOBSERVED:
-            self.open_steps.popitem(last=False)
-
-    def _count_seconds(self, seconds: float) -> None:
-        trace_id = self.started.trace_id
-        self.totals.step_seconds.observe(
-            seconds, None if trace_id is None else Exemplar(trace_id, seconds, time.time())
-        )
-
     def _count_onsets(self, step: ObservedStep) -> None:
         if self.result_streak.current == self._onset_at:
             patience = self.patience
@@ -600,12 +594,9 @@ class RunState:
             counts[key] = counts.get(key, 0) + 1
 
     def _follow(self, step: ObservedStep) -> None:
-        """Where the run stands: places and tasks where they are told, else states."""
-        if self.exploration is None and (step.place is not None or step.tasks or step.achieved):
-            self.explore()
+        """Where a run stands that tells places and tasks."""
         exploration, navigation = self.exploration, self.navigation
         if exploration is None or navigation is None:
-            self.stale_score.update(step)
             return
         exploration.update(step)
         navigation.update(step)
@@ -654,22 +645,16 @@ class RunState:
         self.navigation = Navigation(place=started.place)
 
     @property
-    def steps_since_onset(self) -> int:
-        """Steps issued since the loop's onset, the onset's step included; 0, no loop."""
-        loops = self.loops
-        return self.steps + 1 - loops.first_step - loops.period if loops.period else 0
-
-    @property
     def excused(self) -> bool:
         """Whether the loop that the run is in proves no standstill."""
         patience, period = self.patience, self.loops.period
         return patience is not None and 0 < period <= patience.excused
 
-    def _save(self, step: ObservedStep, outcome: DigestedOutcome) -> None:
+    def _save(self, step: ObservedStep, beyond: float | None) -> None:
         """Count what a stop would have saved; what chose the stopped step was spent already."""
         totals, stopped = self.totals, self.first_would_stop
         at_issue = stopped is not None and step.t == stopped[0]
-        tokens = outcome.tokens if at_issue else step.tokens
+        tokens = beyond if at_issue else step.tokens
         totals.saved_tokens += addable(tokens or 0.0)
         totals.saved_seconds += addable(step.seconds or 0.0)
 
@@ -678,7 +663,7 @@ class RunState:
         exploration, patience, stale = self.exploration, self.patience, self.stale_score
         period, steps, repetition = loops.period, self.steps, self.repetition
         told = cost.first_step == loops.first_step  # else what it knows is of an earlier loop
-        return Signals(
+        fields = (
             self.started.run,
             t,
             steps,
@@ -687,13 +672,13 @@ class RunState:
             period,
             loops.repeats,
             loops.first_step,
-            self.steps_since_onset if period else 0,
+            steps + 1 - loops.first_step - period if period else 0,
             cost.onset_tokens if told else None,
             cost.onset_seconds if told else None,
             self.result_streak.current,
             self.failed_rounds.current,
             self.recurrence.current,
-            self.novelty.value,
+            self.novelty.current,
             self.started.agent,
             tool,
             patience.excused if patience is not None else 0,
@@ -708,15 +693,10 @@ class RunState:
             repetition.current if repetition is not None else None,
             repetition.total if repetition is not None else None,
         )
+        return made(Signals, fields)
 
 
-def _seconds(outcome: DigestedOutcome, issued: Issued, now: float | None) -> float | None:
-    if outcome.seconds is not None:
-        return amount(outcome.seconds)
-    # Times that were told and those of our own clock have nothing in common.
-    start, end = issued.time, outcome.time
-    if start is None or end is None:
-        start, end = issued.now, now
+def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None or end < start else end - start
 
 
