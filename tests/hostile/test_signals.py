@@ -65,8 +65,8 @@ def errors_arrive(kind: str, style: str) -> None:
         signal.signal(signal.SIGALRM, handler)
         for _ in range(150):
             before = len(raised)
-            signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0002, 0.003))
             try:
+                signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0002, 0.003))
                 _tight_loop(kind, lambda before=before: len(raised) > before)  # type: ignore[misc]
             except (Alarm, UsersTimeout) as found:
                 lost += found is not raised[-1]
