@@ -256,15 +256,22 @@ class Digester:
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in told if one.outcome is not ABSENT])
-        identities = Identities(reading)
+        if place is not None or exits is not None or tasks or achieved:
+            identities = Identities(reading)  # together they cost no more than one value
+            place = place if place is None else _identity(place, identities)
+            exits = exits if exits is None else _identities(exits, identities)
+            tasks = _tasks(tasks, identities) if tasks else ()
+            achieved = _identities(achieved, identities) if achieved else ()
+        else:
+            tasks, achieved = (), ()
         fields = (
             run,
             results,
             step,
-            place if place is None else _identity(place, identities),
-            exits if exits is None else _identities(exits, identities),
-            _tasks(tasks, identities) if tasks else (),
-            _identities(achieved, identities) if achieved else (),
+            place,
+            exits,
+            tasks,
+            achieved,
             progress if progress is None else _number(progress),
             tokens if tokens is None else amount(_number(tokens)),
             seconds if seconds is None else _number(seconds),
