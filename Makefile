@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO_READY := $(VENV)/.demo
+TEST_READY := $(VENV)/.test
 READY := $(VENV)/.ready
 
 PEERS_VENV := .venv-peers
@@ -15,14 +17,15 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-lowest check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-lowest check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
-	@echo "make test    all tests, with coverage"
+	@echo "make test    the tests of a few minutes, on every core"
+	@echo "make test-all  all tests: slow ones, and those with Prometheus, Kafka's protocol and a browser"
 	@echo "make test-lowest  the tests that depend on versions, with the lowest ones that pyproject.toml admits"
-	@echo "make check   ruff, mypy --strict, import rules, docs"
+	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
 	@echo "make bench-peers  the same for other tracers, in a separate environment"
 	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
@@ -32,18 +35,35 @@ help:
 	@echo "make format  put the code into ruff's form"
 	@echo "make clean   remove .venv and caches"
 
-$(READY): pyproject.toml src/tidegauge/_version.py
+# install(EXTRAS): tidegauge and some extras into .venv, which is made where it is missing.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tidegauge needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 2; }
 	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV) && \
-	  uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	  { [ -x $(BIN)/python ] || uv venv --quiet \
+	      --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); } && \
+	  uv pip install --quiet --python $(BIN)/python -e '.[$(1)]'; \
 	else \
-	  $(PYTHON) -m venv --clear $(VENV) && $(BIN)/python -m pip install --quiet -e '.[dev]'; \
+	  { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'; \
 	fi
 	@touch $@
+endef
 
-demo: $(READY)
+INPUTS := pyproject.toml src/tidegauge/_version.py
+
+$(DEMO_READY): $(INPUTS)
+	$(call install,demo)
+
+$(TEST_READY): $(INPUTS)
+	$(call install,test)
+	@touch $(DEMO_READY)
+
+$(READY): $(INPUTS)
+	$(call install,dev)
+	@touch $(DEMO_READY) $(TEST_READY)
+
+demo: $(DEMO_READY)
 	@$(BIN)/tidegauge demo $(ARGS)
 
 $(LLM_READY): examples/local_model/requirements.txt
@@ -60,11 +80,15 @@ $(LLM_READY): examples/local_model/requirements.txt
 demo-llm: $(LLM_READY)
 	@$(LLM_VENV)/bin/python examples/local_model/run.py $(ARGS)
 
-test: $(READY)
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(ARGS)
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report
+# A worker for each core; the tests of a file stay together. In CI the lines that ran are counted, too.
+PYTEST := $(BIN)/pytest --numprocesses logical --dist loadfile
+COVERAGE := $(if $(CI),--cov --cov-report term)
+
+test: $(TEST_READY)
+	@$(PYTEST) -m "end_to_end or not (slow or system)" $(ARGS)
+
+test-all: $(READY)
+	@$(PYTEST) $(COVERAGE) $(ARGS)
 
 # pip has no such resolution: uv comes into the environment by pip where it is not installed.
 $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
@@ -72,7 +96,7 @@ $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
 	@uv=$$(command -v uv) || { \
 	  $(LOWEST_VENV)/bin/python -m pip install --quiet uv && uv=$(LOWEST_VENV)/bin/uv; } && \
 	$$uv pip install --quiet --compile-bytecode --python $(LOWEST_VENV)/bin/python \
-	  --resolution lowest-direct -e '.[every,test]'
+	  --resolution lowest-direct -e '.[test-lowest]'
 	@touch $@
 
 # What depends most on the versions: that agents are stopped, and that what is measured is sent.
@@ -90,6 +114,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q docs README.md tests/unit/test_docs.py
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)

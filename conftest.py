@@ -1,11 +1,63 @@
-"""The code blocks of the documentation are tests: each page runs from top to bottom."""
+"""How tests are run: documentation as tests, files kept together, and what was left out."""
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+pytest_plugins = ["support.servers"]
+
+# The code blocks of the documentation are tests: each page runs from top to bottom.
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
 ).pytest()
+
+
+class Deselected:
+    """Counts the tests that markers leave out, in every worker, and says it at the end."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            for marker in ("slow", "system"):
+                if item.get_closest_marker(marker):
+                    self._counts[marker] += 1
+                    break
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["deselected"] = dict(self._counts)
+        yield
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        counts = getattr(node, "workeroutput", {}).get("deselected", {})
+        self._counts = collections.Counter(counts)  # every worker selects from all tests
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        slow, system = self._counts["slow"], self._counts["system"]
+        if slow or system:
+            terminalreporter.write_line(
+                f"make test-all adds {slow} slow tests and {system} with a server, a broker or a"
+                " browser"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Deselected(), "deselected")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The blocks of a page run from top to bottom, in whatever order the tests are."""
+    pages = [item for item in items if item.path.suffix == ".md"]
+    pages.sort(key=lambda item: (str(item.path), item.location[1] or 0))
+    items[:] = [item for item in items if item.path.suffix != ".md"] + pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import current_run
 
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
-hypothesis.settings.register_profile("default", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("dev", max_examples=20, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if IN_CI else "default")
+hypothesis.settings.load_profile("ci" if IN_CI else "dev")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Control-C, and so would all processes that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

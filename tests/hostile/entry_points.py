@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
@@ -57,6 +59,9 @@ MAIN = {
 }
 """Entries for values that take a while to make: one for each way that a value goes inside."""
 
+QUICK = {"tool-result", "langchain-tool-result", "spans-of-others"}
+"""Entries of `make test`; it leaves out the others."""
+
 slot: list[Any] = [None]
 """The value that user callables of the configuration give back."""
 
@@ -68,6 +73,14 @@ def entry(name: str, **settings: Any) -> Callable[[Entry], Entry]:
         return function
 
     return add
+
+
+def settings_of(entry: str) -> dict[str, Any]:
+    """Settings with which an entry is tried."""
+    settings = dict(SETTINGS[entry])
+    if "record_to" in settings:
+        settings["record_to"] = os.path.join(tempfile.mkdtemp(), settings["record_to"])
+    return settings
 
 
 def same(found: Any, value: Any) -> None:

@@ -25,13 +25,12 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 DEADLINE = 30.0
 """Seconds that a case may take, on a machine that is busy."""
@@ -103,25 +102,6 @@ def interpreter(program: str, *arguments: str, deadline: float = DEADLINE) -> En
             output, _ = process.communicate()
             code = None
     return Ended(code, output.decode(errors="replace"))
-
-
-class Ahead:
-    """Runs cases two at a time, in the order in which their results are asked for."""
-
-    def __init__(self, cases: Iterable[tuple[Any, ...]]) -> None:
-        _server()
-        self._pool = ThreadPoolExecutor(2)
-        self._results = {case: self._pool.submit(run, *case) for case in cases}
-
-    def check(self, *case: Any) -> None:
-        """Fail where the case does."""
-        self._results.pop(case).result().check()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
 
 class Forked:

@@ -174,6 +174,14 @@ def test_what_a_handler_does(kind: str, deed: str) -> None:
 # -- every place at which CPython runs a handler, one after the other ----------------------------
 
 
+_KINDS = [
+    "tool",
+    pytest.param("manual", marks=pytest.mark.slow),
+    pytest.param("async", marks=pytest.mark.slow),
+    pytest.param("generator", marks=pytest.mark.slow),
+]
+
+
 class At:
     """Acts at the n-th moment, inside of tidegauge's frames, at which a handler could run.
 
@@ -331,7 +339,7 @@ def _two_steps_of_an_agent(task: str) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
-@pytest.mark.parametrize("kind", ["tool", "manual", "async", "generator"])
+@pytest.mark.parametrize("kind", _KINDS)
 def test_an_error_at_every_moment_of_a_step(kind: str, part: int) -> None:
     check(raises_at_every_moment, kind, str(part), "2", deadline=60)
 
@@ -366,6 +374,6 @@ def acts_at_every_moment(kind: str, deed: str) -> None:
 
 
 @pytest.mark.parametrize("deed", ["tool", "snapshot"])
-@pytest.mark.parametrize("kind", ["tool", "manual", "async", "generator"])
+@pytest.mark.parametrize("kind", _KINDS)
 def test_a_handler_at_every_moment_of_a_step(kind: str, deed: str) -> None:
     check(acts_at_every_moment, kind, deed, deadline=60)

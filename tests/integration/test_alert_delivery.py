@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from support.alertmanager import notifying
 from support.looping_agent import LoopingAgent
 from support.prometheus import free_port, scraping
 from tidegauge.dashboards import rule_files
 from tidegauge.testing import capture
+
+pytestmark = pytest.mark.system
 
 
 def test_the_webhook_hears_of_a_loop_and_of_its_end(tmp_path: Path) -> None:

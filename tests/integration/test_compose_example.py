@@ -253,6 +253,7 @@ def prometheus_config(rules: Path) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.system
 def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> None:
     config = tmp_path / "prometheus.yml"
     config.write_text(yaml.safe_dump(prometheus_config(tmp_path)))
@@ -262,6 +263,7 @@ def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> No
     assert "rules found" in done.stdout
 
 
+@pytest.mark.system
 def test_alertmanager_takes_its_configuration_and_tells_loops_at_once() -> None:
     amtool = find_binary("amtool", package="prometheus-alertmanager")
     config = str(FILES / "alertmanager.yml")
@@ -312,6 +314,7 @@ def wait_for_line(log: Path, beginning: str) -> str:
     raise AssertionError(f"{beginning}: {log.read_text()}")
 
 
+@pytest.mark.system
 @pytest.mark.slow
 def test_the_loop_of_the_agent_is_told_where_notices_are_printed(tmp_path: Path) -> None:
     """The stack without containers, and without the collector, Tempo and Grafana."""

@@ -1,26 +1,42 @@
-"""Every panel shows something of the demo, after a minute of it, or says why it may be empty."""
+"""Every panel shows something of the demo, after a minute of it, or says why it may be empty.
+
+The demo hurries here, and is scraped as often: what Prometheus has of it is a minute all the same.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
 from support.grafana import View, reasons_to_be_empty
-from support.prometheus import Prometheus, free_port, scraping
-from tidegauge.dashboards import dashboard_files, rule_files
+from support.history import EVERY, knowing
+from support.prometheus import PATIENCE, Prometheus, free_port
+from tidegauge.dashboards import dashboard_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 
 MINUTE = 60.0
-DEMO = [sys.executable, "-c", "from tidegauge.cli.main import main; main()", "demo"]
+HASTE = 10.0
+"""How much faster than usual the agents think and act, and are scraped."""
+
+HURRIED = f"""
+from tidegauge.cli import demo
+from tidegauge.cli.main import main
+
+demo._TURN_SECONDS /= {HASTE}
+main()
+"""
+DEMO = [sys.executable, "-c", HURRIED, "demo"]
 BOARDS = {
     name: json.loads(text) for name, text in dashboard_files().items() if name.endswith(".json")
 }
@@ -54,32 +70,45 @@ class Watched(NamedTuple):
     """The demo, a minute later."""
 
     prometheus: Prometheus
+    now: float
     run: str
 
     def view(self, board: Any) -> View:
-        return View(board, self.prometheus, run=self.run)
+        return View(board, self.prometheus, self.now, run=self.run)
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("demo")
-    rules = [folder / name for name in rule_files()]
-    for rule in rules:
-        rule.write_text(rule_files()[rule.name])
+    pages, now = list(minute_of_the_demo()), time.time()
+    with knowing(pages, tmp_path_factory.mktemp("demo"), end=now) as prometheus:
+        # The one that an operator would look at: it has repeated itself most often.
+        repeats = "topk(1, max_over_time(tidegauge_run_loop_repeats[5m]))"
+        [run] = prometheus.query(repeats, at=now)
+        yield Watched(prometheus, now, run.labels["run"])
+
+
+def minute_of_the_demo() -> Iterator[str]:
+    """What its metrics say until a minute after its first step, in haste."""
     port = free_port()
-    url = f"http://127.0.0.1:{port}/metrics"
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics", headers={"Accept": "text/plain"}
+    )
     command = [*DEMO, "--serve", "--no-alerts", "--port", str(port)]
-    with (
-        scraping(url, folder, rule_files=rules, every="1s") as prometheus,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL) as demo,
-    ):
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as demo:
         try:
-            prometheus.wait_for("tidegauge_steps_total", bool)
-            time.sleep(MINUTE)
-            assert demo.poll() is None
-            # The one that an operator would look at: it has repeated itself most often.
-            [run] = prometheus.query("topk(1, max_over_time(tidegauge_run_loop_repeats[5m]))")
-            yield Watched(prometheus, run.labels["run"])
+            left = int(MINUTE / EVERY)
+            following = time.monotonic()
+            until = following + MINUTE
+            while left >= 0:
+                assert demo.poll() is None
+                assert time.monotonic() < until
+                with contextlib.suppress(OSError):  # it has not begun to serve
+                    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                        page = answer.read().decode()
+                    yield page
+                    left -= "\ntidegauge_steps_total{" in page
+                following += EVERY / HASTE
+                time.sleep(max(0.0, following - time.monotonic()))
         finally:
             demo.send_signal(signal.SIGINT)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.broker import Broker, broker
+from support.broker import Broker
 from support.deciding import until_true
 from support.prometheus import free_port
 from support.serve import PATIENCE, http, samples_at
@@ -21,30 +21,26 @@ from tidegauge.errors import RunStopped
 from tidegauge.fleet import DecisionClient, WatchedRun
 from tidegauge.fleet.decision_record import DecisionAction, DecisionRecord
 
+pytestmark = pytest.mark.system
+
 COMMAND = (sys.executable, "-c", "from tidegauge.cli.main import main; main()", "decisions")
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory) -> Iterator[Broker]:
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def topic(brokers, request) -> str:
-    name = request.node.name.replace("[", "-").replace("]", "")
-    brokers.create(f"{name}.decisions", 3)
-    return name
+def topic(kafka, topic) -> str:
+    """There is one of its decisions."""
+    kafka.create(f"{topic}.decisions", 3)
+    return topic
 
 
 class Producing:
     """Writes decisions to the topic."""
 
-    def __init__(self, brokers: Broker, topic: str) -> None:
+    def __init__(self, kafka: Broker, topic: str) -> None:
         from confluent_kafka import Producer
 
         self._producer = Producer(
-            {"bootstrap.servers": brokers.address, "linger.ms": 0, "log_level": 0}
+            {"bootstrap.servers": kafka.address, "linger.ms": 0, "log_level": 0}
         )
         self._topic = f"{topic}.decisions"
 
@@ -59,8 +55,8 @@ class Producing:
 
 
 @pytest.fixture
-def producing(brokers, topic) -> Producing:
-    return Producing(brokers, topic)
+def producing(kafka, topic) -> Producing:
+    return Producing(kafka, topic)
 
 
 class Decisions:
@@ -93,12 +89,12 @@ class Decisions:
 
 @contextlib.contextmanager
 def decisions(
-    directory: Path, brokers: Broker, topic: str, *flags: str, port: int | None = None
+    directory: Path, kafka: Broker, topic: str, *flags: str, port: int | None = None
 ) -> Iterator[Decisions]:
     """Start it, and stop it; it may not be ready yet."""
     port = port or free_port()
     log = directory / f"decisions-{port}.log"
-    places = (f"--kafka={brokers.address}", f"--topic={topic}", f"--port={port}")
+    places = (f"--kafka={kafka.address}", f"--topic={topic}", f"--port={port}")
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*COMMAND, *places, *flags], stdout=output, stderr=subprocess.STDOUT
@@ -125,8 +121,8 @@ def _answers(running: Decisions) -> bool:
 
 
 @pytest.fixture
-def served(tmp_path, brokers, topic) -> Iterator[Decisions]:
-    with decisions(tmp_path, brokers, topic) as running:
+def served(tmp_path, kafka, topic) -> Iterator[Decisions]:
+    with decisions(tmp_path, kafka, topic) as running:
         running.until(lambda: running.get("/readyz").status == 200)
         yield running
 
@@ -154,7 +150,7 @@ def test_what_is_decided_is_served(served, producing) -> None:
     assert "ready: 0 records read, 0 runs known" in served.log.read_text()
 
 
-def test_another_process_knows_the_same(tmp_path, brokers, topic, producing) -> None:
+def test_another_process_knows_the_same(tmp_path, kafka, topic, producing) -> None:
     runs = [f"r{number}" for number in range(60)]
     actions: tuple[DecisionAction, ...] = ("nudge", "block", "stop", "ended")
     for number, run in enumerate(runs):
@@ -164,7 +160,7 @@ def test_another_process_knows_the_same(tmp_path, brokers, topic, producing) -> 
     query = "/v1/decisions?" + "&".join(f"id={run}" for run in runs)
     found = []
     for _ in range(2):
-        with decisions(tmp_path, brokers, topic) as running:
+        with decisions(tmp_path, kafka, topic) as running:
             running.until(lambda running=running: running.get("/readyz").status == 200)  # type: ignore[misc]
             found.append(json.loads(running.get(query).body)["decisions"])
             running.process.kill()
@@ -172,54 +168,54 @@ def test_another_process_knows_the_same(tmp_path, brokers, topic, producing) -> 
     assert [found[0][run]["action"] for run in runs[:5]] == ["go_on", *actions]
 
 
-def test_an_outage_of_the_broker_is_survived(served, brokers, producing) -> None:
+def test_an_outage_of_the_broker_is_survived(served, kafka, producing) -> None:
     producing.decide("r1", "nudge")
     served.until(lambda: served.action("r1") == "nudge")
-    brokers.pause()
+    kafka.pause()
     try:
         time.sleep(2.0)
         assert served.action("r1") == "nudge"
         assert served.get("/readyz").status == 200
     finally:
-        brokers.resume()
+        kafka.resume()
     producing.decide("r1", "stop", 1)
     served.until(lambda: served.action("r1") == "stop")
 
 
-def test_it_waits_for_a_broker_that_is_away(tmp_path, brokers, topic, producing) -> None:
+def test_it_waits_for_a_broker_that_is_away(tmp_path, kafka, topic, producing) -> None:
     producing.decide("r1", "stop")
-    brokers.pause()
+    kafka.pause()
     try:
-        with decisions(tmp_path, brokers, topic) as running:
+        with decisions(tmp_path, kafka, topic) as running:
             running.until(lambda: "cannot be read now" in running.log.read_text())
             assert running.get("/readyz").status == 503
             assert running.get("/v1/decisions/r1").status == 503
-            brokers.resume()
+            kafka.resume()
             running.until(lambda: running.get("/readyz").status == 200)
             assert running.action("r1") == "stop"
     finally:
-        brokers.resume()
+        kafka.resume()
 
 
-def test_it_waits_for_a_topic_that_is_not_there_yet(tmp_path, brokers) -> None:
-    topic = "made-later"
-    with decisions(tmp_path, brokers, topic) as running:
+def test_it_waits_for_a_topic_that_is_not_there_yet(tmp_path, kafka, topic) -> None:
+    topic = f"{topic}.later"
+    with decisions(tmp_path, kafka, topic) as running:
         running.until(lambda: "cannot be read now" in running.log.read_text())
         assert running.get("/readyz").status == 503
-        brokers.create(f"{topic}.decisions", 1)
+        kafka.create(f"{topic}.decisions", 1)
         running.until(lambda: running.get("/readyz").status == 200)
-        Producing(brokers, topic).decide("r1", "stop")
+        Producing(kafka, topic).decide("r1", "stop")
         running.until(lambda: running.action("r1") == "stop")
 
 
-def test_partitions_that_are_new_are_followed(tmp_path, brokers, topic) -> None:
+def test_partitions_that_are_new_are_followed(tmp_path, kafka, topic) -> None:
     """Tansu adds no partitions: what is seen of the topic at first is made less."""
     from confluent_kafka import Consumer
 
     from tidegauge.fleet import decisions_reader
     from tidegauge.fleet.decision_board import DecisionBoard
 
-    producing = Producing(brokers, topic)
+    producing = Producing(kafka, topic)
     for partition in range(3):
         run = f"r{partition}"
         record = DecisionRecord(run, "stop").encoded()
@@ -237,7 +233,7 @@ def test_partitions_that_are_new_are_followed(tmp_path, brokers, topic) -> None:
         patch.setattr(decisions_reader, "Consumer", Growing)
         board = DecisionBoard()
         reader = decisions_reader.DecisionsReader(
-            board, brokers.address, f"{topic}.decisions", follow_seconds=0.05
+            board, kafka.address, f"{topic}.decisions", follow_seconds=0.05
         )
         try:
             until_true(lambda: board.answer(["r2"])["r2"]["action"] == "stop")
@@ -290,11 +286,11 @@ def test_an_agent_stops_when_it_is_told_to(served, producing) -> None:
     assert (stop.run, stop.step, stop.reason, stop.message) == ("r1", 2, "steps", "too many")
 
 
-def test_an_agent_is_not_hurt_when_the_server_dies(tmp_path, brokers, topic, producing) -> None:
+def test_an_agent_is_not_hurt_when_the_server_dies(tmp_path, kafka, topic, producing) -> None:
     port = free_port()
     client = DecisionClient(f"http://127.0.0.1:{port}", every=0.1)
     with client, client.watch("r1") as watched:
-        with decisions(tmp_path, brokers, topic, port=port) as running:
+        with decisions(tmp_path, kafka, topic, port=port) as running:
             producing.decide("r1", "nudge", 1)
             running.until(lambda: watched.decision.nudge)
             running.process.kill()
@@ -304,18 +300,18 @@ def test_an_agent_is_not_hurt_when_the_server_dies(tmp_path, brokers, topic, pro
             watched.enforce()
             assert watched.decision.nudge
         producing.decide("r1", "stop", 2)
-        with decisions(tmp_path, brokers, topic, port=port) as running:
+        with decisions(tmp_path, kafka, topic, port=port) as running:
             running.until(lambda: watched.decision.stop)
             with pytest.raises(RunStopped):
                 watched.enforce()
 
 
-def test_following_prints_what_holds_and_what_comes(brokers, topic, producing) -> None:
+def test_following_prints_what_holds_and_what_comes(kafka, topic, producing) -> None:
     producing.decide("r1", "nudge", 1)
     producing.decide("r1", "stop", 2)
     producing.decide("r2", "nudge", 1)
     producing.decide("r2", "ended", 2)
-    command = [*COMMAND, "--kafka", brokers.address, "--topic", topic, "--follow"]
+    command = [*COMMAND, "--kafka", kafka.address, "--topic", topic, "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
@@ -329,10 +325,10 @@ def test_following_prints_what_holds_and_what_comes(brokers, topic, producing) -
     assert (second["type"], second["run"], second["reason"]) == ("decision", "r3", "loop_repeats")
 
 
-def test_one_run_can_be_asked_for(brokers, topic, producing) -> None:
+def test_one_run_can_be_asked_for(kafka, topic, producing) -> None:
     producing.decide("r1", "stop", 2)
     for run, action in (("r1", "stop"), ("r2", "go_on")):
-        command = [*COMMAND, "--kafka", brokers.address, "--topic", topic, "--run", run]
+        command = [*COMMAND, "--kafka", kafka.address, "--topic", topic, "--run", run]
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
         assert json.loads(done.stdout)["action"] == action
         assert done.stderr == b""

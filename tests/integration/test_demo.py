@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import orjson
 import pytest
 
-from support.prometheus import scraping
+from support.servers import SharedPrometheus
 
 TIDEGAUGE = [sys.executable, "-c", "from tidegauge.cli.main import main; main()"]
 DEMO = [*TIDEGAUGE, "demo", "--fast", "--port", "0"]
@@ -177,11 +177,15 @@ def test_another_seed_is_another_archive_and_a_taken_port_no_obstacle(
     assert tokens[0] != tokens[1]
 
 
-def test_live_replay_and_prometheus_agree(told: Told, tmp_path: Path) -> None:
+@pytest.mark.system
+def test_live_replay_and_prometheus_agree(
+    told: Told, prometheus: SharedPrometheus, tmp_path: Path
+) -> None:
     """One loop ratio, wherever one looks; and the same seed gives the same runs."""
     document, record = tmp_path / "demo.json", tmp_path / "demo.jsonl"
     command = [*DEMO, "--seed", "1", "--serve", "--json", str(document), "--record", str(record)]
-    with running(*command) as (process, url), scraping(url, tmp_path) as server:
+    command += ["--port", str(prometheus.port)]
+    with running(*command) as (process, url):
         assert "tidegauge_dropped_events_total" in scrape(url), "served from the start"
         assert process.stdout is not None
         for line in process.stdout:
@@ -194,10 +198,10 @@ def test_live_replay_and_prometheus_agree(told: Told, tmp_path: Path) -> None:
         assert samples["tidegauge_steps_total"] == totals["steps"]
         assert samples["tidegauge_loop_steps_total"] == totals["loop_steps"]
         all_steps = "sum(tidegauge_steps_total)"
-        server.wait_for(
+        prometheus.wait_for(
             all_steps, lambda found: [total.value for total in found] == [totals["steps"]]
         )
-        ratio = server.value(f"sum(tidegauge_loop_steps_total) / {all_steps}")
+        ratio = prometheus.value(f"sum(tidegauge_loop_steps_total) / {all_steps}")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT)
         assert (process.returncode, err) == (0, "")

@@ -17,6 +17,8 @@ import pytest
 
 from support.prometheus import find_binary
 
+pytestmark = pytest.mark.system
+
 CODE = "from tidegauge.cli.main import main; main()"
 LIMIT = 60.0
 STARTED = "alerts: Prometheus watches"

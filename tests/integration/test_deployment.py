@@ -17,6 +17,8 @@ from support.serve import Server, serving
 from support.wire_runs import WireRun, batches, interleaved
 from tidegauge import catalog
 
+pytestmark = pytest.mark.system
+
 FILES = Path(__file__).parents[2] / "examples" / "deployment"
 COLLECTORS = ("collector-beside.yaml", "collector-gateway.yaml")
 RUNS = [WireRun(number) for number in range(60)]

@@ -15,6 +15,8 @@ from support.prometheus import find_binary, scraping
 from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.streaming_metrics import Engine
 
+pytestmark = pytest.mark.system
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

@@ -33,6 +33,8 @@ from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, reque
 from tidegauge import catalog
 from tidegauge.cli.main import cli
 
+pytestmark = pytest.mark.system
+
 Entries = dict[str, dict[str, Any]]
 PARTITIONS = 8
 STEPS = "tidegauge_steps_total"

@@ -10,18 +10,28 @@ import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from support.broker import QUICK, Broker, broker
+from support.broker import QUICK, Broker
 from support.fleet_log import nothing_configured
 from tidegauge.fleet.worker import Worker, WorkerSettings
 
-CONFIG = {**QUICK, "batch.num.messages": 1}
+pytestmark = pytest.mark.system
+
+CONFIG = {
+    **QUICK,
+    "batch.num.messages": 1,
+    # Tansu waits for half as long for others to join a group.
+    "session.timeout.ms": 2000,
+    "heartbeat.interval.ms": 200,
+}
 TOO_LARGE = 1_100_000
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+@pytest.fixture
+def topic(kafka: Broker, topic: str) -> str:
+    """It is there, and so are those beside it: Quix Streams takes a second to make one."""
+    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
+        kafka.create(name, 1)
+    return topic
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +72,7 @@ def walk(run: str, *, ends: bool) -> list[dict[str, object]]:
     return [*events, {"type": "end", "run": run, "success": True}] if ends else events
 
 
-def test_a_message_that_is_too_large_stops_nobody(kafka, tmp_path) -> None:
-    topic = kafka.create("large", 1)
+def test_a_message_that_is_too_large_stops_nobody(kafka, topic, tmp_path) -> None:
     large = b'{"type":"start","run":"r","agent":"' + b"x" * TOO_LARGE + b'"}'
     send(kafka, topic, (b"r", large), (b"r", b"x" * TOO_LARGE), *walk("r", ends=True))
     one = worker(kafka, topic, tmp_path)
@@ -79,9 +88,8 @@ def test_a_message_that_is_too_large_stops_nobody(kafka, tmp_path) -> None:
     assert b"larger than" in headers[0]["detail"]
 
 
-def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, tmp_path) -> None:
+def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, topic, tmp_path) -> None:
     """Nothing is kept of what has ended: where it stands is what was committed."""
-    topic = kafka.create("read", 1)
     send(kafka, topic, *walk("ended", ends=True))
     run(worker(kafka, topic, tmp_path / "one"))
     again = worker(kafka, topic, tmp_path / "two")
@@ -91,8 +99,7 @@ def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, tmp_path) -> None:
     assert again._application.outlet.told == {}
 
 
-def test_a_run_goes_on_in_another_folder(kafka, tmp_path) -> None:
-    topic = kafka.create("moved", 1)
+def test_a_run_goes_on_in_another_folder(kafka, topic, tmp_path) -> None:
     send(kafka, topic, *walk("r", ends=False))
     first = worker(kafka, topic, tmp_path / "one")
     run(first)
@@ -105,15 +112,14 @@ def test_a_run_goes_on_in_another_folder(kafka, tmp_path) -> None:
     assert (summary["run"], summary["steps"], summary["success"]) == ("r", 3, True)
 
 
-def test_a_worker_without_partitions_is_ready(kafka, tmp_path) -> None:
-    application = worker(kafka, kafka.create("none", 1), tmp_path)._application
+def test_a_worker_without_partitions_is_ready(kafka, topic, tmp_path) -> None:
+    application = worker(kafka, topic, tmp_path)._application
     assert not application.ready
     application._on_assign(None, [])
     assert application.ready
 
 
-def test_what_was_lost_is_not_committed(kafka, tmp_path) -> None:
-    topic = kafka.create("lost", 1)
+def test_what_was_lost_is_not_committed(kafka, topic, tmp_path) -> None:
     application = worker(kafka, topic, tmp_path)._application
     application._processing_context.init_checkpoint()
     application._processing_context.store_offset(topic, 0, 7)
@@ -122,8 +128,8 @@ def test_what_was_lost_is_not_committed(kafka, tmp_path) -> None:
     assert application.partitions == {}
 
 
-def test_what_could_not_be_told_is_not_committed(kafka, tmp_path, monkeypatch) -> None:
-    application = worker(kafka, kafka.create("untold", 1), tmp_path)._application
+def test_what_could_not_be_told_is_not_committed(kafka, topic, tmp_path, monkeypatch) -> None:
+    application = worker(kafka, topic, tmp_path)._application
 
     def fail(*_: object, **__: object) -> None:
         raise ConnectionError("no")

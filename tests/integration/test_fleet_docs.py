@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from support.broker import QUICK, Broker, broker
+from support.broker import QUICK, Broker
 from support.fleet import Worker, working
 from support.prometheus import PATIENCE
 from tidegauge import catalog
 from tidegauge.fleet.decision_record import DecisionAction
 from tidegauge.fleet.message import VERSION
 
+pytestmark = pytest.mark.system
+
 PAGE = (Path(__file__).parents[2] / "docs" / "fleets.md").read_text()
 TOPIC = "agents"
+AGAIN = "again"
+"""Where one test writes letters back to: no topic of the page's."""
+
 LETTERS = {
     "malformed": (b"r1", b"no JSON"),
     "version": (b"r2", json.dumps({"type": "end", "run": "r2", "version": 7}).encode()),
@@ -30,15 +34,18 @@ LETTERS = {
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        running.create(TOPIC, 2)
-        yield running
+def topics_before(kafka: Broker) -> set[str]:
+    """Those of other tests."""
+    return kafka.topics()
 
 
 @pytest.fixture(scope="module")
-def worker(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(
+    kafka: Broker, topics_before: set[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Worker]:
     """One that has read a letter of each kind, and a run that loops and ends."""
+    assert TOPIC not in topics_before
+    kafka.create(TOPIC, 2)
     directory = tmp_path_factory.mktemp("worker")
     flags = ("--group=tidegauge", "--policy=loop_repeats=1", "--commit-seconds=0.2")
     with working(directory, kafka, TOPIC, *flags) as running:
@@ -66,10 +73,11 @@ def table(after: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in rows]
 
 
-def test_topics_are_called_as_the_page_says(kafka: Broker, worker: Worker) -> None:
-    known = AdminClient({"bootstrap.servers": kafka.address}).list_topics(timeout=PATIENCE).topics
+def test_topics_are_called_as_the_page_says(
+    kafka: Broker, worker: Worker, topics_before: set[str]
+) -> None:
     named = {re.sub("`", "", row[0]) for row in table("### Topics")}
-    assert named == {name for name in known if not name.startswith("__")}
+    assert named == kafka.topics() - topics_before - {AGAIN}
 
 
 def test_dead_letters_are_there_unchanged_with_the_headers_of_the_page(
@@ -89,16 +97,16 @@ def test_letters_are_written_back_as_the_page_does_it(kafka: Broker, worker: Wor
     [block] = [b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "again(" in b]
     given: dict[str, Any] = {}
     exec(compile(block, "docs/fleets.md", "exec"), given)
-    kafka.create("again", 1)
+    kafka.create(AGAIN, 1)
     config = {"bootstrap.servers": kafka.address}
     consumer, producer = Consumer({**config, "group.id": "again", **QUICK}), Producer(config)
     letters = f"{TOPIC}.dead-letters"
     partitions = consumer.list_topics(letters, PATIENCE).topics[letters].partitions
     consumer.assign([TopicPartition(letters, number, 0) for number in partitions])
-    assert given["again"](consumer, producer.produce, "again", seconds=2.0) == 1
+    assert given["again"](consumer, producer.produce, AGAIN, seconds=2.0) == 1
     consumer.close()
     producer.flush(PATIENCE)
-    [found] = kafka.read("again", until=1)
+    [found] = kafka.read(AGAIN, until=1)
     assert (found.key(), found.value()) == LETTERS["version"]
 
 

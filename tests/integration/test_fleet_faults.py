@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +11,14 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from support.broker import Broker, broker
+from support.broker import Broker
 from support.fleet import entries, records, worker_command, working
 from support.prometheus import PATIENCE, free_port
 from support.small_disk import small_disk
 from support.wire_runs import WireRun
 from tidegauge import catalog
+
+pytestmark = pytest.mark.system
 
 MEGABYTE = 2**20
 SPAN = {"id": "1" * 16, "name": "chat", "scope": "s", "start": 1, "end": 2}
@@ -76,16 +77,9 @@ POISONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-def create(kafka: Broker, topic: str) -> str:
+def create(kafka: Broker, topic: str) -> None:
     for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
         kafka.create(name, 1)
-    return topic
 
 
 def produce(kafka: Broker, topic: str, *messages: tuple[bytes | None, bytes | None]) -> None:
@@ -104,9 +98,10 @@ def of_run(run: WireRun) -> list[tuple[bytes, bytes]]:
 
 
 def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
-    kafka: Broker, tmp_path: Path
+    kafka: Broker, topic: str, tmp_path: Path
 ) -> None:
-    topic, run = create(kafka, "poisoned"), WireRun(9)
+    run = WireRun(9)
+    create(kafka, topic)
     good, bad = of_run(run), list(POISONS.values())
     first, rest = good[: len(good) // 2], good[len(good) // 2 :]
     poisoned = [(poison.key, poison.value) for poison in bad]
@@ -137,9 +132,9 @@ def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
 
 
 def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
-    kafka: Broker, tmp_path: Path
+    kafka: Broker, topic: str, tmp_path: Path
 ) -> None:
-    topic = create(kafka, "full")
+    create(kafka, topic)
     runs = [WireRun(24, wave=wave) for wave in range(300)]
     parts = [of_run(run) for run in runs]
     begun = [message for part in parts for message in part[:10]]
@@ -185,10 +180,10 @@ WRONG = {
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_what_is_wrong_from_the_start_is_one_line(
-    fault: str, kafka: Broker, tmp_path: Path
+    fault: str, kafka: Broker, topic: str, tmp_path: Path
 ) -> None:
     flags, code, said = WRONG[fault]
-    topic = create(kafka, f"wrong-{fault.replace(' ', '-')}")
+    create(kafka, topic)
     command = worker_command(tmp_path, kafka, topic, "--metrics-port=0", *flags)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     [line] = done.stderr.splitlines()
@@ -196,10 +191,10 @@ def test_what_is_wrong_from_the_start_is_one_line(
     assert done.returncode == code
 
 
-def test_a_policy_file_that_is_wrong_is_one_line(kafka: Broker, tmp_path: Path) -> None:
+def test_a_policy_file_that_is_wrong_is_one_line(kafka: Broker, topic: str, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("rules = [")
-    topic = create(kafka, "wrong-file")
+    create(kafka, topic)
     command = worker_command(tmp_path, kafka, topic, f"--policy={policy}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     [line] = done.stderr.splitlines()

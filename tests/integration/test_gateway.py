@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from collections import Counter
 import pytest
 from confluent_kafka import KafkaError
 
-from support.broker import broker
 from support.serve import PATIENCE, serving
 from support.span_orders import arriving
 from support.wire_runs import TASK_GROUP, WireRun, request
@@ -24,21 +22,17 @@ from tidegauge.instrumentation.kafka.messages import decode_spans
 from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
 from tidegauge.instrumentation.spans.span import SpanData
 
+pytestmark = pytest.mark.system
+
 QUEUED = catalog.GATEWAY_QUEUED_MESSAGES.name
 SENT = catalog.GATEWAY_MESSAGES.name
 FAILED = catalog.GATEWAY_FAILED_MESSAGES.name
 DIGESTS = Contents(bytes.hex, plain=False)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def topic(kafka, request):
-    return kafka.create(re.sub("[^a-z_]", "-", request.node.name))
+def topic(kafka, topic):
+    return kafka.create(topic)
 
 
 def gateway(tmp_path, kafka, topic, *flags):

@@ -19,6 +19,8 @@ from tidegauge.exporters.page import files
 from tidegauge.policies import Rule
 from tidegauge.testing import Capture, capture
 
+pytestmark = pytest.mark.system
+
 EVIL = (
     "<img src=x onerror=\"document.title='taken'\"></script><script>document.title='taken'</script>"
 )
@@ -66,6 +68,7 @@ def rows(page: Page) -> list[str]:
     return page.locator("#list .row:visible .agent").all_inner_texts()
 
 
+@pytest.mark.end_to_end
 def test_a_loop_that_sets_in_is_shown_within_a_second(browser: Browser, served: Capture) -> None:
     with looking(browser, served) as opened:
         page = opened.page

@@ -25,6 +25,8 @@ from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.current import current_run
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("TIDEGAUGE_MANY_RUNS_SECONDS", "10" if IN_CI else "3"))
 RUNS: dict[Callable[..., Any], int] = {
     crowd.thread_run: 200,

@@ -143,6 +143,7 @@ def test_a_hostile_stream_stays_within_the_bounds_and_loses_no_series(receiver, 
     assert not [one for one in points if "otel.metric.overflow" in one.attributes]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("protocol", list(RECEIVERS))
 def test_a_collector_of_somebody_else_passes_them_on_unchanged(protocol, monkeypatch, tmp_path):
     with grpc_receiver() as receiver, rotel(receiver.endpoint, tmp_path) as between:

@@ -103,6 +103,7 @@ def keepers(task: str) -> list[RunStarted]:
     return [each for each in gc.get_objects() if isinstance(each, RunStarted) and each.task == task]
 
 
+@pytest.mark.slow
 def test_the_words_of_a_task_are_forgotten_while_the_run_goes_on() -> None:
     task = f"{SECRET}-goal of this test"
     with capture() as seen, tidegauge.run(agent="browser", task=task, task_group="shop") as run:

@@ -19,6 +19,8 @@ from click.testing import CliRunner
 from support.prometheus import Prometheus, scraping
 from tidegauge.cli.main import cli
 
+pytestmark = pytest.mark.system
+
 DOCS = Path(__file__).parents[2] / "docs" / "fleets.md"
 WORKERS = [("shopper", "shop"), ("shopper", "shop"), ("coder", "repository")]
 FINISHED = [5, 6, 8]  # runs of each worker
@@ -100,9 +102,14 @@ while children:
 
 
 class Fleet(NamedTuple):
-    """Processes with all their runs told, who watches them, and the replay of all recordings."""
+    """Processes with all their runs told, who watches them, and the replay of all recordings.
+
+    Attributes:
+        complete: when all was scraped, and no process was gone; in seconds of the epoch.
+    """
 
     prometheus: Prometheus
+    complete: float
     processes: subprocess.Popen[str]
     recordings: list[Path]
     replayed: dict[str, Any]
@@ -148,7 +155,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 lambda found: found and found[0].value == lines,
             )
             recordings = [path for path in folder.glob("runs-*.jsonl") if path.stat().st_size]
-            yield Fleet(prometheus, processes, recordings, replay(recordings))
+            yield Fleet(prometheus, time.time(), processes, recordings, replay(recordings))
     finally:
         assert processes.stdin is not None
         processes.stdin.close()
@@ -244,10 +251,18 @@ def test_every_query_of_the_page_is_asked() -> None:
     assert EXPECTED.keys() == documented().keys()
 
 
-def asked(fleet: Fleet, title: str) -> float | dict[tuple[str, ...], float]:
-    """What Prometheus says: one number, or by the values of labels in the query's order."""
+def asked(
+    fleet: Fleet, title: str, *, at: float | None = None
+) -> float | dict[tuple[str, ...], float]:
+    """What Prometheus says: one number, or by the values of labels in the query's order.
+
+    Args:
+        fleet: whom.
+        title: what the query is called.
+        at: when; left out, when all processes were there.
+    """
     query = documented()[title]
-    found = fleet.prometheus.query(query)
+    found = fleet.prometheus.query(query, at=fleet.complete if at is None else at)
     if by := re.search(r"by \((.+?)\)", query):
         labels = by[1].split(", ")
         return {tuple(one.labels[label] for label in labels): one.value for one in found}
@@ -276,14 +291,14 @@ def test_what_is_counted_is_what_was_recorded(fleet: Fleet) -> None:
         "sum(tidegauge_step_duration_seconds_count)": steps,
         "sum(tidegauge_dropped_lines_total)": 0,
     }.items():
-        assert fleet.prometheus.value(expression) == expected, expression
+        assert fleet.prometheus.value(expression, at=fleet.complete) == expected, expression
 
 
 @pytest.mark.parametrize("title", ["AUV", "Success rate"])
 def test_the_mean_of_what_each_process_says_is_another_number(title: str, fleet: Fleet) -> None:
     """Why the page says to divide the counters."""
     gauges = {"AUV": "tidegauge_auv", "Success rate": "tidegauge_success_rate"}
-    single = fleet.prometheus.value(f"avg({gauges[title]})")
+    single = fleet.prometheus.value(f"avg({gauges[title]})", at=fleet.complete)
     assert single is not None
     assert single != pytest.approx(asked(fleet, title), rel=1e-3)
 
@@ -302,12 +317,13 @@ def test_exemplars_are_traces_of_runs(fleet: Fleet) -> None:
 
 
 def test_a_process_that_is_gone_counts_where_the_page_says_so(fleet: Fleet) -> None:
-    """The last one: it ends a process."""
+    """It ends a process: others ask for what was before that."""
     assert fleet.processes.stdin is not None
     title = "Loop ratio of processes that are gone, too"
     before = asked(fleet, title)
     fleet.processes.stdin.write("\n")
     fleet.processes.stdin.flush()
     fleet.prometheus.wait_for("count(up == 0)", lambda found: found and found[0].value == 1)
-    assert asked(fleet, title) == before
-    assert asked(fleet, "Loop ratio") != pytest.approx(before)
+    now = time.time()
+    assert asked(fleet, title, at=now) == before
+    assert asked(fleet, "Loop ratio", at=now) != pytest.approx(before)

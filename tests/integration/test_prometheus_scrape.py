@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tidegauge
-from support.prometheus import Prometheus, free_port, scraping
+from support.prometheus import Prometheus
+from support.servers import SharedPrometheus
 from tidegauge.catalog import (
     DECISIONS,
     JUDGING,
@@ -22,6 +23,8 @@ from tidegauge.catalog import (
 from tidegauge.streaming_metrics import IssuedStep, Loops
 from tidegauge.testing import capture
 
+pytestmark = pytest.mark.system
+
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus.md"
 ODD_NAME = 'a "quoted"\\ one\nin two lines\t\x00\x85 ünïcode \udc80'
 
@@ -30,23 +33,10 @@ ROUND = [("cart", "open"), ("shipping", "choose"), ("address", "type")]
 STEPS = [*EXPLORING, *ROUND * 6, *EXPLORING[:2], *ROUND * 2]
 
 
-@pytest.fixture(scope="module")
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(scope="module")
-def prometheus(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with scraping(
-        f"http://127.0.0.1:{port}/metrics", tmp_path_factory.mktemp("prometheus")
-    ) as prometheus:
-        yield prometheus
-
-
 @pytest.fixture(autouse=True)
-def pipeline(port: int, tmp_path: Path) -> Iterator[None]:
+def pipeline(prometheus: SharedPrometheus, tmp_path: Path) -> Iterator[None]:
     recording = tmp_path / "runs.jsonl"
-    with capture(serve_metrics=True, metrics_port=port, record_to=recording) as seen:
+    with capture(serve_metrics=True, metrics_port=prometheus.port, record_to=recording) as seen:
         assert seen.pipeline.metrics_url is not None
         yield
 
@@ -59,6 +49,7 @@ def shop(run: tidegauge.Run) -> None:
         run.observe(f"did {action} on {state}", progress=0.25, place=state, exits=["help", ahead])
 
 
+@pytest.mark.end_to_end
 def test_the_loop_ratio_of_a_live_run_is_that_of_the_metric(prometheus: Prometheus) -> None:
     loops = Loops()
     for t, (state, action) in enumerate(STEPS):

@@ -15,6 +15,8 @@ from tidegauge.instrumentation.step_events import RecordedStep, parse_line
 from tidegauge.policies import read_policy
 from tidegauge.testing import capture
 
+pytestmark = pytest.mark.slow
+
 ALPHA = 0.05
 
 

@@ -37,6 +37,7 @@ def path(recorded_runs: Path, name: str) -> Path:
     return recorded_runs / f"{name}.events.jsonl"
 
 
+@pytest.mark.slow
 def test_every_run_of_every_file(recorded_runs: Path, tmp_path: Path) -> None:
     files = [str(path(recorded_runs, name)) for name in FILES]
     ran = CliRunner().invoke(
@@ -60,6 +61,7 @@ def test_every_run_of_every_file(recorded_runs: Path, tmp_path: Path) -> None:
     assert sum(line["loop"] for line in lines) == sum(run["loop_steps"] for run in document["runs"])
 
 
+@pytest.mark.slow
 def test_a_table_of_every_file(recorded_runs: Path) -> None:
     ran = CliRunner().invoke(cli, ["replay", *(str(path(recorded_runs, name)) for name in FILES)])
     assert ran.exit_code == 0
@@ -166,6 +168,7 @@ TRUE_LOOPS = {
 }
 
 
+@pytest.mark.slow
 def test_every_true_loop_is_found(
     stretches: list[Stretch], exactly: Found, without_thoughts: Found
 ) -> None:

@@ -20,6 +20,8 @@ from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.policies import Policy
 from tidegauge.testing import capture
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(recorded_runs: Path) -> list[RecordedRun]:

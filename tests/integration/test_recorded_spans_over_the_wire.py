@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.other_spans import Listener
 from support.span_files import flat_spans, otlp_spans, tell
 from support.span_orders import arriving
@@ -40,7 +41,7 @@ def test_all_at_once(recorded):
     assert (assembly.counts.duplicates, assembly.counts.late) == (0, 0)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_any_batches_and_some_twice(recorded, data):
     order = data.draw(st.permutations(range(len(recorded))))

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from support.browser import Visit, chromium, visit
 
+pytestmark = pytest.mark.system
+
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)><b>x</b>"
 COMMAND = "from tidegauge.cli.main import main; main()"
 MOST_SECONDS = 120

@@ -21,6 +21,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from support.otlp_receiver import grpc_receiver, http_receiver
 from support.receiving import COMMAND, Served, served
 
+pytestmark = pytest.mark.system
+
 LOOP = """
 import sys, time
 from langchain.agents import create_agent
@@ -63,6 +65,7 @@ provider.shutdown()
 """
 
 
+@pytest.mark.end_to_end
 def test_an_agent_with_openinference_alone_shows_its_loop_while_it_runs() -> None:
     with served() as server, contextlib.ExitStack() as stack:
         agent = stack.enter_context(

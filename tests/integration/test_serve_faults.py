@@ -31,10 +31,13 @@ from support.broken_collectors import (
     silent,
     trickling,
 )
+from support.examples import examples
 from support.prometheus import find_binary
 from support.serve import Ports, Server, serving
 from support.wire_runs import BEGAN, WireRun, batches, interleaved, request
 from tidegauge import catalog
+
+pytestmark = pytest.mark.system
 
 MEGABYTE = 2**20
 ANSWERS = {200, 400, 413, 415, 503}
@@ -127,11 +130,10 @@ JSON_BODIES = (
     | st.lists(TWISTED_SPANS | WRONG, max_size=4).map(twisted)
     | st.binary(max_size=50)
 )
-FUZZED = hypothesis.settings(
-    max_examples=80,
+FUZZED = examples(
+    1.5,
     derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 

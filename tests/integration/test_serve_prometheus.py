@@ -16,22 +16,38 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.prometheus import Prometheus, scraping
-from support.serve import Server, serving
+from support.prometheus import Sample
+from support.serve import Ports, Server, serving
+from support.servers import SharedPrometheus
 from support.wire_runs import ACTING, TOKENS, WireRun, batches, interleaved, step_events
+
+pytestmark = pytest.mark.system
 
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus.md"
 RUNS = 200
 
 
 class Watched(NamedTuple):
-    """The server with all runs live, who watches it, and what replay says of their steps."""
+    """The server with all runs live, who watches it, and what replay says of their steps.
+
+    Attributes:
+        complete: when all was scraped, and no run was over; in seconds of the epoch.
+    """
 
     server: Server
-    prometheus: Prometheus
+    prometheus: SharedPrometheus
+    complete: float
     runs: list[WireRun]
     recording: Path
     replayed: list[dict[str, Any]]
+
+    def query(self, expression: str) -> list[Sample]:
+        """What a query found then."""
+        return self.prometheus.query(expression, at=self.complete)
+
+    def value(self, expression: str) -> float | None:
+        """What a query of one series found then."""
+        return self.prometheus.value(expression, at=self.complete)
 
     def total(self, key: str, agent: str | None = None) -> float:
         """The sum of a number of every replayed run."""
@@ -39,30 +55,33 @@ class Watched(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(
+    prometheus: SharedPrometheus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("fleet")
     runs = [WireRun(number) for number in range(RUNS)]
     recording = directory / "runs.jsonl"
     recording.write_text(step_events(runs))
     # The same runs once before: ``rate`` needs a first value of every counter.
     before = [WireRun(number, wave=1) for number in range(RUNS)]
-    with serving(directory) as server:
+    with serving(directory, ports=Ports.free()._replace(metrics=prometheus.port)) as server:
         server.send(batches(interleaved([run.spans for run in before])))
         server.wait_for("tidegauge_runs_finished_total", lambda found: found == RUNS)
-        with scraping(
-            server.metrics_url, directory, flags=["--enable-feature=exemplar-storage"]
-        ) as prometheus:
-            prometheus.wait_for(
-                "count_over_time(tidegauge_evicted_runs_total[1m])",
-                lambda found: found and found[0].value >= 2,
-            )
-            server.send_grpc(batches(interleaved([run.inner for run in runs])))
-            replayed = replay(recording)
-            steps = sum(len(run.turns) for run in [*runs, *before])
-            prometheus.wait_for(
-                "sum(tidegauge_steps_total)", lambda found: found and found[0].value == steps
-            )
-            yield Watched(server, prometheus, runs, recording, replayed)
+        prometheus.wait_for(
+            "sum(tidegauge_runs_finished_total)", lambda found: found and found[0].value == RUNS
+        )
+        prometheus.forget()  # how they came: what it knows begins with what they came to
+        prometheus.wait_for(
+            "count_over_time(tidegauge_evicted_runs_total[1m])",
+            lambda found: found and found[0].value >= 2,
+        )
+        server.send_grpc(batches(interleaved([run.inner for run in runs])))
+        replayed = replay(recording)
+        steps = sum(len(run.turns) for run in [*runs, *before])
+        prometheus.wait_for(
+            "sum(tidegauge_steps_total)", lambda found: found and found[0].value == steps
+        )
+        yield Watched(server, prometheus, time.time(), runs, recording, replayed)
 
 
 def replay(recording: Path, *options: str) -> list[dict[str, Any]]:
@@ -82,7 +101,7 @@ def query(title: str, number: int = 0) -> str:
 
 
 def test_all_runs_are_live(watched: Watched) -> None:
-    assert watched.prometheus.value("sum(tidegauge_runs_active)") == RUNS
+    assert watched.value("sum(tidegauge_runs_active)") == RUNS
     assert watched.prometheus.scrape_error() == ""
 
 
@@ -95,9 +114,9 @@ RATIOS = {
 @pytest.mark.parametrize("title", RATIOS)
 def test_the_ratios_of_the_docs_are_those_of_the_replay(title: str, watched: Watched) -> None:
     expected = watched.total(RATIOS[title]) / watched.total("steps")
-    assert watched.prometheus.value(query(title)) == pytest.approx(expected, rel=1e-9)
+    assert watched.value(query(title)) == pytest.approx(expected, rel=1e-9)
     by_agent = query(title).replace("sum(", "sum by (agent) (")
-    found = {each.labels["agent"]: each.value for each in watched.prometheus.query(by_agent)}
+    found = {each.labels["agent"]: each.value for each in watched.query(by_agent)}
     agents = {run.agent for run in watched.runs}
     assert found == pytest.approx(
         {
@@ -112,20 +131,19 @@ def test_the_share_of_looping_runs(watched: Watched) -> None:
     looping = [run for run in watched.replayed if run["loops"]]  # every script ends in its loop
     assert 0 < len(looping) < RUNS
     title = "Share of active runs that are in a loop now"
-    assert watched.prometheus.value(query(title)) == pytest.approx(len(looping) / RUNS)
+    assert watched.value(query(title)) == pytest.approx(len(looping) / RUNS)
 
 
 def test_mean_seconds_and_the_tokens_of_loops(watched: Watched) -> None:
-    prometheus = watched.prometheus
-    assert prometheus.value(query("Mean seconds of a step")) == pytest.approx(ACTING / 1e9)
-    told = prometheus.value("sum(tidegauge_loop_tokens_total)")
+    assert watched.value(query("Mean seconds of a step")) == pytest.approx(ACTING / 1e9)
+    told = watched.value("sum(tidegauge_loop_tokens_total)")
     assert told == TOKENS * 2 * watched.total("loop_steps")
-    found = prometheus.query(query("Tokens that loops cost within the hour"))
+    found = watched.query(query("Tokens that loops cost within the hour"))
     assert {each.labels["agent"] for each in found} == {run.agent for run in watched.runs}
 
 
 def test_the_runs_that_a_policy_would_have_stopped(watched: Watched) -> None:
-    would_stop = watched.prometheus.query(query("runs that a policy would have stopped", 1))
+    would_stop = watched.query(query("runs that a policy would have stopped", 1))
     found: dict[tuple[str, str], float] = {
         (each.labels["agent"], each.labels["reason"]): each.value for each in would_stop
     }
@@ -141,26 +159,26 @@ def test_the_runs_that_a_policy_would_have_stopped(watched: Watched) -> None:
 
 def test_the_quantile_of_the_docs(watched: Watched) -> None:
     title = "and those that all but one in twenty stay under"
-    found = watched.prometheus.value(query(title, 1))
+    found = watched.value(query(title, 1))
     assert found is not None
     assert 0 < found <= 2 * ACTING / 1e9
 
 
 def test_exemplars_arrive_and_lead_to_their_traces(watched: Watched) -> None:
+    """It ends the runs: others ask for what was before that."""
     watched.server.send(batches([run.root for run in watched.runs]))
     watched.prometheus.wait_for(
         "sum(tidegauge_runs_finished_total)",
         lambda found: found and found[0].value == 2 * RUNS,
     )
     watched.prometheus.wait_for("sum(tidegauge_runs_active)", lambda found: found[0].value == 0)
-    now = time.time()
     known = {run.trace_id.hex() for run in watched.runs}
     known |= {WireRun(number, wave=1).trace_id.hex() for number in range(RUNS)}
     found = watched.prometheus.get(
         "/api/v1/query_exemplars",
         query="tidegauge_finished_run_steps_bucket",
-        start=str(now - 600),
-        end=str(now + 600),
+        start=str(watched.prometheus.since),
+        end=str(time.time() + 600),
     )
     traces = {each["labels"]["trace_id"] for series in found for each in series["exemplars"]}
     assert traces

@@ -29,6 +29,8 @@ from support.span_files import otlp_spans, tell
 from tidegauge import testing
 from tidegauge.instrumentation.spans.grouping import Grouping
 
+pytestmark = pytest.mark.system
+
 DIALECTS = ("openinference", "openllmetry", "otel-genai")
 FIXTURES = (
     "openinference_langchain_agent.otlp.json",

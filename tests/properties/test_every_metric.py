@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tidegauge import streaming_metrics
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
@@ -215,7 +216,7 @@ def test_streaming_equals_batch_at_every_prefix(kind, data):
         assert told == [], f"after record {count} of {records}"
 
 
-@settings(max_examples=200)
+@examples(4)
 @given(streams.issued_steps())
 def test_each_step_is_a_loop_step_or_not(steps):
     loops = Loops()

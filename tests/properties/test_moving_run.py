@@ -9,10 +9,11 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.drawn_runs import one_run
+from support.examples import examples
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.group import Group
@@ -81,7 +82,7 @@ def comparable(report: RunReport) -> dict[str, Any]:
     return {name: getattr(report, name) for name in report._fields}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(3)
 @given(st.one_of(one_run("r"), walks()), st.data())
 def test_a_run_that_moved_goes_on_as_if_it_had_stayed(events: list[Any], data: Any) -> None:
     first = engine()
@@ -99,7 +100,7 @@ def test_a_run_that_moved_goes_on_as_if_it_had_stayed(events: list[Any], data: A
         assert happen(second, event) == happen(first, event)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(0.5)
 @given(one_run("r"))
 def test_it_shares_nothing_with_the_run_it_was_taken_of(events: list[Any]) -> None:
     first = engine()
@@ -194,7 +195,7 @@ def comparable_count(value: Any) -> Any:
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
 
-@settings(max_examples=100, deadline=None)
+@examples(2)
 @given(st.lists(st.one_of(one_run("r"), walks()), min_size=1, max_size=3), st.data())
 def test_counters_of_all_engines_add_up_wherever_runs_went(drawn: Any, data: Any) -> None:
     alone, several = engine(), [engine(), engine(), engine()]

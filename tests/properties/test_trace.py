@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support import drawn_runs
+from support.examples import examples
 from tidegauge.events import Step
 from tidegauge.exporters.jsonl import Contents, JsonlSink
 from tidegauge.instrumentation.replay import Replay, read_lines
@@ -65,7 +66,7 @@ def stopped_live(events: list[drawn_runs.Event], policy: Policy) -> dict[str, St
     return stopped
 
 
-@settings(max_examples=120)
+@examples(2)
 @given(drawn_runs.runs(), st.sampled_from(sorted(SCORES)), st.data())
 def test_a_live_run_is_stopped_where_its_trace_crosses_the_line(events, score, data):
     traces = traced(events, score)
@@ -87,7 +88,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=120)
+@examples(2)
 @given(drawn_runs.runs(), st.lists(rules, max_size=3, unique_by=lambda rule: rule.signal))
 def test_a_live_run_is_stopped_where_the_first_of_its_rules_holds(events, told):
     traces = traced(events, rules=Policy(told))

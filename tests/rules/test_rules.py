@@ -13,6 +13,8 @@ from support.prometheus import find_binary
 from tidegauge.dashboards import ALERTS, rule_files
 from tidegauge.dashboards.rules import recording_groups
 
+pytestmark = pytest.mark.system
+
 HERE = Path(__file__).parent
 STORIES = sorted(HERE.glob("*_test.yaml"))
 RULES = sorted((HERE.parents[1] / "dashboards" / "rules").glob("*.yaml"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -39,18 +38,19 @@ class Series(NamedTuple):
 
 
 class View:
-    """A dashboard as it is opened: its own time range and choices, up to now.
+    """A dashboard as it is opened: its own time range and choices.
 
     Args:
         board: its JSON.
         prometheus: the data source.
+        now: when it is opened, in seconds of the epoch.
         chosen: values of variables that have no default, or another one.
     """
 
-    def __init__(self, board: Any, prometheus: Prometheus, **chosen: str) -> None:
+    def __init__(self, board: Any, prometheus: Prometheus, now: float, **chosen: str) -> None:
         self._prometheus = prometheus
         self._range = seconds(board["time"]["from"].removeprefix("now-"))
-        self._end = time.time()
+        self._end = now
         self._chosen: dict[str, str] = dict(chosen)
         for variable in board["templating"]["list"]:
             if variable["name"] in chosen or variable["type"] == "datasource":

@@ -39,14 +39,15 @@ class Prometheus:
         with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as response:
             return json.load(response)["data"]
 
-    def query(self, expression: str) -> list[Sample]:
-        """What an instant query finds now."""
-        found = self.get("/api/v1/query", query=expression)["result"]
+    def query(self, expression: str, *, at: float | None = None) -> list[Sample]:
+        """What an instant query finds now, or what it found at another time."""
+        when = {} if at is None else {"time": f"{at:.3f}"}
+        found = self.get("/api/v1/query", query=expression, **when)["result"]
         return [Sample(entry["metric"], float(entry["value"][1])) for entry in found]
 
-    def value(self, expression: str) -> float | None:
+    def value(self, expression: str, *, at: float | None = None) -> float | None:
         """The value of a query with one series; ``None`` when it finds none."""
-        found = self.query(expression)
+        found = self.query(expression, at=at)
         assert len(found) <= 1, found
         return found[0].value if found else None
 
@@ -93,8 +94,8 @@ def scraping(
 ) -> Iterator[Prometheus]:
     """Start a Prometheus that scrapes ``metrics_url`` again and again, and stop it.
 
-    It begins to scrape five seconds after its start, which no option changes: tests of one module
-    share one, and serve one after the other at the address that it scrapes.
+    It begins to scrape five seconds after its start, which no option changes: tests share one, see
+    ``support.servers``, and start another only for what that one cannot have.
 
     Args:
         metrics_url: an address that ends in ``/metrics``; ``None``, targets are what the files

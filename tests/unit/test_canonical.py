@@ -29,7 +29,7 @@ import pyarrow as pa
 import pydantic
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
@@ -587,7 +587,6 @@ def test_different_values_have_different_digests(left, right) -> None:
     assert (content_digest([left]) == content_digest([right])) == same
 
 
-@settings(max_examples=50)
 @given(plain.filter(lambda value: isinstance(value, dict | list)))
 def test_plain_json_is_what_orjson_writes(value) -> None:
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from support.broker import Broker, broker
 from tidegauge.cli import worker as command
 from tidegauge.cli.worker_settings import SETTINGS
 from tidegauge.fleet.worker import WorkerSettings
@@ -147,24 +146,20 @@ def test_brokers_that_cannot_be_reached(tidegauge, monkeypatch) -> None:
     assert "127.0.0.1:1" in line
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-def test_a_topic_that_is_not_there(tidegauge, kafka) -> None:
-    ran = tidegauge("worker", "--kafka", kafka.address, "--topic", "nowhere")
+@pytest.mark.system
+def test_a_topic_that_is_not_there(tidegauge, kafka, topic) -> None:
+    ran = tidegauge("worker", "--kafka", kafka.address, "--topic", topic)
     assert ran.code in (1, 2)
     [line] = ran.faults
-    assert "nowhere" in line
+    assert topic in line
 
 
-def test_a_state_folder_that_is_a_file(tidegauge, kafka, tmp_path) -> None:
-    kafka.create("there")
+@pytest.mark.system
+def test_a_state_folder_that_is_a_file(tidegauge, kafka, topic, tmp_path) -> None:
+    kafka.create(topic)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "tidegauge").write_text("")
-    place = ("--kafka", kafka.address, "--topic", "there", "--metrics-port", "0")
+    place = ("--kafka", kafka.address, "--topic", topic, "--metrics-port", "0")
     ran = tidegauge("worker", *place, "--state-dir", "state")
     assert ran.code == 1
     assert "not a directory" in ran.faults[-1]

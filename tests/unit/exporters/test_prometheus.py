@@ -321,6 +321,7 @@ def test_names_that_are_no_text_are_served_as_text() -> None:
     assert engine.get("7") is not None
 
 
+@pytest.mark.slow
 def test_a_stream_of_ever_new_names_has_a_bounded_number_of_series() -> None:
     engine = Engine(clock=None, max_runs=30, max_groups=10, max_actions=5)
     highest = 0

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     SCORES,
@@ -76,7 +77,7 @@ policies = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@examples(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(policies, st.sampled_from(["", "one line", "two\nlines"]))
 def test_what_was_written_is_read(tmp_path: Path, policy: PolicyFile, comment: str) -> None:
     path = tmp_path / "policy.toml"

@@ -6,9 +6,10 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.plain import from_plain, to_plain
 
@@ -57,7 +58,7 @@ def act(entries, action, key):
     return None
 
 
-@settings(max_examples=300)
+@examples(5)
 @given(st.lists(ACTIONS, max_size=80))
 def test_it_is_a_plain_dict_that_forgets_its_first_key(actions) -> None:
     entries, plain = EvictingDict(), {}

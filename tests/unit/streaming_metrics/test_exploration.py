@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.records import ObservedStep
@@ -323,7 +324,7 @@ ACHIEVED_TWICE = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(4)
 @given(st.one_of(walks(), st.tuples(OPENINGS, FREE_STEPS)))
 @example(({"tasks": ()}, ACHIEVED_TWICE))
 def test_equals_the_batch_version_at_every_prefix(walk):
@@ -344,7 +345,7 @@ def canonical(data):
     return [canonical(item) for item in data] if isinstance(data, list) else data
 
 
-@settings(max_examples=100, deadline=None)
+@examples(2)
 @given(st.one_of(walks(), st.tuples(OPENINGS, FREE_STEPS)), st.integers(0, 12))
 def test_state_in_the_middle_changes_nothing_and_reset_forgets(walk, cut):
     opening, steps = walk

@@ -6,9 +6,10 @@ from itertools import groupby
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.span_files import flat_spans, otlp_spans
 from support.span_orders import arriving
 from tidegauge.exporters.jsonl import Contents
@@ -68,7 +69,7 @@ def test_with_digests_the_numbers_are_the_same(recorded):
     assert numbers(again) == numbers(story)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_any_batches_and_some_twice(recorded, data):
     order = data.draw(st.permutations(range(len(recorded))))
