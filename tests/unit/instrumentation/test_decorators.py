@@ -352,7 +352,7 @@ class TestArguments:
             functools.cached_property(len),
             functools.partialmethod(len),
             functools.singledispatchmethod(len),
-            classmethod(property(len)),
+            classmethod(property(len)),  # type: ignore[arg-type]
             5,
         ],
     )
