@@ -20,6 +20,7 @@ from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
+from tidegauge._canonical import bases, namespace
 from tidegauge._critical import defer, here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
@@ -69,8 +70,10 @@ Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Scope | Answer | 
 _Function: TypeAlias = Callable[..., Any]
 
 _MAX_ITEMS: Final = 1_000
-_PLAIN: Final = frozenset({str, bytes, int, float, bool, list, tuple, dict, set, type(None)})
-"""What most tools return."""
+_PLAIN: Final = frozenset(
+    map(id, (str, bytes, int, float, bool, list, tuple, dict, set, type(None)))
+)
+"""What most tools return. Kinds are told apart by identity: their own classes may not be hashed."""
 
 
 def wrap(function: _Function, begin: Begin) -> _Function:
@@ -269,16 +272,16 @@ def _end_with(scope: Scope, held: list[Any]) -> Any:
         held: the result, which nothing else of ours refers to.
     """
     kind = type(held[0])  # not isinstance, which evaluates a lazy proxy
-    if kind in _PLAIN:
+    if id(kind) in _PLAIN:
         _end(scope, held[0])
-    elif kind in _BODIES:
+    elif id(kind) in _BODIES:
         if _references(held) == _ALONE and not _has_begun(held[0]):
             return _later(_kind_of(held[0]), scope, held.pop())
         _end(scope)  # others may go on with it: it is theirs
-    elif future := next((base for base in _FUTURES if base in kind.__mro__), None):
+    elif future := next((base for base in _FUTURES if issubclass(kind, base)), None):
         if not _end_when_done(scope, future, held[0]):
             _end(scope)
-    elif any("__await__" in vars(base) for base in kind.__mro__):  # without asking the class
+    elif any("__await__" in namespace(base) for base in bases(kind)):
         _end(scope)  # it may be more than to be awaited: it is given as it is
     else:
         _end(scope, held[0])
@@ -310,7 +313,7 @@ def _kind_of(body: Any) -> Callable[[_Function, Begin], _Function]:
     kind = type(body)
     if kind is GeneratorType and body.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         return _generator_coroutine
-    return _BODIES[kind]
+    return _BODIES[id(kind)]
 
 
 def _is_awaited(function: Any) -> bool:
@@ -325,9 +328,9 @@ def _is_awaited(function: Any) -> bool:
 
 
 _BODIES: Final = {
-    CoroutineType: _coroutine,
-    GeneratorType: _generator,
-    AsyncGeneratorType: _async_generator,
+    id(CoroutineType): _coroutine,
+    id(GeneratorType): _generator,
+    id(AsyncGeneratorType): _async_generator,
 }
 """What a call may go on in."""
 _FUTURES: Final[tuple[Any, ...]] = (asyncio.Future, concurrent.futures.Future)

@@ -707,6 +707,23 @@ class TestAwaitables:
         assert [one["message"] for one in told] == ["Task exception was never retrieved"]
         assert story(seen)[0][4][0][2] == "ERROR"
 
+    def test_the_class_of_a_result_is_not_asked_for_anything(self):
+        class Kind(type):  # noqa: PLW1641 -- it has no hash
+            def __eq__(cls, other):
+                raise AssertionError("called")
+
+            def __getattribute__(cls, name):
+                raise AssertionError(f"asked for {name}")
+
+        class Own(metaclass=Kind):
+            pass
+
+        own = object.__new__(Own)
+        with capture() as seen, tidegauge.run():
+            assert tidegauge.tool(lambda: own)() is own
+        assert seen.tree() == ["invoke_agent", "  execute_tool <lambda>"]
+        assert internal_errors.counts() == {}
+
     def test_a_future_s_own_code_is_not_called(self):
         class Own(Future):
             def refuse(self, *args):
