@@ -7,14 +7,20 @@ the body runs and left whenever it pauses, so that a generator's consumer sees n
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import dis
 import functools
 import inspect
+import sys
+import types
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
+from tidegauge._canonical import bases, namespace
 from tidegauge._critical import defer, here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
@@ -64,17 +70,17 @@ Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Scope | Answer | 
 _Function: TypeAlias = Callable[..., Any]
 
 _MAX_ITEMS: Final = 1_000
-_PLAIN: Final = frozenset({str, bytes, int, float, bool, list, tuple, dict, set, type(None)})
-"""What most tools return."""
-_FUTURE: Final = ("add_done_callback", "cancelled", "exception", "result")
-"""What a future's class defines, in asyncio, executors and other libraries: all that is called."""
+_PLAIN: Final = frozenset(
+    map(id, (str, bytes, int, float, bool, list, tuple, dict, set, type(None)))
+)
+"""What most tools return. Kinds are told apart by identity: their own classes may not be hashed."""
 
 
 def wrap(function: _Function, begin: Begin) -> _Function:
     """The same function, of the same kind, inside of what ``begin`` gives for each call.
 
     A generator's result is what it returns, else its items, the first 1,000 of them. Where a plain
-    function returns a coroutine, a generator or a future, the call lasts until that is done.
+    function returns a new coroutine or generator, or a future, the call lasts until that is done.
     """
     return functools.wraps(function)(_kind(function)(function, begin))
 
@@ -84,7 +90,7 @@ def _kind(function: _Function) -> Callable[[_Function, Begin], _Function]:
     if any(map(inspect.iscoroutinefunction, called)):
         return _coroutine
     if any(map(inspect.isgeneratorfunction, called)):
-        return _generator
+        return _generator_coroutine if any(map(_is_awaited, called)) else _generator
     if any(map(inspect.isasyncgenfunction, called)):
         return _async_generator
     return _plain
@@ -99,10 +105,10 @@ def _plain(function: _Function, begin: Begin) -> _Function:
             return scope.value
         try:
             if interrupted():
-                result = run_apart(scope, function, *args, **kwargs)
+                result = [run_apart(scope, function, *args, **kwargs)]
             else:
                 with scope:
-                    result = function(*args, **kwargs)
+                    result = [function(*args, **kwargs)]
         except BaseException as error:
             _end_failed(scope, error)
             raise
@@ -120,7 +126,7 @@ def _coroutine(function: _Function, begin: Begin) -> _Function:
             return await _awaited(scope.value)
         try:
             with scope:
-                result = await function(*args, **kwargs)
+                result = [await function(*args, **kwargs)]
         except BaseException as error:
             _end_failed(scope, error)
             raise
@@ -165,6 +171,16 @@ def _generator(function: _Function, begin: Begin) -> _Function:
             raise
         _end(scope, items if result is None else result)
         return result
+
+    return wrapper
+
+
+def _generator_coroutine(function: _Function, begin: Begin) -> _Function:
+    awaited = _coroutine(function, begin)
+
+    @types.coroutine
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return (yield from awaited(*args, **kwargs))
 
     return wrapper
 
@@ -248,36 +264,82 @@ def _end_failed(scope: Scope, error: BaseException, result: object = ABSENT) -> 
         raise
 
 
-def _end_with(scope: Scope, result: Any) -> Any:
-    """End the call with its result, or once what it returned is done."""
-    kind = type(result)  # not isinstance, which evaluates a lazy proxy
-    if kind in _PLAIN:
-        _end(scope, result)
-        return result
-    if kind is CoroutineType:
-        return _later(_coroutine, scope, result)
-    if kind is GeneratorType:
-        return _later(_generator, scope, result)
-    if kind is AsyncGeneratorType:
-        return _later(_async_generator, scope, result)
-    if all(_defines(kind, name) for name in _FUTURE):
-        if not _end_when_done(scope, result):
+def _end_with(scope: Scope, held: list[Any]) -> Any:
+    """End the call with its result, or once what it returned is done.
+
+    Args:
+        scope: what is around the call.
+        held: the result, which nothing else of ours refers to.
+    """
+    kind = type(held[0])  # not isinstance, which evaluates a lazy proxy
+    if id(kind) in _PLAIN:
+        _end(scope, held[0])
+    elif id(kind) in _BODIES:
+        if _references(held) == _ALONE and not _has_begun(held[0]):
+            return _later(_kind_of(held[0]), scope, held.pop())
+        _end(scope)  # others may go on with it: it is theirs
+    elif future := next((base for base in _FUTURES if issubclass(kind, base)), None):
+        if not _end_when_done(scope, future, held[0]):
             _end(scope)
-    elif _defines(kind, "__await__"):
+    elif any("__await__" in namespace(base) for base in bases(kind)):
         _end(scope)  # it may be more than to be awaited: it is given as it is
     else:
-        _end(scope, result)
-    return result
+        _end(scope, held[0])
+    return held[0]
 
 
-def _defines(kind: type, name: str) -> bool:
-    """Whether a class has an attribute, without asking the class itself."""
-    return any(name in vars(base) for base in kind.__mro__)
+def _references(held: list[Any]) -> int:
+    return sys.getrefcount(held[0])
+
+
+_ALONE: Final = _references([object()])
+"""As many references has what only its list refers to, whatever the interpreter counts."""
+
+
+def _has_begun(body: Any) -> bool:
+    """Whether a coroutine or a generator was started."""
+    kind = type(body)
+    if kind is CoroutineType:
+        return inspect.getcoroutinestate(body) != inspect.CORO_CREATED
+    if kind is GeneratorType:
+        return inspect.getgeneratorstate(body) != inspect.GEN_CREATED
+    if sys.version_info >= (3, 12):
+        return inspect.getasyncgenstate(body) != inspect.AGEN_CREATED
+    frame = body.ag_frame
+    return frame is None or frame.f_code.co_code[frame.f_lasti] != dis.opmap["RETURN_GENERATOR"]
+
+
+def _kind_of(body: Any) -> Callable[[_Function, Begin], _Function]:
+    kind = type(body)
+    if kind is GeneratorType and body.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+        return _generator_coroutine
+    return _BODIES[id(kind)]
+
+
+def _is_awaited(function: Any) -> bool:
+    """Whether ``types.coroutine`` has made a generator function awaitable."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.ismethod(function):
+        function = function.__func__
+    return inspect.isfunction(function) and bool(
+        function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE
+    )
+
+
+_BODIES: Final = {
+    id(CoroutineType): _coroutine,
+    id(GeneratorType): _generator,
+    id(AsyncGeneratorType): _async_generator,
+}
+"""What a call may go on in."""
+_FUTURES: Final[tuple[Any, ...]] = (asyncio.Future, concurrent.futures.Future)
+"""Whose methods wait for nothing. What else resembles a future is a result like any other."""
 
 
 @guarded("bodies.future", default=False, interrupting="run")
-def _end_when_done(scope: Scope, future: Any) -> bool:
-    future.add_done_callback(functools.partial(_end_with_future, scope))
+def _end_when_done(scope: Scope, kind: Any, future: Any) -> bool:
+    kind.add_done_callback(future, functools.partial(_end_with_future, scope, kind))
     return True
 
 
@@ -293,13 +355,13 @@ def _later(kind: Callable[[_Function, Begin], _Function], scope: Scope, body: An
 
 
 @guarded("bodies.future", default=None)
-def _end_with_future(scope: Scope, future: Any) -> None:
-    if future.cancelled():
+def _end_with_future(scope: Scope, kind: Any, future: Any) -> None:
+    if kind.cancelled(future):
         scope.end_quietly(error=GeneratorExit())
-    elif (error := future.exception()) is not None:
+    elif (error := future._exception) is not None:  # exception() would mark it as seen
         scope.end_quietly(error=error)
     else:
-        scope.end_quietly(future.result())
+        scope.end_quietly(kind.result(future))
 
 
 async def _awaited(value: Any) -> Any:

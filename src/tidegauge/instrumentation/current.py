@@ -38,7 +38,8 @@ class CurrentRun:
     Attributes:
         run: the run.
         call: the call; ``None``, the caller is in no tool.
-        around: what was current around it.
+        around: where it was opened, if that was not over by then. What is around was there before:
+            they form no cycle, in whichever context a generator goes on.
     """
 
     __slots__ = ("around", "call", "run")
@@ -46,12 +47,16 @@ class CurrentRun:
     def __init__(self, run: OpenRun, call: Ending | None = None) -> None:
         self.run = run
         self.call = call
-        self.around: CurrentRun | None = None
+        self.around = find_current_run()
 
     @property
     def in_tool(self) -> bool:
         """Whether the caller is inside a tool of the run."""
         return self.call is not None
+
+    def forget(self) -> None:
+        """Keep nothing of what is over: contexts and tasks may keep this one for long."""
+        self.around = _not_over(self.around)
 
 
 class Ending(Protocol):
@@ -69,7 +74,10 @@ def find_current_run() -> CurrentRun | None:
     What is over and still current is passed over: an exception of a signal handler may have
     arrived before it was taken away.
     """
-    current = current_run.get()
+    return _not_over(current_run.get())
+
+
+def _not_over(current: CurrentRun | None) -> CurrentRun | None:
     while current is not None:
         call = current.call
         if not current.run.closed and (call is None or not call.ended):
@@ -104,13 +112,10 @@ class Current:
     def __enter__(self) -> None:
         if interrupted() and not here.apart:
             return  # nothing may be set in the context that is interrupted: see run_apart
-        run = self._run
-        self._before = around = current_run.get()
-        if run is not None and run is self._made:
-            run.around = None if around is run else around
+        self._before = current_run.get()
         self._entered = True
         with here.critical:  # a collection that comes now must set nothing
-            self._run_token = current_run.set(run)
+            self._run_token = current_run.set(self._run)
             if self._context is not None:
                 self._context_token = otel_context.attach(self._context)
 
@@ -132,8 +137,12 @@ class Current:
                 _undo(self._run_token)
             elif self._run is self._made:  # an exception arrived when it had just been set
                 current_run.set(self._before)
-        self._run_token = self._context_token = None
+        self._run_token = self._context_token = self._before = None
         self._entered = False
+
+    def forget(self) -> None:
+        """It is over for good."""
+        self._made.forget()
 
 
 def propagate(function: Callable[P, R]) -> Callable[P, R]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from opentelemetry import trace
 
@@ -28,6 +28,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]
 OnBlock: TypeAlias = Callable[[Decision], Any]
+
+_OWN: Final = ""
+"""Stands for the name of a method's own object."""
 
 
 @overload
@@ -71,7 +74,8 @@ def agent(
             counts in no success rate.
 
     Raises:
-        ConfigurationError: a class is decorated; decorate its methods.
+        ConfigurationError: a class is decorated (decorate its methods), or what is no function (a
+            property, a ``partialmethod``).
 
     >>> import tidegauge
     >>> @tidegauge.agent(success=lambda answer: answer == 4)
@@ -145,7 +149,8 @@ def tool(
             blocks, which is not run; left out, :class:`~tidegauge.CallBlocked` is raised.
 
     Raises:
-        ConfigurationError: a class is decorated; decorate its methods.
+        ConfigurationError: a class is decorated (decorate its methods), or what is no function (a
+            property, a ``partialmethod``).
 
     >>> import tidegauge
     >>> @tidegauge.tool(poll=True, key=lambda arguments: arguments["job"])
@@ -191,9 +196,12 @@ def _first_text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
 
 def _decorated(function: Any, begin: Begin) -> Any:
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(wrap(function.__func__, begin))
+        return type(function)(_decorated(function.__func__, begin))
     if inspect.isclass(function):
         raise ConfigurationError(f"decorate the methods of {function.__name__}, not the class")
+    if not callable(function):
+        kind = type(function).__name__
+        raise ConfigurationError(f"{kind} is no function: decorate the one inside of it")
     return wrap(function, begin)
 
 
@@ -205,6 +213,8 @@ def _name_of(function: Any) -> str:
 
 
 def _parameter_names(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that may be given by position; a method's own object has none."""
+    of_class = isinstance(function, classmethod)
     if isinstance(function, staticmethod | classmethod):
         function = function.__func__
     try:
@@ -212,18 +222,28 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
     except (TypeError, ValueError):
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
+    names = [parameter.name for parameter in parameters if parameter.kind in positional]
+    if names and (of_class or (names[0] in ("self", "cls") and _is_defined_in_class(function))):
+        names[0] = _OWN
+    return tuple(names)
+
+
+def _is_defined_in_class(function: Any) -> bool:
+    around = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
+    return bool(around) and not around.endswith("<locals>") and not inspect.ismethod(function)
 
 
 @guarded("tool.arguments", default=None, interrupting="run")
 def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The call's arguments by name; a method's own object is none of them."""
     arguments = dict(zip(names, args, strict=False))
-    if names and names[0] in ("self", "cls"):
-        arguments.pop(names[0], None)
+    arguments.pop(_OWN, None)
     if len(args) > len(names):
         arguments["*"] = args[len(names) :]
-    arguments.update(kwargs)
+    if arguments.keys().isdisjoint(kwargs):
+        arguments.update(kwargs)
+    else:  # one that can be given by position alone, and another of its name
+        arguments["**"] = dict(kwargs)
     return arguments
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, cast
 
@@ -198,6 +199,10 @@ class OpenRun:
 
     @guarded("run.close", default=None)
     def _end(self, error: BaseException | None) -> None:
+        if self._current is not None:
+            self._current.forget()
+        if self.event.task is not None:  # a context that was copied may keep the run for long
+            self.event = replace(self.event, task=None)
         recorded, self._recorded = self._recorded, None
         self._current, self.closed = None, True
         if recorded is None:

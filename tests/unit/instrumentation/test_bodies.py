@@ -6,7 +6,9 @@ import asyncio
 import functools
 import gc
 import inspect
+import sys
 import threading
+import types
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -16,6 +18,7 @@ from opentelemetry import trace
 import tidegauge
 from support.span_story import story
 from tidegauge import CallBlocked, RunStopped
+from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.current import current_run
 from tidegauge.testing import capture
 
@@ -583,6 +586,162 @@ class TestAwaitables:
             assert current_run.get() is None
             assert len(list(items)) == 2
         assert seen.tree() == ["invoke_agent <lambda>", *["  execute_tool look"] * 2]
+
+    def test_a_generator_that_a_tool_keeps_is_given_as_it_is(self):
+        class Feed:
+            def __init__(self):
+                self.made = None
+
+            def rows(self):
+                if self.made is None:
+                    self.made = iter_rows()
+                return self.made
+
+        def iter_rows():
+            yield from range(4)
+
+        rows = tidegauge.tool(Feed.rows)
+        feed = Feed()
+        with capture() as seen, tidegauge.run():
+            assert next(rows(feed)) == 0
+            gc.collect()
+            assert next(rows(feed)) == 1
+            assert rows(feed) is rows(feed) is feed.made
+            assert list(rows(feed)) == [2, 3]
+            assert tidegauge.get_current_run()._open._tools == {}
+        assert seen.tree() == ["invoke_agent", *["  execute_tool rows"] * 5]
+
+    async def test_one_that_has_begun_is_given_as_it_is(self):
+        def add_up():
+            total = 0
+            while True:
+                total += yield total
+
+        async def add_up_later():
+            total = 0
+            while True:
+                total += yield total
+
+        @tidegauge.tool
+        def adder():
+            made = add_up()
+            next(made)
+            return made
+
+        @tidegauge.tool
+        async def slow_adder():
+            made = add_up_later()
+            await anext(made)
+            return made
+
+        with capture() as seen, tidegauge.run():
+            assert adder().send(5) == 5
+            made = await slow_adder()
+            assert await made.asend(5) == 5
+            await made.aclose()
+        assert seen.tree() == ["invoke_agent", "  execute_tool adder", "  execute_tool slow_adder"]
+
+    async def test_new_ones_are_followed_whoever_looks_on(self):
+        async def later():
+            yield look()
+
+        def debug(frame, event, arg):
+            frame.f_locals  # noqa: B018 -- this refers to all of them
+            return debug
+
+        @tidegauge.agent
+        def agent():
+            return later()
+
+        with capture() as seen:
+            before = sys.gettrace()
+            sys.settrace(debug)
+            try:
+                items = agent()
+            finally:
+                sys.settrace(before)
+            assert [item async for item in items] == ["nothing here"]
+        assert seen.tree() == ["invoke_agent agent", "  execute_tool look"]
+
+    async def test_a_generator_that_is_a_coroutine_stays_one(self):
+        @types.coroutine
+        def nap(value):
+            yield
+            return value
+
+        class Napping:
+            @types.coroutine
+            def __call__(self):
+                yield
+                return 3
+
+        with capture(capture_content=True) as seen:
+            decorated = tidegauge.tool(nap)
+            partly = tidegauge.tool(functools.partial(nap, 2))
+            returned = tidegauge.tool(lambda: nap(None))
+            called = tidegauge.tool(Napping())
+            assert inspect.isgeneratorfunction(decorated)
+            assert await decorated(0) == 0
+            with tidegauge.run():
+                assert await decorated(1) == 1
+                assert await partly() == 2
+                assert await returned() is None
+                assert await called() == 3
+        assert results(seen) == ["1", "2", "null", "3"]
+
+    async def test_an_exception_that_nobody_asks_for_is_still_logged(self):
+        async def fail():
+            raise ValueError("the user's")
+
+        @tidegauge.tool
+        def start():
+            return asyncio.ensure_future(fail())
+
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told_: told.append(told_))
+        with capture() as seen, tidegauge.run():
+            start()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            gc.collect()
+        assert [one["message"] for one in told] == ["Task exception was never retrieved"]
+        assert story(seen)[0][4][0][2] == "ERROR"
+
+    def test_the_class_of_a_result_is_not_asked_for_anything(self):
+        class Kind(type):  # noqa: PLW1641 -- it has no hash
+            def __eq__(cls, other):
+                raise AssertionError("called")
+
+            def __getattribute__(cls, name):
+                raise AssertionError(f"asked for {name}")
+
+        class Own(metaclass=Kind):
+            pass
+
+        own = object.__new__(Own)
+        with capture() as seen, tidegauge.run():
+            assert tidegauge.tool(lambda: own)() is own
+        assert seen.tree() == ["invoke_agent", "  execute_tool <lambda>"]
+        assert internal_errors.counts() == {}
+
+    def test_a_future_s_own_code_is_not_called(self):
+        class Own(Future):
+            def refuse(self, *args):
+                raise AssertionError("called")
+
+            add_done_callback = cancelled = exception = result = refuse
+
+        class Foreign:
+            add_done_callback = cancelled = exception = result = Own.refuse
+
+        own = Own()
+        own.set_result(7)
+        with capture(capture_content=True) as seen, tidegauge.run():
+            for future in (own, Foreign()):
+                assert tidegauge.tool(lambda future: future)(future) is future
+            assert tidegauge.get_current_run()._open._tools == {}
+        assert results(seen)[0] == "7"
+        assert internal_errors.counts() == {}
 
     async def test_callable_objects_and_partials_of_coroutine_functions(self):
         class Fetch:

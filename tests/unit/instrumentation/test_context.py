@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from itertools import pairwise
 
 import numpy
@@ -809,3 +812,77 @@ class BrokenProcessor:
 
     def force_flush(self, timeout_millis=0):
         return True
+
+
+class TestWhatIsAround:
+    def test_generators_that_go_on_inside_each_other_form_no_cycle(self):
+        handed_over = []
+
+        @tidegauge.agent(name="first")
+        def first():
+            handed_over.append(tidegauge.propagate(rest))
+            yield 1
+            yield 2
+
+        @tidegauge.agent(name="second")
+        def second(others):
+            yield from others
+
+        def rest(others):
+            for _ in second(others):
+                pass
+            around = current_run.get()
+            for _ in range(9):
+                if around is None:
+                    return tidegauge.get_current_run().id
+                around = around.around
+            raise AssertionError("a cycle")
+
+        with capture():
+            generator = first()
+            next(generator)
+            assert handed_over[0](generator) == ""
+
+    async def test_runs_that_schedule_each_other_keep_nothing_of_those_before(self):
+        done = asyncio.get_running_loop().create_future()
+        ended = []
+
+        def tick(left):
+            with tidegauge.run(task="x" * 100) as run:
+                if left:
+                    asyncio.get_running_loop().call_soon(tick, left - 1)
+            ended.append(weakref.ref(run._open))
+            if not left:
+                gc.collect()
+                done.set_result(sum(one() is not None for one in ended))
+
+        with capture():
+            tick(50)
+            assert await done <= 3
+
+    @pytest.mark.parametrize("overlapping", [1, 5])
+    async def test_also_those_that_begin_while_the_one_before_is_open(self, overlapping):
+        opened, tasks = [], []
+
+        async def tick(left):
+            with tidegauge.run() as run:
+                opened.append(weakref.ref(run._open))
+                if left:
+                    tasks.append(asyncio.create_task(tick(left - 1)))
+                for _ in range(overlapping):
+                    await asyncio.sleep(0)
+
+        with capture():
+            tasks.append(asyncio.create_task(tick(100)))
+            while len(opened) < 101:
+                await asyncio.sleep(0)
+            tasks[:-1] = []
+            gc.collect()
+            assert sum(one() is not None for one in opened) <= 2 * overlapping + 4
+            await tasks[-1]
+
+    def test_a_run_that_is_over_and_still_current_has_no_task(self):
+        contexts = []
+        with capture(capture_content=True), tidegauge.run(task="a long text"):
+            contexts.append(copy_context())
+        assert contexts[0][current_run].run.event.task is None

@@ -267,6 +267,46 @@ class TestArguments:
                 Toolbox().look()
         assert group(seen).totals.loop_steps == {"look": 2}
 
+    def test_only_a_method_has_an_object_of_its_own(self):
+        @tidegauge.tool
+        def instances_of(cls):
+            return "none"
+
+        @tidegauge.tool
+        def bound(self, left):
+            return "none"
+
+        class Toolbox:
+            @tidegauge.tool
+            @classmethod
+            def of_class(kind, left):
+                return "none"
+
+            def compare(self, cls):
+                return "none"
+
+        with capture(capture_content=True) as seen, tidegauge.run():
+            instances_of("Dog")
+            bound(1, 2)
+            Toolbox.of_class(1)
+            tidegauge.tool(Toolbox().compare)("Cat")
+        assert arguments(seen) == [
+            '{"cls": "Dog"}',
+            '{"self": 1, "left": 2}',
+            '{"left": 1}',
+            '{"cls": "Cat"}',
+        ]
+
+    def test_a_keyword_does_not_replace_what_is_given_by_position(self):
+        @tidegauge.tool
+        def lookup(key, /, **extra):
+            return "none"
+
+        with capture(capture_content=True) as seen, tidegauge.run():
+            lookup("Dog", key=1)
+            lookup("Cat", other=1)
+        assert arguments(seen) == ['{"key": "Dog", "**": {"key": 1}}', '{"key": "Cat", "other": 1}']
+
     def test_the_task_is_the_first_argument_that_is_text(self):
         @tidegauge.agent
         def agent(number, *, task):
@@ -303,6 +343,22 @@ class TestArguments:
 
         with pytest.raises(ConfigurationError, match="decorate the methods of Toolbox"):
             decorate(Toolbox)
+
+    @pytest.mark.parametrize("decorate", [tidegauge.agent, tidegauge.tool])
+    @pytest.mark.parametrize(
+        "thing",
+        [
+            property(len),
+            functools.cached_property(len),
+            functools.partialmethod(len),
+            functools.singledispatchmethod(len),
+            classmethod(property(len)),  # type: ignore[arg-type]
+            5,
+        ],
+    )
+    def test_so_is_what_cannot_be_called(self, decorate, thing):
+        with pytest.raises(ConfigurationError, match=r"^\w+ is no function: decorate"):
+            decorate(thing)
 
 
 class TestFailures:
