@@ -146,8 +146,11 @@ class ToolDeclaration:
         check_fields(self, _DECLARED)
 
 
+_STEPS: Final = whole(0)
+
+
 def _patience(poll: Any) -> bool | int | timedelta:
-    return poll if isinstance(poll, bool | timedelta) else whole(0).read(poll)
+    return poll if isinstance(poll, bool | timedelta) else _STEPS.read(poll)
 
 
 _DECLARED: Final[Kinds] = {

@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ class Provider:
         return TracerProvider(shutdown_on_exit=False).get_tracer("other")
 
 
-WRONG = {
+WRONG: dict[str, Any] = {
     "rules": [5, "abc", [1], ["loop"], Rule, {"a": 1}],
     "tools": [5, "a", [1], None, {"a": 1}, {"a": None}, {1: ToolDeclaration(poll=True)}],
     "extractors": [5, "x", [1], [None], [WebPages], object(), None],
@@ -122,7 +123,7 @@ def test_the_line_has_the_setting_its_value_and_what_to_use(settings, message):
 
 def test_a_secret_is_not_shown():
     with pytest.raises(ConfigurationError) as told:
-        Settings(digest_key="hunter2")
+        Settings(digest_key="hunter2")  # type: ignore[arg-type]
     assert str(told.value) == (
         'digest_key is of type str; use from 1 to 64 bytes, such as os.environ["KEY"].encode()'
     )
@@ -165,7 +166,8 @@ def test_what_can_work_is_taken(name, value, kept):
 
 
 def test_a_provider_needs_its_methods_and_no_class():
-    Pipeline(Settings(tracer_provider=Provider()), serve=False).shutdown()
+    settings: dict[str, Any] = {"tracer_provider": Provider()}
+    Pipeline(Settings(**settings), serve=False).shutdown()
 
 
 @pytest.mark.parametrize(
@@ -209,6 +211,7 @@ def test_a_decorator_s_declaration_is_checked():
 
 
 def test_declarations_that_work():
-    assert ToolDeclaration(poll=np.int64(3)).poll == 3
+    steps: Any = np.int64(3)
+    assert ToolDeclaration(poll=steps).poll == 3
     assert ToolDeclaration(poll=0, key=str, mutates=True).poll == 0
     assert ToolDeclaration(poll=timedelta.max).poll == timedelta.max
