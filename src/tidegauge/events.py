@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from tidegauge._checked import KINDS, Kind, Kinds, check_fields, function, whole
+
 __all__ = [
     "ABSENT",
     "GO_ON",
@@ -131,11 +133,32 @@ class ToolDeclaration:
             what changes and means nothing (a time, a request id, a page's cursor).
         mutates: a call that succeeds has changed something, even where its answer is the same
             ("next page", "append a line"): it proves no standstill and raises no signal.
+
+    Raises:
+        ConfigurationError: a value that cannot work.
     """
 
     poll: bool | int | timedelta = False
     key: Callable[[Any], object] | None = None
     mutates: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, _DECLARED)
+
+
+_STEPS: Final = whole(0)
+
+
+def _patience(poll: Any) -> bool | int | timedelta:
+    return poll if isinstance(poll, bool | timedelta) else _STEPS.read(poll)
+
+
+_DECLARED: Final[Kinds] = {
+    **KINDS,
+    "bool | int | timedelta": Kind("True, a number of steps or a timedelta", _patience),
+    "Callable[[Any], object]": function("a function that takes the arguments of a call"),
+}
+"""What the fields of a :class:`ToolDeclaration` take, by their annotations."""
 
 
 class Call(NamedTuple):

@@ -59,17 +59,6 @@ class TestSettings:
         [
             ({"stop_on_lop": 3}, "unknown setting 'stop_on_lop'; did you mean stop_on_loop"),
             ({"zzz": 3}, "unknown setting 'zzz'; known: stop_on_loop"),
-            ({"max_runs": 0}, "max_runs is to be at least 1"),
-            ({"max_groups": 0}, "max_groups"),
-            ({"max_actions": -1}, "max_actions"),
-            ({"max_period": 0}, "max_period"),
-            ({"max_distinct": 0}, "max_distinct"),
-            ({"idle_seconds": 0}, "idle_seconds is to be more than 0"),
-            ({"t_max": 0}, "t_max"),
-            ({"metrics_port": 70_000}, "metrics_port is to be from 0 to 65535"),
-            ({"digest_key": b""}, "digest_key is to have from 1 to 64 bytes"),
-            ({"digest_key": b"x" * 65}, "digest_key"),
-            ({"stop_on_loop": 0}, "loop_repeats is to be at least 1"),
             ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "either rules or the settings"),
             ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "one rule"),
         ],
@@ -82,7 +71,9 @@ class TestSettings:
 
     def test_a_port_in_the_environment_that_is_none(self, monkeypatch):
         monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "many")
-        with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT='many'"):
+        with pytest.raises(
+            ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is 'many'; use a port"
+        ):
             Pipeline(Settings())
 
     def test_nothing_is_stopped_unless_asked_for(self):

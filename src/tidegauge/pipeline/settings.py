@@ -6,8 +6,20 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from tidegauge import _checked
+from tidegauge._checked import (
+    Count,
+    Kind,
+    Kinds,
+    Seconds,
+    check_fields,
+    function,
+    having,
+    instance_of,
+    whole,
+)
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
@@ -24,9 +36,57 @@ if TYPE_CHECKING:
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
 
-__all__ = ["Settings"]
+__all__ = ["KINDS", "Settings"]
 
 _logger = logging.getLogger("tidegauge")
+
+FilePath: TypeAlias = str | os.PathLike[str]
+HostName: TypeAlias = str
+Key: TypeAlias = bytes
+NoneOrMore: TypeAlias = int
+Port: TypeAlias = int
+
+
+def _path(value: Any) -> str:
+    path = os.fspath(value)
+    if not isinstance(path, str) or "\0" in path:
+        raise ValueError
+    return path
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or len(value.split()) > 1:
+        raise ValueError
+    value.encode("idna")  # as on its way to a socket
+    return value
+
+
+def _key(value: Any) -> bytes:
+    key = bytes(memoryview(value))
+    if not 1 <= len(key) <= 64:
+        raise ValueError
+    return key
+
+
+KINDS: Final[Kinds] = {
+    **_checked.KINDS,
+    "FilePath": Kind("the path of a file", _path),
+    "HostName": Kind("a host name or an address", _host),
+    "Key": Kind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
+    "NoneOrMore": whole(0),
+    "Port": whole(0, 65_535, "a port from 1 to 65535, or 0 for any free one"),
+    "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
+    "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
+    "Normaliser": function("a function that takes a text and gives one"),
+    "Distance": function("a function that takes two places and gives a number"),
+    "Extractor": having("uses", "observe", use="an extractor, with uses() and observe()"),
+    "CollectorRegistry": having("register", "unregister", use="a Prometheus registry"),
+    "Judging": having("submit", "listen", "wants", "close", use="a tidegauge.diagnose.Judging"),
+    "TracerProvider": having("get_tracer", use="a provider with get_tracer()"),
+    "LoggerProvider": having("get_logger", use="a provider with get_logger()"),
+    "MeterProvider": having("get_meter", use="a provider with get_meter()"),
+}
+"""What the settings take, by their annotations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,83 +163,61 @@ class Settings:
         ConfigurationError: a value that cannot work.
     """
 
-    stop_on_loop: int | None = None
-    stop_on_result_streak: int | None = None
-    stop_on_failed_rounds: int | None = None
-    stop_on_steps: int | None = None
-    nudge_on_loop: int | None = None
-    block_on_loop: int | None = None
+    stop_on_loop: Count | None = None
+    stop_on_result_streak: Count | None = None
+    stop_on_failed_rounds: Count | None = None
+    stop_on_steps: Count | None = None
+    nudge_on_loop: Count | None = None
+    block_on_loop: Count | None = None
     rules: Iterable[Rule] | None = None
-    policy: str | os.PathLike[str] | None = None
+    policy: FilePath | None = None
     observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     extractors: Iterable[Extractor] = ()
-    t_max: int | None = None
-    t_max_by_group: Mapping[str, int] = field(default_factory=dict)
-    max_runs: int = 10_000
-    stale_at: int = 5
-    idle_seconds: float = 3_600.0
-    max_groups: int = 200
-    max_actions: int = 50
-    max_period: int = 10_000
-    max_distinct: int = 10_000
+    t_max: Count | None = None
+    t_max_by_group: Mapping[str, Count] = field(default_factory=dict)
+    max_runs: Count = 10_000
+    stale_at: Count = 5
+    idle_seconds: Seconds = 3_600.0
+    max_groups: Count = 200
+    max_actions: Count = 50
+    max_period: Count = 10_000
+    max_distinct: Count = 10_000
     normaliser: Normaliser | None = None
     directed: bool = False
     distance: Distance | None = None
-    metrics_host: str | None = None
-    metrics_port: int | None = None
-    metrics_allowed_hosts: Iterable[str] = ()
-    metrics_certificate: str | None = None
-    metrics_key: str | None = None
-    metrics_client_ca: str | None = None
+    metrics_host: HostName | None = None
+    metrics_port: Port | None = None
+    metrics_allowed_hosts: Iterable[HostName] = ()
+    metrics_certificate: FilePath | None = None
+    metrics_key: FilePath | None = None
+    metrics_client_ca: FilePath | None = None
     serve_metrics: bool = True
     page: bool | None = None
     page_contents: bool = False
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
-    record_to: str | os.PathLike[str] | None = None
+    record_to: FilePath | None = None
     record_contents: bool = False
-    record_max_bytes: int = 100 * 1024 * 1024
-    record_backups: int = 5
+    record_max_bytes: Count = 100 * 1024 * 1024
+    record_backups: NoneOrMore = 5
     judging: Judging | None = None
     capture_content: bool | None = None
-    digest_key: bytes | None = None
+    digest_key: Key | None = None
     tracer_provider: TracerProvider | None = None
     logger_provider: LoggerProvider | None = None
     meter_provider: MeterProvider | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "stale_at",
-            "max_runs",
-            "max_groups",
-            "max_actions",
-            "max_period",
-            "max_distinct",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is to be at least 1")
-        if self.idle_seconds <= 0:
-            raise ConfigurationError("idle_seconds is to be more than 0")
-        if self.t_max is not None and self.t_max < 1:
-            raise ConfigurationError("t_max is to be at least 1")
-        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65_535:
-            raise ConfigurationError("metrics_port is to be from 0 to 65535")
+        check_fields(self, KINDS)
         if (self.metrics_certificate is None) != (self.metrics_key is None):
             raise ConfigurationError("metrics_certificate and metrics_key go together")
         if self.metrics_client_ca is not None and self.metrics_certificate is None:
             raise ConfigurationError("metrics_client_ca needs a metrics_certificate")
-        for path in (self.metrics_certificate, self.metrics_key, self.metrics_client_ca):
+        for name in ("metrics_certificate", "metrics_key", "metrics_client_ca"):
+            path = getattr(self, name)
             if path is not None and not os.path.isfile(path):
-                raise ConfigurationError(f"no file {path!r}, which TLS of /metrics needs")
-        if self.digest_key is not None and not 1 <= len(self.digest_key) <= 64:
-            raise ConfigurationError("digest_key is to have from 1 to 64 bytes")
-        if self.rules is not None:
-            object.__setattr__(self, "rules", tuple(self.rules))  # it may be a generator
-        object.__setattr__(self, "extractors", tuple(self.extractors))
-        if isinstance(self.metrics_allowed_hosts, str):
-            raise ConfigurationError("metrics_allowed_hosts is a list of names, not one text")
-        object.__setattr__(self, "metrics_allowed_hosts", tuple(self.metrics_allowed_hosts))
+                raise ConfigurationError(f"{name} is {path!r}; use the path of a file")
         AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # says at once which name is none
         self.rules_told()
 

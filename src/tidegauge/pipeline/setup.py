@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
 from tidegauge._guard import internal_errors
 from tidegauge._net.hosts import is_loopback
@@ -20,7 +22,7 @@ from tidegauge.events import Identity, StepSink
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
-from tidegauge.pipeline.settings import Settings
+from tidegauge.pipeline.settings import KINDS, Settings
 from tidegauge.streaming_metrics import Chronicle, Engine, RunReport
 from tidegauge.streaming_metrics.totals import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
@@ -236,14 +238,16 @@ class Pipeline:
     def _serve_metrics(self) -> None:
         from tidegauge.exporters.prometheus import MetricsServer
 
-        settings, environ = self.settings, os.environ
-        host = settings.metrics_host or environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
-        port = settings.metrics_port
+        settings = self.settings
+        host, port = settings.metrics_host, settings.metrics_port
+        if not host:
+            name = "OTEL_EXPORTER_PROMETHEUS_HOST"
+            host = checked(name, os.environ.get(name) or "127.0.0.1", "HostName", KINDS)
         if port is None:
-            told = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464")
-            if not told.isdecimal() or int(told) > 65_535:
-                raise ConfigurationError(f"OTEL_EXPORTER_PROMETHEUS_PORT={told!r} is no port")
-            port = int(told)
+            name = "OTEL_EXPORTER_PROMETHEUS_PORT"
+            told = os.environ.get(name) or "9464"
+            number = int(told) if re.fullmatch("[0-9]{1,5}", told) else told
+            port = checked(name, number, "Port", KINDS)
         try:
             self.metrics_server = MetricsServer(
                 self.engine,

@@ -108,7 +108,7 @@ class Rule:
         threshold = self.threshold
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
             raise ConfigurationError(f"the threshold of {self.signal} is to be a number")
-        if not math.isfinite(threshold):
+        if not -math.inf < threshold < math.inf:
             raise ConfigurationError(f"the threshold of {self.signal} cannot be {threshold}")
         if self.signal == FALLING:
             if not 0 <= threshold < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["MetricsServer", "asgi_app", "wsgi_app"]
 
 ASGIApplication: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+_Path: TypeAlias = str | os.PathLike[str]
 
 _PATHS: Final = ("", "/", "/metrics")
 _PATIENCE_SECONDS: Final = 10.0
@@ -74,9 +76,9 @@ class MetricsServer:
         port: int = 9464,
         place_label: PlaceLabel | None = None,
         more: More | None = None,
-        certificate: str | None = None,
-        key: str | None = None,
-        client_ca: str | None = None,
+        certificate: _Path | None = None,
+        key: _Path | None = None,
+        client_ca: _Path | None = None,
         probes: Mapping[str, Callable[[], bool]] | None = None,
         page: Page | None = None,
         allowed_hosts: Iterable[str] = (),
@@ -205,7 +207,9 @@ def _registry(collector: TidegaugeCollector) -> CollectorRegistry:
     return registry
 
 
-def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
+def _tls(
+    certificate: _Path | None, key: _Path | None, client_ca: _Path | None
+) -> ssl.SSLContext | None:
     if certificate is None or key is None:
         if (certificate, key, client_ca) != (None, None, None):
             raise ConfigurationError("TLS needs both a certificate and its key")
