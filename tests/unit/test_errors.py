@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,13 @@ from tidegauge.instrumentation.kafka.fields import MessageError
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
 
-_STOP = {"step": 1, "reason": "steps", "message": "enough", "metrics": {"steps": 2}, "state": {}}
+_STOP: dict[str, Any] = {
+    "step": 1,
+    "reason": "steps",
+    "message": "enough",
+    "metrics": {"steps": 2},
+    "state": {},
+}
 _ERRORS = [
     errors.TidegaugeError("text", 2),
     errors.RunStopped("r1", **_STOP),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegauge._guard import log
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tidegauge.instrumentation.extraction import Extractor
 
 __all__ = ["Settings"]
-
-_logger = logging.getLogger("tidegauge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +211,7 @@ class Settings:
                 if (rule.signal, rule.rung, rule.agent, rule.tool) not in taken
             )
         except ConfigurationError as error:
-            _logger.warning("tidegauge: %s; it stops nothing", error)
+            log(logging.WARNING, "tidegauge: %s; it stops nothing", error)
             return Policy(told)
 
     def rules_told(self) -> tuple[Rule, ...]:
