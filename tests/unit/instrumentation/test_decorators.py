@@ -556,7 +556,7 @@ def broken(*args, **kwargs):
 
 
 class Unbound(Exception):
-    @property
+    @property  # type: ignore[misc]
     def __class__(self):
         raise RuntimeError("not bound")
 
