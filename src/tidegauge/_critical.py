@@ -168,7 +168,10 @@ def _start_child() -> None:
         try:
             held._reset_after_fork()
         except Exception:
-            _logger.exception("tidegauge: internal error after a fork in %s", type(held).__name__)
+            with contextlib.suppress(Exception):  # of a handler of the user: the others are next
+                _logger.exception(
+                    "tidegauge: internal error after a fork in %s", type(held).__name__
+                )
 
 
 if hasattr(os, "register_at_fork"):

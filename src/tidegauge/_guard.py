@@ -24,11 +24,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import ExtensionFileLoader
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
@@ -49,6 +52,7 @@ __all__ = [
     "arrived_from_outside",
     "guarded",
     "internal_errors",
+    "log",
     "swallowed",
 ]
 
@@ -60,16 +64,31 @@ _logger = logging.getLogger("tidegauge")
 _QUIET_SECONDS = 60.0
 
 _RAISE_NOTHING: Final = frozenset({"RESUME", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "NOP"})
-"""Instructions that can raise only what was set asynchronously."""
+"""Instructions that raise nothing and call nothing: what comes there was set asynchronously."""
+_RAISE: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
+"""Instructions that raise what they are given."""
+_LIBRARIES: Final = sys.stdlib_module_names | {
+    *("tidegauge", "opentelemetry", "prometheus_client", "google", "grpc", "confluent_kafka"),
+    *("numpy", "scipy", "pandas", "pyarrow", "orjson", "xxhash"),
+}
+"""The packages whose code runs as part of ours, and whose exceptions our code may meet."""
+_PAUSES: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_SIGNALS: Final = tuple(map(int, signal.valid_signals()))
 
 
 class InternalErrors:
-    """Counts our own faults by the place where they were swallowed."""
+    """Counts our own faults by the place where they were swallowed.
+
+    Attributes:
+        overflows: those that met a full stack, where nothing can be called, by place; each place
+            is in it beforehand.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._logged: dict[str, float] = {}
+        self.overflows: Final[dict[str, int]] = {}
         self.reraise = False
         reset_after_fork(self)
 
@@ -86,7 +105,8 @@ class InternalErrors:
             if not quiet:
                 self._logged[where] = now
         if not quiet:
-            _logger.error(
+            log(
+                logging.ERROR,
                 "tidegauge: internal error in %s; the agent continues",
                 where,
                 exc_info=_shown(error),
@@ -97,6 +117,9 @@ class InternalErrors:
         if _deferred and not interrupted():
             run_deferred()
         counts, dropped = dict(self._counts), dropped_calls()
+        for where, overflows in self.overflows.items():
+            if overflows:
+                counts[where] = counts.get(where, 0) + overflows
         return {**counts, "deferred": dropped} if dropped else counts
 
     def clear(self) -> None:
@@ -107,6 +130,19 @@ class InternalErrors:
         self._lock = threading.Lock()
         self._counts = {}
         self._logged = {}
+        self.overflows.update(dict.fromkeys(self.overflows, 0))
+
+
+def log(level: int, message: str, *args: object, exc_info: Any = None) -> None:
+    """Log where an agent may be waiting: what a handler or a filter of the user raises is lost.
+
+    As ``logging`` does with the faults of its own handlers; here nobody can be told of it.
+    """
+    try:
+        _logger.log(level, message, *args, exc_info=exc_info)
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
 
 
 def _shown(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
@@ -152,28 +188,37 @@ def guarded(
     2
     """
 
+    overflows = internal_errors.overflows
+    overflows.setdefault(where, 0)
+
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
-            if interrupting != "run":
-                if here.critical._is_owned():
-                    if interrupting == "defer":
-                        defer(functools.partial(wrapper, *args, **kwargs))
-                    return default
-                if _deferred:
-                    run_deferred(AT_ONCE)
             try:
-                return function(*args, **kwargs)
-            except (RunStopped, CallBlocked):
-                raise
-            except Exception as error:
-                if arrived_from_outside(error):
+                if interrupting != "run":
+                    if here.critical._is_owned():
+                        if interrupting == "defer":
+                            defer(functools.partial(wrapper, *args, **kwargs))
+                        return default
+                    if _deferred:
+                        run_deferred(AT_ONCE)
+                try:
+                    return function(*args, **kwargs)
+                except (RunStopped, CallBlocked):
                     raise
-                internal_errors.record(where, error)
-                if on_fault is not None:
-                    on_fault(*args, **kwargs)
+                except Exception as error:
+                    if arrived_from_outside(error):
+                        raise
+                    internal_errors.record(where, error)
+                    if on_fault is not None:
+                        on_fault(*args, **kwargs)
+                    if internal_errors.reraise:
+                        raise
+                    return default
+            except RecursionError:  # the stack is full: nothing can be called here
                 if internal_errors.reraise:
                     raise
+                overflows[where] += 1
                 return default
 
         return wrapper
@@ -202,7 +247,7 @@ class swallowed:  # noqa: N801 -- a context manager that reads as a word, as con
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, RunStopped | CallBlocked):
+        if error is None or issubclass(type(error), (RunStopped, CallBlocked)):
             return False
         if arrived_from_outside(error):
             return False
@@ -213,16 +258,34 @@ class swallowed:  # noqa: N801 -- a context manager that reads as a word, as con
 def arrived_from_outside(error: BaseException) -> bool:
     """Whether an exception arrived while our code ran, and was not raised by it.
 
-    A signal handler written in Python is called with the frame that it interrupts. So if the
-    traceback leads from a frame into one that was given this very frame as an argument, or into
-    the code of a handler that is registered now, a handler raised it. An exception that another
-    thread has set (``PyThreadState_SetAsyncExc``) surfaces at any instruction: it is recognised
-    where that instruction can raise nothing itself (the start of a function, the end of a loop).
+    An exception arrives by one of three ways:
+
+    - A signal handler written in Python is called with the frame that it interrupts, a function
+      for ``sys.settrace`` or ``sys.setprofile`` with the one that it watches. Our code gives no
+      frame to anybody. So if the traceback leads from a frame of ours into one that was given a
+      frame, or from any frame into one that was given this very frame, or into the code of a
+      handler that is registered now, the interpreter called it.
+    - What is called where an instruction calls nothing (the start of a function, the end of a
+      loop), or raised where it raises nothing, came from the interpreter as well.
+    - What another thread has set (``PyThreadState_SetAsyncExc``) surfaces also where C code has
+      returned, and an instruction that calls C code may raise. There the class tells: our code,
+      and that of the libraries it calls, raises exceptions of Python, of these libraries and its
+      own. One of any other class can only come out of the user's code, which then has a frame of
+      its own in the traceback, below ours; or it is handed on by a ``raise`` (a future's, a
+      mock's). Where the innermost frame is a library's or ours, and no ``raise``, it was set.
+
+    What is no ``Exception`` is never ours. Two cases stay undecided: an exception of Python's own
+    (a ``TimeoutError``) that another thread has set, or a handler that has forgotten its frame and
+    is registered no more, is taken for ours where an instruction could have raised it; and one of
+    the user's code written in C, which has no frame, is taken for one that has arrived, but for
+    classes out of extension modules.
     """
+    if not issubclass(type(error), Exception):
+        return True
     at = error.__traceback__
     before: FrameType | None = None
     handlers: set[CodeType] | None = None
-    last = at
+    name = ""
     while at is not None:
         frame = at.tb_frame
         if before is not None:
@@ -230,29 +293,57 @@ def arrived_from_outside(error: BaseException) -> bool:
                 handlers = set(_handlers())
             if frame.f_code in handlers or _was_given(frame, before):
                 return True
-        before, last, at = frame, at, at.tb_next
-    if last is None:
+        code, offset = frame.f_code.co_code, at.tb_lasti
+        name = dis.opname[code[offset]] if 0 <= offset < len(code) else ""
+        # where a generator waits for another, what is thrown into it passes through
+        if name in _RAISE_NOTHING and (at.tb_next is None or not frame.f_code.co_flags & _PAUSES):
+            return True
+        before, at = frame, at.tb_next
+    return (
+        before is not None
+        and name not in _RAISE
+        and _is_librarys(before)
+        and _is_foreign(type(error))
+    )
+
+
+def _is_librarys(frame: FrameType) -> bool:
+    """Whether a frame is of our code or of what it calls, and not of the user's."""
+    name = dict.get(frame.f_globals, "__name__")
+    return type(name) is str and (
+        name.partition(".")[0] in _LIBRARIES or name.startswith("namedtuple_")
+    )
+
+
+def _is_foreign(kind: type[BaseException]) -> bool:
+    """Whether neither our code nor what it calls raises a class, told without running its code."""
+    name = _module_of(kind)
+    if type(name) is not str or name.partition(".")[0] in _LIBRARIES:
         return False
-    code, offset = last.tb_frame.f_code.co_code, last.tb_lasti
-    return 0 <= offset < len(code) and dis.opname[code[offset]] in _RAISE_NOTHING
+    loader = getattr(sys.modules.get(name), "__loader__", None)
+    return not issubclass(type(loader), ExtensionFileLoader)
+
+
+_module_of: Final = type.__dict__["__module__"].__get__
 
 
 def _was_given(frame: FrameType, interrupted_frame: FrameType) -> bool:
-    """Whether a frame was called with another as an argument, as signal handlers are."""
+    """Whether a frame was called with the one before it, as signal handlers are; of ours, any."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     found = frame.f_locals
-    if any(found.get(name) is interrupted_frame for name in code.co_varnames[:count]):
+    given = [found.get(name) for name in code.co_varnames[:count]]
+    if code.co_flags & 0x04:  # *args
+        rest = found.get(code.co_varnames[count])
+        given.extend(rest if type(rest) is tuple else ())
+    if any(one is interrupted_frame for one in given):
         return True
-    if not code.co_flags & 0x04:  # no *args
-        return False
-    rest = found.get(code.co_varnames[count])
-    return type(rest) is tuple and any(one is interrupted_frame for one in rest)
+    return FrameType in map(type, given) and _is_librarys(interrupted_frame)
 
 
 def _handlers() -> Iterator[CodeType]:
     """The code of the signal handlers that are registered."""
-    for number in signal.valid_signals():
+    for number in _SIGNALS:
         handler: Any = signal.getsignal(number)
         while type(handler) is functools.partial:
             handler = handler.func

@@ -30,7 +30,14 @@ __all__ = [
 
 
 class TidegaugeError(Exception):
-    """Base of every exception that tidegauge raises on purpose."""
+    """Base of every exception that tidegauge raises on purpose.
+
+    All of them can be copied and pickled, with all that they tell: a pool of processes hands them
+    over.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args), self.__dict__
 
 
 class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberate stop
@@ -105,3 +112,10 @@ class MissingExtraError(TidegaugeError, ImportError):
 
 class StepEventError(TidegaugeError, ValueError):
     """A step event that is not of the documented form; the message says why."""
+
+
+def _restored(kind: type[TidegaugeError], args: tuple[Any, ...]) -> TidegaugeError:
+    """An exception with these arguments; its attributes follow."""
+    error = kind.__new__(kind, *args)
+    super(TidegaugeError, error).__init__(*args)  # not its own, which takes other arguments
+    return error

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
 import threading
 import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+from unittest.mock import Mock
 
+import orjson
+import pydantic_core
 import pytest
 
+from tidegauge._canonical import canonical_text
 from tidegauge._guard import InternalErrors, guarded, internal_errors
 from tidegauge.errors import RunStopped
 from tidegauge.testing import SteppedClock, raise_internal_errors
@@ -115,3 +124,142 @@ def test_no_count_is_lost_between_threads():
     finally:
         logging.getLogger("tidegauge").disabled = False
     assert errors.counts() == {"somewhere": 4_000}
+
+
+class Sent(Exception):
+    """What another thread sets, or a function for ``sys.settrace`` raises."""
+
+
+def _traced_arrivals(error: BaseException) -> int:
+    """How often an error is lost that a trace function raises, once at each of its events."""
+    lost = 0
+    for moment in range(1, 1_000):
+        left = [moment]
+
+        def watch(frame, event, arg, left=left):
+            left[0] -= 1
+            del frame
+            if not left[0]:
+                sys.settrace(None)
+                raise error
+            return watch
+
+        try:
+            sys.settrace(watch)
+            hook()
+        except type(error):
+            pass
+        else:
+            if left[0] <= 0:
+                lost += 1
+        finally:
+            sys.settrace(None)
+        if left[0] > 0:
+            return lost
+    raise AssertionError
+
+
+working = guarded("working", default="default")(
+    partial(canonical_text, [{"at": [one, str(one)]} for one in range(50)])
+)
+"""Frames of tidegauge that call C functions all the time."""
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+class TestWhatArrives:
+    def test_what_another_thread_sets_reaches_the_agent(self):
+        caught = threading.Event()
+        lost, over, me = [], [], threading.get_ident()
+
+        def send():
+            time.sleep(0.05)  # start() is over
+            for _ in range(150):
+                caught.clear()
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(me), ctypes.py_object(Sent)
+                )
+                lost.extend([1] * (not caught.wait(0.5)))
+            over.append(1)
+
+        sender = threading.Thread(target=send)
+        began = False
+        while not over:
+            try:
+                if not began:
+                    began = True
+                    sender.start()
+                while not over:
+                    working()
+            except Sent:
+                caught.set()
+        sender.join()
+        assert not lost
+        assert internal_errors.counts() == {}
+
+    def test_what_a_trace_function_raises_reaches_the_agent(self):
+        assert _traced_arrivals(Sent()) == 0
+
+    def test_a_fault_of_code_of_the_user_is_swallowed(self):
+        def users():
+            raise Sent
+
+        @guarded("key", default="default")
+        def calling(function):
+            return function()
+
+        future: Future[None] = Future()
+        future.set_exception(Sent())
+        assert calling(users) == "default"
+        assert calling(Mock(side_effect=Sent)) == "default"
+        assert calling(future.result) == "default"
+        assert calling(lambda: (x for x in [1]).throw(Sent())) == "default"
+        assert internal_errors.counts() == {"key": 4}
+
+    def test_a_fault_of_an_extension_module_is_swallowed(self):
+        validate = pydantic_core.SchemaValidator({"type": "int"}).validate_python
+        functions = [partial(validate, "no number"), partial(orjson.loads, "{")]
+        for function in functions:
+            assert _calling(function) == "default"
+        assert internal_errors.counts() == {"calling": 2}
+
+
+def _called_in_ours(function):
+    """As a function of tidegauge calls it: the frame says it is ours."""
+    names: dict[str, Any] = {"__name__": "tidegauge.somewhere"}
+    exec("def call(function): return function()", names)
+    return names["call"](function)
+
+
+_calling = guarded("calling", default="default")(_called_in_ours)
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+class TestAFullStack:
+    def test_no_recursion_error_leaves_a_hook(self):
+        def down(levels):
+            return down(levels - 1) if levels else hook(ValueError())
+
+        limit = sys.getrecursionlimit()
+        results, overflows = set(), 0
+        for levels in range(limit - 200, limit):
+            try:
+                results.add(down(levels))
+            except RecursionError as error:
+                at = error.__traceback__
+                while at.tb_next is not None:
+                    at = at.tb_next
+                overflows += at.tb_frame.f_code.co_filename != __file__
+        assert results == {"default"}
+        assert overflows == 0
+        assert sum(internal_errors.counts().values()) > 1
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_log_handler_that_raises_hurts_nobody(monkeypatch):
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError("the pipe is broken")
+
+    monkeypatch.setattr(logging.getLogger("tidegauge"), "handlers", [Broken()])
+    assert hook(ValueError()) == "default"
+    assert internal_errors.counts() == {"hook": 1}

@@ -11,6 +11,7 @@ import orjson
 import xxhash
 
 from tidegauge._canonical.attributes import Layout, type_name
+from tidegauge._guard import arrived_from_outside
 
 __all__ = [
     "CONTAINER",
@@ -196,7 +197,9 @@ class Encoder:
             self._write(value)
         except Incomparable:
             raise
-        except Exception as error:  # noqa: BLE001 -- changed meanwhile, or a library's fault
+        except Exception as error:  # changed meanwhile, or a library's fault
+            if type(error) is not RecursionError and arrived_from_outside(error):
+                raise
             raise Incomparable(type_name(type(error))) from None
         return rendered(self.out)
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, TypeAlias
 
 from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError, TidegaugeError
 from tidegauge.fleet.asking import DecisionsConnection, UnansweredError
 from tidegauge.fleet.limits import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
@@ -27,7 +27,6 @@ __all__ = ["DecisionClient", "OnDecision"]
 OnDecision: TypeAlias = Callable[[WatchedRun], object]
 """Called with a run whose decision is another one now, in the thread that asks."""
 
-_logger = logging.getLogger("tidegauge")
 _LONGEST_PAUSE: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.05
 
@@ -208,8 +207,11 @@ class DecisionClient:
         if self._closing.is_set():
             return 0.0
         if not self._failed_in_a_row:
-            _logger.warning(
-                "tidegauge: no decisions from %s, agents go on: %s", self._connection.server, error
+            log(
+                logging.WARNING,
+                "tidegauge: no decisions from %s, agents go on: %s",
+                self._connection.server,
+                error,
             )
         self.failures += 1
         self._failed_in_a_row += 1

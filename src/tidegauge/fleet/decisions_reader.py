@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
 try:
@@ -31,7 +31,6 @@ from tidegauge.fleet.decision_board import DecisionBoard
 
 __all__ = ["DecisionsReader"]
 
-_logger = logging.getLogger("tidegauge")
 _PROPERTIES: Final = {
     "group.id": "tidegauge-decisions",  # asked for by the library; no group is joined
     "fetch.wait.max.ms": 50,  # some brokers answer after this time, whatever came meanwhile
@@ -165,4 +164,4 @@ class DecisionsReader:
         now = time.monotonic()
         if now - self._told >= _QUIET_SECONDS:
             self._told = now
-            _logger.warning("tidegauge: %s cannot be read now: %s", self._topic, error.str())
+            log(logging.WARNING, "tidegauge: %s cannot be read now: %s", self._topic, error.str())

@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 from opentelemetry import trace
 
 from tidegauge._critical import defer, interrupted
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, internal_errors
 from tidegauge.errors import CallBlocked, ConfigurationError
 from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration
 from tidegauge.instrumentation.bodies import Answer, Begin, Scope, wrap
@@ -91,16 +91,20 @@ def agent(
     def decorate(function: Any) -> Any:
         label = name or _name_of(function)
 
-        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
-            opened = run(
-                agent=label,
-                task=_first_text(args, kwargs),
-                task_group=task_group,
-                t_max=t_max,
-                model=model,
-                memory=memory,
-            )
-            return _AgentCall(opened._open, success)
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | None:
+            try:
+                opened = run(
+                    agent=label,
+                    task=_first_text(args, kwargs),
+                    task_group=task_group,
+                    t_max=t_max,
+                    model=model,
+                    memory=memory,
+                )
+                return _AgentCall(opened._open, success)
+            except RecursionError:  # the stack is full: there may be room for the agent
+                internal_errors.overflows["run.open"] += 1
+                return None
 
         return _decorated(function, begin)
 
@@ -169,13 +173,17 @@ def tool(
         names = _parameter_names(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | Answer | None:
-            current = find_current_run()
-            if current is None or current.in_tool:
+            try:
+                current = find_current_run()
+                if current is None or current.in_tool:
+                    return None
+                call = Call(label, _arguments(names, args, kwargs), declared)
+                if interrupted():
+                    return _InterruptingCall(current.run, call)
+                decision, issued = _issue(current.run, call)
+            except RecursionError:  # the stack is full: there may be room for the tool
+                internal_errors.overflows["tool.issue"] += 1
                 return None
-            call = Call(label, _arguments(names, args, kwargs), declared)
-            if interrupted():
-                return _InterruptingCall(current.run, call)
-            decision, issued = _issue(current.run, call)
             if not decision.block:
                 return issued
             if on_block is not None:
@@ -327,11 +335,11 @@ class _ToolCall(Current):
     ) -> None:
         outcome = Outcome(self._opened.id, (), self._index, None, None, (), (), None, None, seconds)
         report: list[tuple[object, Failure]]
-        if isinstance(error, Exception):
-            report = [(ABSENT, error)]
-        elif error is None:
+        if error is None:
             report = [(result, None if result is ABSENT else False)]
-        elif isinstance(error, GeneratorExit) and result is not ABSENT:
+        elif is_a(error, Exception):
+            report = [(ABSENT, error)]
+        elif is_a(error, GeneratorExit) and result is not ABSENT:
             report = [(result, False)]  # its consumer had enough
         else:  # cancelled, interrupted
             self._opened.abandon(self._index)
@@ -368,7 +376,7 @@ def _report_call(
     opened: OpenRun, call: Call, result: object, error: BaseException | None, seconds: float
 ) -> None:
     _, index = opened.issue(Step(opened.id, (call,)), enforce=False)
-    failure = error if isinstance(error, Exception) else None if result is ABSENT else False
+    failure = error if is_a(error, Exception) else None if result is ABSENT else False
     outcome = Outcome(opened.id, (), index, seconds=seconds)
     opened.observe([(result, failure)], outcome, enforce=False)
 

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge._canonical import class_name
 from tidegauge._critical import defer, here, interrupted, reset_after_fork
 from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.errors import CallBlocked, RunStopped
@@ -210,7 +211,7 @@ class OpenRun:
         try:
             self._report_end(recorded, error)
         except BaseException as arrived:
-            if arrived_from_outside(arrived) or not isinstance(arrived, Exception):
+            if arrived_from_outside(arrived):
                 defer(partial(self._report_end, recorded, error))
             raise
 
@@ -224,12 +225,12 @@ class OpenRun:
             recorded.end(outcome="stopped", reason=deliberate.reason)
         elif deliberate is not None:  # a blocked call that the agent has not taken for an answer
             recorded.end(outcome="stopped", reason=recorded.decision.reason)
-        elif error is None or not isinstance(error, Exception):  # None, or cancelled, interrupted
+        elif error is None or not is_a(error, Exception):  # None, or cancelled, interrupted
             success = self.success if error is None else None
             recorded.end(success=success, reason=self.reason)
         else:
             recorded.end(
-                success=self.success, outcome="error", reason=type(error).__name__, error=error
+                success=self.success, outcome="error", reason=class_name(type(error)), error=error
             )
 
     def _start_tools(
@@ -276,10 +277,18 @@ def _as_outcome(outcome: object, error: Failure) -> Told:
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
     """The exception by which a policy ended the run: itself, or in a task group's exception."""
-    while isinstance(error, BaseExceptionGroup):
-        inside = error.subgroup((RunStopped, CallBlocked))
-        error = inside.exceptions[0] if inside is not None else None
-    return error if isinstance(error, RunStopped | CallBlocked) else None
+    waiting = [error]
+    while waiting:
+        found = waiting.pop()
+        if is_a(found, (RunStopped, CallBlocked)):
+            return cast("RunStopped | CallBlocked", found)
+        if is_a(found, BaseExceptionGroup):
+            waiting.extend(reversed(_inside(found)))
+    return None
+
+
+_inside: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
+"""The exceptions of a group, whatever its class makes of the name."""
 
 
 def _failed(error: Failure) -> bool | None:

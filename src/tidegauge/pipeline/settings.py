@@ -20,6 +20,7 @@ from tidegauge._checked import (
     instance_of,
     whole,
 )
+from tidegauge._guard import log
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from tidegauge.instrumentation.extraction import Extractor
 
 __all__ = ["KINDS", "Settings"]
-
-_logger = logging.getLogger("tidegauge")
 
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
@@ -250,7 +249,7 @@ class Settings:
                 if (rule.signal, rule.rung, rule.agent, rule.tool) not in taken
             )
         except ConfigurationError as error:
-            _logger.warning("tidegauge: %s; it stops nothing", error)
+            log(logging.WARNING, "tidegauge: %s; it stops nothing", error)
             return Policy(told)
 
     def rules_told(self) -> tuple[Rule, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
-from tidegauge._guard import internal_errors
+from tidegauge._guard import internal_errors, log
 from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
@@ -266,15 +266,13 @@ class Pipeline:
             internal_errors.record("metrics_server", error)
             return
         if not is_loopback(host) and settings.metrics_client_ca is None:
-            _logger.warning(
+            log(
+                logging.WARNING,
                 "tidegauge: %s is reachable from other machines, and any of them can read the "
                 "metrics and the live page; set metrics_client_ca, or restrict who reaches port %d",
                 host,
                 port,
             )
-
-
-_logger = logging.getLogger("tidegauge")
 
 
 class _Locks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import threading
 from contextlib import suppress
 
@@ -608,3 +609,74 @@ class TestCrowd:
 
 def broken(*args, **kwargs):
     raise ZeroDivisionError("a fault of ours")
+
+
+class Unbound(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self):
+        raise RuntimeError("not bound")
+
+
+class UnboundGroup(ExceptionGroup):
+    @property
+    def exceptions(self):
+        raise RuntimeError("not bound")
+
+    def subgroup(self, condition):
+        raise RuntimeError("not bound")
+
+
+@pytest.mark.parametrize("kind", ["alone", "in a group"])
+def test_an_exception_that_cannot_be_asked_for_its_class_ends_the_run(kind):
+    error = Unbound("x") if kind == "alone" else UnboundGroup("x", [Unbound("y")])
+    caught = None
+
+    @tidegauge.agent
+    def agent():
+        fail(error)
+
+    with capture() as seen:
+        try:
+            agent()
+        except BaseException as found:  # pytest asks for its class
+            caught = found
+        assert caught is error
+        assert not seen.pipeline.engine.snapshot().active
+        assert story(seen)[0][3]["tidegauge.outcome"] == "error"
+
+
+def test_a_stop_is_found_in_groups_of_any_class():
+    @tidegauge.agent
+    def agent():
+        try:
+            while True:
+                add(1)
+        except RunStopped as stop:
+            raise ExceptionGroup("x", [UnboundGroup("y", [Unbound("z"), stop])]) from stop
+
+    with capture(stop_on_loop=2) as seen:
+        with suppress(ExceptionGroup):
+            agent()
+        assert story(seen)[0][3]["tidegauge.outcome"] == "stopped"
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+@pytest.mark.parametrize("kind", [tidegauge.tool, tidegauge.agent])
+def test_near_the_recursion_limit_a_function_runs_wherever_it_has_room(kind):
+    def down(levels, function):
+        return down(levels - 1, function) if levels else function()
+
+    plain, decorated = lambda: "result", kind(lambda: "result")
+
+    def deepest(function):
+        for levels in range(sys.getrecursionlimit() - 300, sys.getrecursionlimit()):
+            with tidegauge.run(agent="deep"):
+                try:
+                    assert down(levels, function) == "result"
+                except RecursionError:
+                    return levels
+        raise AssertionError
+
+    with capture():
+        lost = deepest(plain) - deepest(decorated)
+    assert lost <= 2, "the wrapper and what begins the call take a level each"

@@ -31,7 +31,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.events import Decision
 from tidegauge.instrumentation.langchain.messages import (
     nudge_message,
@@ -51,7 +51,6 @@ __all__ = ["TidegaugeMiddleware"]
 
 _ToolAnswer: TypeAlias = ToolMessage | Command[Any]
 
-_logger = logging.getLogger("tidegauge")
 _NO_RUN: Final = (
     "TidegaugeMiddleware finds no run and lets everything pass: invoke the agent with "
     "config={'callbacks': [TidegaugeCallbackHandler()]}, or give the middleware the span processor"
@@ -180,7 +179,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             run.lead(graceful=self._graceful)
         elif self._spans is None and not self._warned and not has_handler(callbacks):
             self._warned = True
-            _logger.warning(_NO_RUN)
+            log(logging.WARNING, _NO_RUN)
         return run
 
     @contextmanager

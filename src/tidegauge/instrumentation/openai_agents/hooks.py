@@ -34,7 +34,7 @@ from agents import (
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
@@ -48,7 +48,6 @@ R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]
 
 _NUDGE_ROLE: Final = "user"  # every provider takes it anywhere in a conversation
-_logger = logging.getLogger("tidegauge")
 
 
 @guarded("openai_agents.watch_only", default=None)
@@ -229,8 +228,9 @@ class TidegaugeRunHooks(RunHooks[Any]):
         scope = self._processor.current()
         if scope is None and not self._told_of_no_run:
             self._told_of_no_run = True
-            _logger.warning(
+            log(
+                logging.WARNING,
                 "tidegauge: hooks without a run: tracing is disabled, or the processor was not "
-                "given to agents.add_trace_processor"
+                "given to agents.add_trace_processor",
             )
         return scope

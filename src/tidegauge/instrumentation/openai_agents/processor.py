@@ -34,7 +34,7 @@ from agents import (
     get_current_span,
 )
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import parsing
@@ -53,7 +53,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MAX_TASKS: Final = 10_000
-_logger = logging.getLogger("tidegauge")
 
 
 @guarded("openai_agents.watch_only", default=None)
@@ -265,7 +264,8 @@ class TidegaugeTracingProcessor(TracingProcessor):
     def _tell_of_contents(self) -> None:
         if not self._told_of_contents:
             self._told_of_contents = True
-            _logger.warning(
+            log(
+                logging.WARNING,
                 "tidegauge: the traces of the Agents SDK tell no contents "
-                "(trace_include_sensitive_data is off): steps are seen with TidegaugeRunHooks only"
+                "(trace_include_sensitive_data is off): steps are seen with TidegaugeRunHooks only",
             )

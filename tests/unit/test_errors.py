@@ -1,0 +1,60 @@
+"""The exceptions of tidegauge cross the border of a process, and are copied, as they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+from tidegauge import errors
+from tidegauge.dashboards.push import PushError
+from tidegauge.fleet.message import UnreadableError
+from tidegauge.instrumentation.kafka.fields import MessageError
+from tidegauge.instrumentation.langchain.control_flow import STOP
+from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
+
+_STOP: dict[str, Any] = {
+    "step": 1,
+    "reason": "steps",
+    "message": "enough",
+    "metrics": {"steps": 2},
+    "state": {},
+}
+_ERRORS = [
+    errors.TidegaugeError("text", 2),
+    errors.RunStopped("r1", **_STOP),
+    STOP("r1", **_STOP),
+    AgentRunStopped("r1", **_STOP),
+    errors.CallBlocked("look", advice="try another"),
+    errors.ConfigurationError("steps=-1"),
+    errors.MissingExtraError("langchain_core", extra="langchain"),
+    errors.StepEventError("no run"),
+    PushError("no answer"),
+    UnreadableError("malformed", "no run"),
+    MessageError("version", "version 9"),
+]
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, *range(pickle.HIGHEST_PROTOCOL + 1)])
+@pytest.mark.parametrize("error", _ERRORS, ids=lambda error: type(error).__name__)
+def test_an_exception_is_copied_as_it_is(error, way):
+    error.add_note("seen by the agent")
+    again = pickle.loads(pickle.dumps(error, way)) if isinstance(way, int) else way(error)
+    assert type(again) is type(error)
+    assert (again.args, str(again), vars(again)) == (error.args, str(error), vars(error))
+    assert getattr(again, "msg", None) == getattr(error, "msg", None)
+
+
+def _stopped() -> None:
+    raise errors.RunStopped("r1", **_STOP)
+
+
+def test_a_stop_leaves_a_pool_of_processes_whole():
+    with ProcessPoolExecutor(1) as pool:
+        with pytest.raises(errors.RunStopped) as caught:
+            pool.submit(_stopped).result(timeout=60)
+        assert caught.value.reason == "steps"
+        assert pool.submit(len, "abc").result(timeout=60) == 3
