@@ -40,8 +40,9 @@ def open_private(path: Path) -> int:
         path: the file.
 
     Raises:
-        OSError: it cannot be opened, is a symbolic link, or belongs to another user than
-            that of this process, or root.
+        OSError: it cannot be opened, is a symbolic link, a pipe or another thing that is neither
+            a regular file nor a character device (as /dev/null is), or belongs to another user
+            than that of this process, or root.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     for name in _FLAGS:
@@ -56,6 +57,8 @@ def open_private(path: Path) -> int:
 
 
 def _check(path: Path, found: os.stat_result) -> None:
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISCHR(found.st_mode)):
+        raise OSError("it is no regular file: give the path of one, or of none")
     if not hasattr(os, "geteuid"):
         return
     if found.st_uid not in (os.geteuid(), 0):

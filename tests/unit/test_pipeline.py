@@ -206,6 +206,41 @@ class TestMetrics:
         finally:
             pipeline.shutdown()
 
+    @pytest.mark.parametrize("wrong", [{"record_to": "/"}, {"metrics_certificate": "none.pem"}])
+    def test_a_pipeline_that_fails_leaves_the_one_in_use_as_it_was(self, configure, wrong):
+        first = configure(serve_metrics=True, metrics_port=0)
+        with pytest.raises(ConfigurationError):
+            configure(serve_metrics=True, metrics_port=port_of(first), **wrong)
+        loop()
+        with urllib.request.urlopen(first.metrics_url) as answer:
+            assert b"tidegauge_steps_total" in answer.read()
+
+    def test_a_registry_that_refuses_a_pipeline_keeps_the_one_in_use(self, configure, monkeypatch):
+        registry = CollectorRegistry()
+        first = configure(registry=registry)
+        register = registry.register
+
+        def refuse(collector):
+            if collector is not was:
+                raise ValueError("duplicate")
+            register(collector)
+
+        was = first._collector
+        monkeypatch.setattr(registry, "register", refuse)
+        with pytest.raises(ValueError, match="duplicate"):
+            configure(registry=registry)
+        loop()
+        assert b"tidegauge_steps_total" in generate_latest(registry)
+        first.shutdown()
+        assert b"tidegauge" not in generate_latest(registry)
+
+    def test_a_pipeline_that_fails_leaves_nothing_open(self, configure, monkeypatch, tmp_path):
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
+        before = threading.active_count()
+        with pytest.raises(ConfigurationError, match="is no port"):
+            configure(serve_metrics=True, record_to=tmp_path / "runs.jsonl")
+        assert threading.active_count() == before
+
     def test_a_registry_holds_them_until_the_shutdown(self, configure):
         registry = CollectorRegistry()
         first = configure(registry=registry)

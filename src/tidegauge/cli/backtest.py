@@ -89,7 +89,9 @@ _COMBINED = "stagnation"
     help="Judge this policy's lines and rules instead, as if each stopped a run, on the runs that "
     "it was not learned from; default: the rules that hold when nothing is set.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the draws.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, not a table.")
 @click.pass_context
 def backtest(

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import click
 
+from tidegauge.cli.finite import FiniteRange
 from tidegauge.cli.plain_table import (
     NOT_MEASURED,
     add_row,
@@ -84,7 +85,7 @@ def _by(ctx: click.Context, param: click.Parameter, value: str) -> tuple[By, ...
 )
 @click.option(
     "--holdout",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.0,
     show_default=True,
     help="Share of the runs in which the lines are only observed, to see that they still hold.",

@@ -7,12 +7,14 @@ from typing import Any
 
 import orjson
 
+from tidegauge._canonical import MAX_TEXT
 from tidegauge.cli.recorded import RecordedRuns
 from tidegauge.cli.step_lines import StepLines
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.instrumentation.replay import Line, Replay
 from tidegauge.policies import Policy
+from tidegauge.streaming_metrics.fingerprint import canonical_start
 
 __all__ = ["GatheredRuns", "LineTaker"]
 
@@ -171,4 +173,7 @@ def _shown(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # nested deeper than orjson writes
+        return canonical_start(value, MAX_TEXT).decode("utf-8", "replace")

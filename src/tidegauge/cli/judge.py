@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
 
 from tidegauge.cli.faults import FaultLog
+from tidegauge.cli.finite import FiniteRange
 from tidegauge.errors import MissingExtraError
 
 __all__ = ["judge"]
@@ -23,8 +25,8 @@ def _price(
         raise click.BadParameter(
             f"{value!r} is no pair of numbers, as in 3,15", ctx, param
         ) from None
-    if not (of_questions >= 0 and of_answers >= 0):
-        raise click.BadParameter("prices are to be at least 0", ctx, param)
+    if not (0 <= of_questions < math.inf and 0 <= of_answers < math.inf):
+        raise click.BadParameter("prices are to be finite and at least 0", ctx, param)
     return of_questions, of_answers
 
 
@@ -82,14 +84,14 @@ def _price(
 @click.option(
     "--requests-per-minute",
     metavar="N",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Ask no more often than this.",
 )
 @click.option(
     "--timeout",
     default=60.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Seconds to wait for an answer.",
 )
 @click.option(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import BinaryIO, Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 import click
 
@@ -107,20 +107,23 @@ def replay_files(files: Iterable[str], replay: _TakesLines, faults: FaultLog) ->
     with ByteProgress(total_bytes(files)) as progress:
         for file in files:
             source = "<stdin>" if file == "-" else click.format_filename(file)
-            try:
-                if file == "-":
-                    _take(sys.stdin.buffer, source, replay, progress.advance)
-                else:
-                    with open(file, "rb", buffering=_BUFFER_BYTES) as stream:
-                        _take(stream, source, replay, progress.advance)
-            except OSError as error:
-                faults.unreadable(source, error)
+            lines = _lines(file)
+            while True:
+                try:
+                    line = next(lines, None)
+                except OSError as error:  # of reading alone: what takes lines may write some
+                    faults.unreadable(source, error)
+                    break
+                if line is None:
+                    break
+                replay.take(line, source)
+                progress.advance(line.size)
             faults.end_of_file()
 
 
-def _take(
-    stream: BinaryIO, source: str, replay: _TakesLines, advance: Callable[[int], None]
-) -> None:
-    for line in read_lines(stream):
-        replay.take(line, source)
-        advance(line.size)
+def _lines(file: str) -> Iterator[Line]:
+    if file == "-":
+        yield from read_lines(sys.stdin.buffer)
+        return
+    with open(file, "rb", buffering=_BUFFER_BYTES) as stream:
+        yield from read_lines(stream)

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import click
 import orjson
 
-from tidegauge._private_files import private
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.recorded import RecordedRuns, replay_files
 from tidegauge.cli.recording_options import recording_options
+from tidegauge.cli.written import written_to
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.instrumentation.replay import Replay
@@ -91,7 +91,7 @@ def replay(
         if steps_out is not None:
             from tidegauge.cli.step_lines import StepLines
 
-            out = stack.enter_context(open(steps_out, "wb", opener=private))
+            out = stack.enter_context(written_to(steps_out))
             sink = lines = StepLines(
                 runs,
                 runs.engine,

@@ -8,12 +8,12 @@ from typing import Any, BinaryIO
 
 import click
 
-from tidegauge._private_files import private
 from tidegauge.cli.faults import FaultLog
 from tidegauge.cli.gathered import LineTaker
 from tidegauge.cli.recorded import replay_files
 from tidegauge.cli.replay import refuse_overwriting
 from tidegauge.cli.selected import SelectedRuns
+from tidegauge.cli.written import written_to
 from tidegauge.diagnose.condition import Condition
 from tidegauge.diagnose.recorded_run import FIELDS
 from tidegauge.diagnose.scores import Score, read_scores
@@ -98,7 +98,7 @@ def select(
     with ExitStack() as stack:
         stream: BinaryIO = sys.stdout.buffer
         if out is not None:
-            stream = stack.enter_context(open(out, "wb", opener=private))
+            stream = stack.enter_context(written_to(out))
         absent = dict.fromkeys(competencies)
         selected = SelectedRuns(
             lambda fields: condition.holds({**absent, **judged.get(fields["run"], {}), **fields}),

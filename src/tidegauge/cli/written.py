@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
-__all__ = ["write_files"]
+from tidegauge._private_files import private
+
+__all__ = ["write_files", "written_to"]
+
+
+@contextmanager
+def written_to(path: str) -> Iterator[BinaryIO]:
+    """A file that is its owner's alone; an error of writing names it, as one of opening does.
+
+    >>> with written_to("/dev/full") as out:  # doctest: +SKIP
+    ...     out.write(b"x")
+    Traceback (most recent call last):
+        ...
+    OSError: [Errno 28] No space left on device: '/dev/full'
+    """
+    try:
+        with open(path, "wb", opener=private) as out:
+            yield out
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

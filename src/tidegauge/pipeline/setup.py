@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import re
@@ -29,6 +28,8 @@ from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from tidegauge.diagnose.judges import Judging
     from tidegauge.exporters.jsonl import LineWriter
     from tidegauge.exporters.otlp import Readings
@@ -52,10 +53,33 @@ class Pipeline:
         recorder: what instrumentation reports to.
         metrics_server: serves ``/metrics``; ``None`` when it does not.
         page: the live page; ``None`` without one.
+
+    Args:
+        settings: what it is made from.
+        serve: whether it may serve metrics.
+        replaces: one that is still in use; it gives its port or its place in the registry up
+            when this one is made and wants them, not when that fails.
     """
 
-    def __init__(self, settings: Settings, *, serve: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, *, serve: bool = True, replaces: Pipeline | None = None
+    ) -> None:
         self.settings = settings
+        self._writer: LineWriter | None = None
+        self._readings: Readings | None = None
+        self._telemetry: Telemetry | None = None
+        self._judged: JudgedRuns | None = None
+        self._collector: TidegaugeCollector | None = None
+        self.metrics_server: MetricsServer | None = None
+        self._closed = False
+        try:
+            self._set_up(serve=serve, replaces=replaces)
+        except BaseException:
+            self._close()
+            raise
+
+    def _set_up(self, *, serve: bool, replaces: Pipeline | None) -> None:
+        settings = self.settings
         policy = settings.decides()
         serves = serve and settings.serve_metrics and settings.registry is None
         watched = serves if settings.page is None else settings.page
@@ -78,43 +102,32 @@ class Pipeline:
             on_finished=self._run_finished if settings.record_to is not None else None,
             chronicle=chronicle,
         )
-        self._writer: LineWriter | None = None
-        self._readings: Readings | None = None
-        self._telemetry = self._open_telemetry()
+        self._telemetry = telemetry = self._open_telemetry()
         spans = SpanFactory(
-            self._telemetry.tracer,
-            self._telemetry.logger,
+            telemetry.tracer,
+            telemetry.logger,
             max_runs=settings.max_runs,
             capture_content=self._captures_content(_SPAN_CONTENT),
             digest_key=settings.digest_key,
-            meter_provider=self._telemetry.meter_provider,
-            owns_meter_provider=self._telemetry.owns_metrics,
+            meter_provider=telemetry.meter_provider,
+            owns_meter_provider=telemetry.owns_metrics,
         )
         self._recording: RecordingSink | None = None
         live = EngineSink(self.engine, policy)
         self._crossings = live.crossings
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
-        self._judged: JudgedRuns | None = None
         if settings.judging is not None:
-            sink = self._judged = self._judged_runs(sink, settings.judging)
+            sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
         self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
         self.page: Page | None = None
         if chronicle is not None:
             from tidegauge.exporters.page import Page
 
             self.page = Page(self.engine, chronicle, digest=spans.exported_digest)
-        self.metrics_server: MetricsServer | None = None
-        self._collector: TidegaugeCollector | None = None
-        self._closed = False
         if settings.registry is not None:
-            from tidegauge.exporters.prometheus import TidegaugeCollector
-
-            self._collector = TidegaugeCollector(
-                self.engine, place_label=spans.exported_place, more=self.more_metrics
-            )
-            settings.registry.register(self._collector)
+            self._register(settings.registry, replaces)
         elif serves:
-            self._serve_metrics()
+            self._serve_metrics(replaces)
 
     @property
     def metrics_url(self) -> str | None:
@@ -129,17 +142,15 @@ class Pipeline:
     def force_flush(self) -> None:
         """Send the spans and events that wait, if they are exported by us."""
         run_deferred()
-        self._telemetry.force_flush()
+        if self._telemetry is not None:
+            self._telemetry.force_flush()
 
     def stop_serving(self) -> None:
         """Give the metrics' port, or their place in the registry, free."""
         server, self.metrics_server = self.metrics_server, None
         if server is not None:
             server.stop()
-        collector, self._collector = self._collector, None
-        if collector is not None and self.settings.registry is not None:
-            with contextlib.suppress(KeyError):  # it was taken out by whoever owns the registry
-                self.settings.registry.unregister(collector)
+        self._leave_registry(self.settings.registry)
 
     def _open_telemetry(self) -> Telemetry:
         """The providers; metrics go to theirs when that is asked for."""
@@ -177,14 +188,19 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
-            self.stop_serving()
             if self.settings.judging is not None:
                 self.settings.judging.close()  # first: it still has events to send
+            self._close()
+
+    def _close(self) -> None:
+        """Close what was opened here."""
+        self.stop_serving()
+        if self._telemetry is not None:
             self._telemetry.shutdown()
-            if self._readings is not None:
-                self._readings.close()
-            if self._writer is not None:
-                self._writer.close()
+        if self._readings is not None:
+            self._readings.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
         from tidegauge.exporters.jsonl import Contents, JsonlSink, LineWriter
@@ -206,13 +222,13 @@ class Pipeline:
         self._recording = RecordingSink(sink, lines)
         return self._recording
 
-    def _judged_runs(self, sink: StepSink, judging: Judging) -> JudgedRuns:
+    def _judged_runs(self, sink: StepSink, judging: Judging, telemetry: Telemetry) -> JudgedRuns:
         from tidegauge.pipeline.judged_runs import JudgedRuns
 
         return JudgedRuns(
             sink,
             judging,
-            self._telemetry.logger,
+            telemetry.logger,
             contents=self._captures_content(_EVENT_CONTENT),
             max_groups=self.settings.max_groups,
         )
@@ -235,9 +251,35 @@ class Pipeline:
         judged = self._judged.metrics() if self._judged is not None else {}
         return {**self._crossings.metrics(), **recorded, **judged}
 
-    def _serve_metrics(self) -> None:
-        from tidegauge.exporters.prometheus import MetricsServer
+    def _register(self, registry: CollectorRegistry, replaces: Pipeline | None) -> None:
+        """Have a registry of the application's collect from this engine."""
+        from tidegauge.exporters.prometheus import TidegaugeCollector
 
+        collector = TidegaugeCollector(
+            self.engine, place_label=self._exported_place, more=self.more_metrics
+        )
+        previous = None if replaces is None else replaces._leave_registry(registry)
+        try:
+            registry.register(collector)
+        except BaseException:
+            if replaces is not None and previous is not None:
+                registry.register(previous)
+                replaces._collector = previous
+            raise
+        self._collector = collector
+
+    def _leave_registry(self, registry: CollectorRegistry | None) -> TidegaugeCollector | None:
+        """Leave the registry, if it is this one; gives what was registered there."""
+        if self._collector is None or registry is None or self.settings.registry is not registry:
+            return None
+        collector, self._collector = self._collector, None
+        try:
+            registry.unregister(collector)
+        except KeyError:  # it was taken out by whoever owns the registry
+            return None
+        return collector
+
+    def _serve_metrics(self, replaces: Pipeline | None) -> None:
         settings = self.settings
         host, port = settings.metrics_host, settings.metrics_port
         if not host:
@@ -249,18 +291,13 @@ class Pipeline:
             number = int(told) if re.fullmatch("[0-9]{1,5}", told) else told
             port = checked(name, number, "Port", KINDS)
         try:
-            self.metrics_server = MetricsServer(
-                self.engine,
-                host=host,
-                port=port,
-                place_label=self.recorder.spans.exported_place,
-                more=self.more_metrics,
-                certificate=settings.metrics_certificate,
-                key=settings.metrics_key,
-                client_ca=settings.metrics_client_ca,
-                page=self.page,
-                allowed_hosts=settings.metrics_allowed_hosts,
-            )
+            try:
+                self.metrics_server = self._server(host, port)
+            except OSError:
+                if replaces is None:
+                    raise
+                replaces.stop_serving()  # it may have the port
+                self.metrics_server = self._server(host, port)
         except OSError as error:
             # Another process of the same application often has the port: the agent goes on.
             internal_errors.record("metrics_server", error)
@@ -273,6 +310,23 @@ class Pipeline:
                 host,
                 port,
             )
+
+    def _server(self, host: str, port: int) -> MetricsServer:
+        from tidegauge.exporters.prometheus import MetricsServer
+
+        settings = self.settings
+        return MetricsServer(
+            self.engine,
+            host=host,
+            port=port,
+            place_label=self._exported_place,
+            more=self.more_metrics,
+            certificate=settings.metrics_certificate,
+            key=settings.metrics_key,
+            client_ca=settings.metrics_client_ca,
+            page=self.page,
+            allowed_hosts=settings.metrics_allowed_hosts,
+        )
 
 
 class _Locks:
@@ -315,9 +369,8 @@ def configure(**settings: Any) -> Pipeline:
         if name not in known:
             raise ConfigurationError(f"unknown setting {name!r}{_suggestion(name, known)}")
     checked = Settings(**settings)
-    for previous in tuple(_configured):
-        previous.stop_serving()  # the new one may want the same port
-    pipeline = Pipeline(checked)
+    in_use = tuple(_configured)
+    pipeline = Pipeline(checked, replaces=in_use[0] if in_use else None)
     with here.critical, _locks.lock:
         replaced = _configured.pop() if _configured else None
         _configured.append(pipeline)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -92,7 +93,9 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
 
     name = os.fspath(path)
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise OSError("it is no regular file: give the path of a policy's TOML file")
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"policy {name}: {error.strerror or error}") from error
@@ -104,6 +107,11 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
         raise ConfigurationError(f"policy {name}: {error}") from error
     except (ValueError, RecursionError) as error:  # also of bytes, dates and digits
         raise ConfigurationError(f"policy {name}: no TOML: {error}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """An opener for ``open()`` that returns at once, also of a pipe that nobody writes to."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def write_policy(policy: PolicyFile, *, comment: str = "") -> str:

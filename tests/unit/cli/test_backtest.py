@@ -253,3 +253,9 @@ def test_each_group_moves_the_progress(tidegauge, write, monkeypatch: pytest.Mon
     recording = write(*walks([5] * 30, [9] * 3), *walks([5] * 7, name="b", agent="b"))
     tidegauge("backtest", recording, "--repeats", "2")
     assert told == [33, 7]
+
+
+def test_a_seed_is_at_least_0(tidegauge, write) -> None:
+    ran = tidegauge("backtest", write(*walks([3])), "--seed", "-1")
+    assert ran.code == 2
+    assert "--seed" in ran.err

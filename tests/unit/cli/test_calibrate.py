@@ -233,3 +233,11 @@ def test_a_name_that_steers_the_terminal_does_not(tidegauge, write) -> None:
     ran = tidegauge("calibrate", write(*walks(GOOD, agent="\x1b[31mred")), "-o", "policy.toml")
     assert "\x1b" not in ran.out
     assert read_policy("policy.toml").lines[0].agent == "\x1b[31mred"
+
+
+@pytest.mark.parametrize("holdout", ["nan", "inf", "-inf"])
+def test_a_share_is_a_number(tidegauge, recording, tmp_path: Path, holdout: str) -> None:
+    ran = tidegauge("calibrate", recording, "--holdout", holdout, "-o", "policy.toml")
+    assert ran.code == 2
+    assert "--holdout" in ran.err
+    assert not (tmp_path / "policy.toml").exists()

@@ -303,3 +303,21 @@ def test_what_is_not_installed_is_told_with_what_to_install(
     assert re.fullmatch(
         r"tidegauge: [\w.]+ is not installed: pip install 'tidegauge\[judge\]'", told
     )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--timeout", "nan"),
+        ("--timeout", "inf"),
+        ("--requests-per-minute", "nan"),
+        ("--price", "inf,1"),
+        ("--price", "1,nan"),
+    ],
+)
+def test_what_is_no_finite_number_is_refused(
+    tidegauge: Tidegauge, write: Write, option: tuple[str, str]
+) -> None:
+    ran = tidegauge("judge", write(*recorded("a")), "--model", "p:m", "--dry-run", *option)
+    assert ran.code == 2
+    assert option[0] in ran.err

@@ -15,6 +15,7 @@ import click
 import orjson
 import pytest
 
+from support.requirements import needs
 from tidegauge.cli.progress import ByteProgress, total_bytes
 from tidegauge.cli.recorded import RecordedRuns
 from tidegauge.cli.table import print_groups
@@ -458,3 +459,16 @@ def test_the_line_of_a_step_tells_its_own_outcome_though_it_came_late(
     tidegauge("replay", "--strict", write(*recorded), "--steps-out", "steps.jsonl")
     lines = [orjson.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert [(line["t"], line["frontier"]) for line in lines] == [(0, None), (1, 0)]
+
+
+@needs(os.path.exists("/dev/full"), "this platform has no /dev/full")
+@pytest.mark.parametrize(
+    "command",
+    [("replay", "--steps-out", "/dev/full"), ("select", "--where", "steps", "-o", "/dev/full")],
+)
+def test_an_output_that_fails_is_named_and_not_the_input(tidegauge, write, command) -> None:
+    steps = [{"type": "step", "run": "r", "action": "a" * 50_000} for _ in range(200)]
+    name, *options = command
+    ran = tidegauge(name, write({"type": "start", "run": "r"}, *steps), *options)
+    assert ran.code == 1
+    assert ran.err == "tidegauge: [Errno 28] No space left on device: '/dev/full'\n"

@@ -268,3 +268,16 @@ def test_a_missing_extra_says_what_to_install(
     done = tidegauge("report", "runs.jsonl", "-o", "report.html")
     assert done.code == 2
     assert done.err == f"tidegauge: {missing} is not installed: pip install 'tidegauge[report]'\n"
+
+
+@pytest.mark.parametrize("depth", [253, 300, 900])
+def test_what_is_nested_deep_is_shown_and_costs_nothing_else(tidegauge, write, depth: int) -> None:
+    value = b"[" * depth + b'"deep"' + b"]" * depth  # deeper than orjson writes
+    write(
+        {"type": "start", "run": "r"},
+        b'{"type":"step","run":"r","action":"go","args":%b,"state":%b}' % (value, value),
+    )
+    done = tidegauge("report", "runs.jsonl", "-o", "report.html")
+    assert (done.code, done.err) == (0, "")
+    [run] = Read("report.html").data["runs"]
+    assert run["steps"] == 1

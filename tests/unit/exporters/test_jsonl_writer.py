@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from support.small_disk import small_disk
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.jsonl import LineWriter
+from tidegauge.exporters.jsonl.writer import _File
 
 NOTHING_LOST = {"queue_full": 0, "write_failed": 0, "closed": 0}
 
@@ -102,27 +103,62 @@ def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
     assert (lines(tmp_path / "moved"), lines(path)) == ([b"before"], [b"after"])
 
 
-def test_a_stalled_disk_keeps_nobody_waiting_and_what_does_not_fit_is_counted(
-    tmp_path: Path,
+@contextlib.contextmanager
+def stalled_disk(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[None]:
+    """Files take so many chunks, then nothing more until the end of the block."""
+    append, room, moves = _File._append, iter(range(after)), threading.Event()
+
+    def stalled(file: _File, chunk: list[bytes]) -> None:
+        if next(room, None) is None:
+            moves.wait(20)
+        append(file, chunk)
+
+    monkeypatch.setattr(_File, "_append", stalled)
+    try:
+        yield
+    finally:
+        moves.set()
+
+
+def test_a_stalled_disk_keeps_nobody_waiting_and_every_line_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pipe = tmp_path / "runs.jsonl"
-    os.mkfifo(pipe)  # takes 64 kB, then nothing: nobody reads
-    writer = LineWriter(pipe, max_lines=1_000, max_waiting_bytes=50_000)
-    line = b"x" * 999
-    until = time.monotonic() + 0.3
-    while time.monotonic() < until:
+    line, told = b"x" * 999, 0
+    with stalled_disk(monkeypatch, after=2):
+        # A file for two lines: of a batch, some are written and others are not.
+        writer = LineWriter(tmp_path / "runs.jsonl", max_bytes=2_000, max_waiting_bytes=50_000)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            writer.add(line)
+            told += 1
+        assert writer.dropped["queue_full"] > 100
+        writer.close(seconds=0.1)
+        writer.close(seconds=0.1)
+        assert writer.written == 4
+        assert writer.dropped["closed"] == told - 4 - writer.dropped["queue_full"] > 50
         writer.add(line)
-    assert writer.dropped["queue_full"] > 100
-    writer.close(seconds=0.1)
-    assert writer.dropped["closed"] == 50  # all that waited: 50 of 999 bytes
-    writer.add(line)
-    assert writer.dropped["closed"] == 51
-    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with contextlib.suppress(BlockingIOError):  # let the thread go
-        while writer._thread.is_alive():
-            os.read(descriptor, 1 << 20)
+        counts = (writer.written, dict(writer.dropped))
+        assert counts[0] + sum(counts[1].values()) == told + 1
     writer._thread.join(10)
-    os.close(descriptor)
+    assert (writer.written, writer.dropped) == counts  # what was given up stays so
+    [logged] = [each for each in caplog.messages if "could not be written" in each]
+    assert logged.endswith("within 0.1 s; they are lost")
+
+
+@needs(hasattr(os, "mkfifo"), "this platform has no named pipes")
+def test_a_pipe_is_no_place_for_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    os.mkfifo(path)
+    with pytest.raises(ConfigurationError, match=r"cannot record to .*: it is no regular file"):
+        LineWriter(path)
+    path.unlink()
+    writer = LineWriter(path)
+    path.unlink()
+    os.mkfifo(path)
+    writer.add(b"x")
+    writer.close()
+    assert (writer.written, writer.dropped) == (0, NOTHING_LOST | {"write_failed": 1})
+    assert internal_errors.counts()["jsonl"] == 1
 
 
 def test_lines_that_wait_are_limited_by_their_number(tmp_path: Path) -> None:
@@ -171,6 +207,7 @@ def test_a_line_cut_short_by_a_killed_process_costs_itself_alone(tmp_path: Path)
     program = f"""
 import os, signal
 from tidegauge.exporters.jsonl import LineWriter
+from tidegauge.exporters.jsonl.writer import _File
 writer = LineWriter({str(tmp_path / "runs.jsonl")!r})
 write = os.write
 def torn(file, data):
@@ -199,6 +236,7 @@ def test_a_forked_process_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
     program = f"""
 import os
 from tidegauge.exporters.jsonl import LineWriter
+from tidegauge.exporters.jsonl.writer import _File
 writer = LineWriter({str(tmp_path / "runs-{pid}.jsonl")!r})
 writer.add(b"parent")
 child = os.fork()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from support.examples import examples
+from support.requirements import needs
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     SCORES,
@@ -211,6 +214,25 @@ def test_a_line_of_a_score_that_is_reckoned_in_another_way_is_outdated(
         policy_file, "SCORES", {**SCORES, "steps": replace(SCORES["steps"], version=2)}
     )
     assert broken(text) == "steps of version 1, where this version reckons 2: calibrate anew"
+
+
+@needs(hasattr(os, "mkfifo"), "this platform has no named pipes")
+def test_a_pipe_is_refused_and_nobody_waits_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.toml")
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_policy, tmp_path / "p.toml")
+        try:
+            with pytest.raises(
+                ConfigurationError, match=r"policy .*p\.toml: it is no regular file"
+            ):
+                reading.result(5)
+        finally:  # lets a thread go that waits for a writer
+            os.close(os.open(tmp_path / "p.toml", os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="it is no regular file"):
+        read_policy(os.devnull)
 
 
 def test_a_line_above_which_nothing_can_be_is_no_fault(tmp_path: Path) -> None:

@@ -242,8 +242,10 @@ class Transcript:
     def _parsed(self, step: TranscriptStep, text: str) -> Any:
         """Arguments as JSON where they are: quoted once more they would take more tokens."""
         if text[:1] in ("{", "[") and len(text) <= self._content_characters:
-            with contextlib.suppress(orjson.JSONDecodeError):
+            # What is nested deeper than orjson writes, inside a step, stays a text.
+            with contextlib.suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
                 found = orjson.loads(text)
+                orjson.dumps([[[found]]])
                 self._kept(step, text)
                 return found
         return self._kept(step, text)

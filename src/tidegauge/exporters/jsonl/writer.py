@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 import threading
@@ -20,6 +21,8 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 
 __all__ = ["LineWriter"]
+
+_logger = logging.getLogger("tidegauge")
 
 _GATHER_SECONDS: Final = 0.05
 _WHERE: Final = "jsonl"
@@ -124,20 +127,29 @@ class LineWriter:
         self._thread.join(seconds)
         if self._thread.is_alive():  # the disk is stalled
             with here.critical, self._lock:
-                self.dropped["closed"] += len(self._waiting)
+                self._taken += len(self._waiting)
                 self._waiting.clear()
+            if lost := self._settle("closed"):
+                _logger.error(
+                    "tidegauge: %d lines could not be written to %s within %g s; they are lost",
+                    lost,
+                    self.path,
+                    seconds,
+                )
 
     def _begin(self) -> None:
         self._lock = threading.Lock()  # of what waits
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._taken = 0  # lines that the thread has, or had, in hand: neither written nor lost yet
+        self._gave_up = False
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegauge-jsonl", daemon=True)
 
     def _reset_after_fork(self) -> None:
         """Go on after a fork, which has the file and not the thread, nor what waited for it."""
-        self.written = 0
+        self.written = self._file.lines = 0
         self.dropped = dict.fromkeys(self.dropped, 0)
         closed = self._closing.is_set()
         self._begin()
@@ -154,6 +166,7 @@ class LineWriter:
             self._wake.clear()
             with here.critical, self._lock:
                 batch = list(self._waiting)
+                self._taken = len(batch)
                 self._waiting.clear()
                 self._waiting_bytes = 0
             if batch:
@@ -163,15 +176,28 @@ class LineWriter:
         self._file.close()
 
     def _write(self, batch: list[bytes]) -> None:
-        before = self._file.lines
         try:
             self._file.write(batch)
         except OSError as error:
-            self.dropped["write_failed"] += len(batch) - (self._file.lines - before)
             internal_errors.record(_WHERE, error)
             self._file.close()  # opened anew for the next lines: there may be room by then
         finally:
-            self.written += self._file.lines - before
+            self._settle("write_failed")
+
+    def _settle(self, reason: str) -> int:
+        """Count the lines in hand as written, else as lost for this reason; gives those lost.
+
+        Who closes may give up while the thread still writes: whoever settles first counts them.
+        """
+        with here.critical, self._lock:
+            if self._gave_up:
+                return 0
+            self._gave_up = reason == "closed"
+            written = self._file.lines - self.written
+            lost, self._taken = self._taken - written, 0
+            self.written += written
+            self.dropped[reason] += lost
+            return lost
 
 
 class _File:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
+import orjson
 import pytest
 
 from support.judged_runs import run_of
@@ -223,3 +225,12 @@ def test_threads_of_one_run_lose_nothing() -> None:
     for thread in threads:
         thread.join()
     assert [step["result"] for step in told(transcript)] == [f"of {n}" for n in range(2_000)]
+
+
+@pytest.mark.parametrize("depth", [250, 252, 253, 300, 900])
+def test_arguments_nested_deep_are_told_as_a_text_where_they_must(depth: int) -> None:
+    nested: Any = orjson.loads(b"[" * depth + b"]" * depth)
+    transcript = Transcript(RunStarted(run="r1"))
+    transcript.issue(Step("r1", (Call("go", nested), Call("go", "x"))))
+    [line] = transcript.lines()
+    assert json.loads(line)["calls"][0]["action"] == "go"
