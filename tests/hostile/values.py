@@ -11,6 +11,7 @@ import asyncio
 import collections
 import concurrent.futures
 import decimal
+import enum
 import os
 import sys
 import time
@@ -243,6 +244,17 @@ class Slotted:
     __slots__ = ("absent",)
 
 
+class UnloadedTool(enum.Enum):
+    """Its value is looked up in a registry that is not there: orjson asks for it, and dies."""
+
+    SEARCH = 1
+
+    @property
+    def value(self) -> Any:
+        touched.append("value")
+        raise LookupError("not loaded")
+
+
 def module_like() -> Any:
     module = types.ModuleType("lazy")
 
@@ -332,6 +344,7 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "of-a-hostile-metaclass": OfMetaclass,
     "hostile-metaclass": lambda: OfMetaclass,
     "slotted": Slotted,
+    "remote-enum": lambda: UnloadedTool.SEARCH,
     "huge-object": huge_object,
     "frame": sys._getframe,
     "mixed-keys": lambda: {1: 1, "1": 2, None: 3, (1, 2): 4, b"1": 5, 1.5: 6, False: 7},
