@@ -255,6 +255,16 @@ class UnloadedTool(enum.Enum):
         raise LookupError("not loaded")
 
 
+def unset_slots() -> Any:
+    names = tuple([f"c{number}" for number in range(3_000)])
+    kind = type("Row", (), {"__slots__": names})
+    return [kind() for _ in range(3_000)]
+
+
+def many_fields(fields: int) -> list[tuple[str, str]]:
+    return [(f"f{number}", "i4") for number in range(fields)]
+
+
 def module_like() -> Any:
     module = types.ModuleType("lazy")
 
@@ -344,6 +354,12 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "of-a-hostile-metaclass": OfMetaclass,
     "hostile-metaclass": lambda: OfMetaclass,
     "slotted": Slotted,
+    "unset-slots": unset_slots,
+    "million-digits-of-a-decimal": lambda: decimal.Decimal("7" * (50 * MILLION)),
+    "million-digests-of-texts": lambda: {str(number) for number in range(MILLION // 10)},
+    "array-scalar": lambda: np.void(bytes(100 * MILLION)),
+    "array-of-many-fields": lambda: np.zeros(3, dtype=many_fields(200_000)),
+    "array-types": lambda: [np.dtype(many_fields(2_000)) for _ in range(200)],
     "remote-enum": lambda: UnloadedTool.SEARCH,
     "huge-object": huge_object,
     "frame": sys._getframe,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 import xxhash
 
-from tidegauge._canonical.attributes import Layout, type_name
+from tidegauge._canonical.attributes import Layout, attributes, type_name
 
 __all__ = [
     "CONTAINER",
@@ -231,6 +231,15 @@ class Encoder:
         if known is None:
             known = self._layouts[id(kind)] = (kind, Layout.of(kind))
         return known[1]
+
+    def attributes(self, value: object) -> dict[str, Any]:
+        """What an object holds: slots that are not set cost what it takes to look at them."""
+        layout = self.layout(type(value))
+        slots = len(layout.slots)
+        self.spend(slots)
+        held = attributes(value, layout)
+        self.room += min(slots, len(held))
+        return held
 
     def cut(self, start: int) -> list[bytes | str]:
         """Take back what was written since ``start``."""
