@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegauge._canonical.attributes import module_name, type_name
-from tidegauge._canonical.encoder import CONTAINER, OBJECT, Children, Encoder, Incomparable
+from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
 
 __all__ = ["array", "chunks", "dtype", "put_array", "scalar", "sparse", "standard"]
 
@@ -96,7 +96,7 @@ def _spend_fields(encoder: Encoder, of: Any) -> None:
     if of.subdtype is not None:
         _spend_fields(encoder, of.base)
     elif of.names is not None:
-        encoder.spend(CONTAINER * len(of.names))
+        encoder.spend(OBJECT * len(of.names))
         for name in of.names:
             field = of.fields[name][0]
             if field.names is not None or field.subdtype is not None:

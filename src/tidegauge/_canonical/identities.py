@@ -143,7 +143,9 @@ def built_in(value: Any) -> PlainIdentity:
         short = bytes.__len__(value) <= MAX_IDENTITY
         return bytes.__getitem__(value, slice(None)) if short else None
     numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(kind, numpy.generic):
+    if numpy is None or not issubclass(kind, numpy.generic):
+        return None
+    if numpy.generic.dtype.__get__(value).kind in "biuf":  # others may be long
         number = numpy.generic.item(value)
         if type(number) in (bool, int, float):
             return number  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
-from tidegauge._canonical import exact_text
+from tidegauge._canonical import Identities, exact_text
 from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
@@ -417,19 +417,20 @@ class RecordedRun:
 def _plain_run(event: RunStarted) -> RunStarted:
     """The same with plain names and numbers: who takes them from here on may ask them anything."""
     task: Any = event.task
+    known = Identities()
     return replace(
         event,
-        run=named(event.run) or "",
-        agent=named(event.agent) or "",
+        run=named(event.run, known) or "",
+        agent=named(event.agent, known) or "",
         task=exact_text(task) if is_a(task, str) else task,
-        task_group=named(event.task_group) or "",
-        model=named(event.model),
+        task_group=named(event.task_group, known) or "",
+        model=named(event.model, known),
         t_max=whole(event.t_max),
-        memory=named(event.memory),
+        memory=named(event.memory, known),
         operations=whole(event.operations),
         height=whole(event.height),
-        reach="anywhere" if named(event.reach) == "anywhere" else "adjacent",
-        conversation=named(event.conversation),
+        reach="anywhere" if named(event.reach, known) == "anywhere" else "adjacent",
+        conversation=named(event.conversation, known),
     )
 
 

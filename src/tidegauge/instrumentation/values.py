@@ -112,8 +112,12 @@ def label(value: Any) -> str | None:
     return None
 
 
-def named(value: object) -> str | None:
+def named(value: object, identities: Identities | None = None) -> str | None:
     """What something is called, as a plain text: what is no :func:`label` has a name all the same.
+
+    Args:
+        value: anything.
+        identities: of the same event: together they cost no more than one value.
 
     >>> named("a"), named(None), named(("a", 1)), named(object())
     ('a', None, "('a', 1)", 'builtins.object')
@@ -123,7 +127,7 @@ def named(value: object) -> str | None:
     told = label(value)
     if told is None:
         try:
-            told = str(Identities().plain(value))
+            told = str((identities or Identities()).plain(value))
         except ValueError as error:
             internal_errors.record("identity", error)
             told = type_name(type(value))
