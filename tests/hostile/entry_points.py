@@ -36,7 +36,7 @@ CONSUMED = {
 }
 """Entries at which the value is meant for tidegauge, which may look into it."""
 
-NAMES = {"names", "langchain-metadata", "ids-of-spans"}
+NAMES = {"names", "names-recorded", "langchain-metadata", "ids-of-spans"}
 """Entries at which a name belongs: without one, how much is counted is not determined."""
 
 MAIN = {
@@ -523,13 +523,25 @@ def round_(value: Any) -> int:
 @entry("names")
 def names(value: Any) -> int:
     """Where the names of runs and actions belong."""
-    with tidegauge.run(agent=value, task=value, task_group=value, model=value) as run:
+    numbers = {"t_max": value, "operations": value, "height": value}
+    labels = {"memory": value, "conversation": value, "run_id": value, "reach": value}
+    with tidegauge.run(
+        agent=value, task=value, task_group=value, model=value, **numbers, **labels
+    ) as run:
         _step(run)
+        run.act("look", {}, call_id=value)
+        run.observe("seen", error=value)
+        run.finish(success=value, reason=value)
         run.act(value, {})
         run.observe("taken")
         run.act_round([(value, {}), ("look", {})])
         run.observe_round([("", False), ("", False)])
-    return 3
+    return 4
+
+
+@entry("names-recorded", record_to="recorded.jsonl", page=True, capture_content=True)
+def names_recorded(value: Any) -> int:
+    return names(value)
 
 
 @entry("recorded", record_to="recorded.jsonl", record_contents=True, page=True, page_contents=True)

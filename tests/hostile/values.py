@@ -11,6 +11,7 @@ import asyncio
 import collections
 import concurrent.futures
 import decimal
+import enum
 import os
 import sys
 import time
@@ -243,6 +244,27 @@ class Slotted:
     __slots__ = ("absent",)
 
 
+class UnloadedTool(enum.Enum):
+    """Its value is looked up in a registry that is not there: orjson asks for it, and dies."""
+
+    SEARCH = 1
+
+    @property
+    def value(self) -> Any:
+        touched.append("value")
+        raise LookupError("not loaded")
+
+
+def unset_slots() -> Any:
+    names = tuple([f"c{number}" for number in range(3_000)])
+    kind = type("Row", (), {"__slots__": names})
+    return [kind() for _ in range(3_000)]
+
+
+def many_fields(fields: int) -> list[tuple[str, str]]:
+    return [(f"f{number}", "i4") for number in range(fields)]
+
+
 def module_like() -> Any:
     module = types.ModuleType("lazy")
 
@@ -332,6 +354,13 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "of-a-hostile-metaclass": OfMetaclass,
     "hostile-metaclass": lambda: OfMetaclass,
     "slotted": Slotted,
+    "unset-slots": unset_slots,
+    "million-digits-of-a-decimal": lambda: decimal.Decimal("7" * (50 * MILLION)),
+    "million-digests-of-texts": lambda: {str(number) for number in range(MILLION // 10)},
+    "array-scalar": lambda: np.void(bytes(100 * MILLION)),
+    "array-of-many-fields": lambda: np.zeros(3, dtype=many_fields(200_000)),
+    "array-types": lambda: [np.dtype(many_fields(2_000)) for _ in range(200)],
+    "remote-enum": lambda: UnloadedTool.SEARCH,
     "huge-object": huge_object,
     "frame": sys._getframe,
     "mixed-keys": lambda: {1: 1, "1": 2, None: 3, (1, 2): 4, b"1": 5, 1.5: 6, False: 7},

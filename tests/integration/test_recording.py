@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 import urllib.request
@@ -216,3 +217,19 @@ def numbers(reports: list[RunReport]) -> list[dict[str, object]]:
         {key: value for key, value in report._asdict().items() if key not in NOT_REPLAYED}
         for report in sorted(reports, key=lambda report: report.run)
     ]
+
+
+def test_an_action_whose_name_is_an_enum_is_recorded_by_a_text(tmp_path: Path) -> None:
+    class Tool(enum.Enum):
+        SEARCH = 1
+
+        @property
+        def value(self) -> int:  # orjson asks for it
+            raise AssertionError("asked")
+
+    for contents in (False, True):
+        path = tmp_path / f"{contents}.jsonl"
+        with capture(record_to=path, record_contents=contents), tidegauge.run() as run:
+            run.act(Tool.SEARCH)  # type: ignore[arg-type]
+            run.observe("r")
+        assert "Tool:" in lines(path)[1]["action"]

@@ -20,6 +20,8 @@ import tracemalloc
 import types
 import uuid
 import zoneinfo
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -643,3 +645,54 @@ class TestIdentities:
     def test_what_has_no_plain_value_is_an_error(self, make) -> None:
         with pytest.raises(ValueError, match="identity"):
             plain_identity(make())
+
+
+def _unset_slots() -> Any:
+    kind = type("Row", (), {"__slots__": tuple([f"c{number}" for number in range(3_000)])})
+    return [kind() for _ in range(100)]
+
+
+def _of_strings() -> Any:
+    return pd.DataFrame({"a": pd.array(["x"] * 130_000, dtype="string")})
+
+
+def _of_lists() -> Any:
+    return pd.Series([[1, 2]] * 10_000, dtype=pd.ArrowDtype(pa.list_(pa.int64())))
+
+
+def _of_fields(fields: int) -> Any:
+    return np.dtype([(f"f{number}", "i4") for number in range(fields)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _unset_slots,
+        _of_strings,
+        _of_lists,
+        lambda: pa.chunked_array([[1]] * 13_000),
+        lambda: np.zeros(3, dtype=_of_fields(13_000)),
+        lambda: [_of_fields(2_000) for _ in range(7)],
+        lambda: np.void(bytes(5 << 20)),
+        lambda: decimal.Decimal("7" * 5_000_000),
+        lambda: [decimal.Decimal("7" * 100_000) for _ in range(30)],
+    ],
+)
+def test_what_takes_long_to_read_is_not_comparable(make: Callable[[], Any]) -> None:
+    assert content_digest(make()) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _unset_slots()[:3],
+        lambda: pd.DataFrame({"a": pd.array(["x"] * 50_000, dtype="string")}),
+        lambda: pa.chunked_array([[1]] * 1_000),
+        lambda: np.zeros(3, dtype=_of_fields(1_000)),
+        lambda: np.void(bytes(1 << 20)),
+        lambda: decimal.Decimal("7" * 100_000),
+        lambda: {str(number) for number in range(20_000)},
+    ],
+)
+def test_what_is_read_at_once_is_comparable(make: Callable[[], Any]) -> None:
+    assert content_digest(make()) == content_digest(make()) is not None

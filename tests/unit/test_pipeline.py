@@ -237,7 +237,7 @@ class TestMetrics:
     def test_a_pipeline_that_fails_leaves_nothing_open(self, configure, monkeypatch, tmp_path):
         monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
         before = threading.active_count()
-        with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is .x."):
+        with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is"):
             configure(serve_metrics=True, record_to=tmp_path / "runs.jsonl")
         assert threading.active_count() == before
 

@@ -23,7 +23,13 @@ from tidegauge._canonical.attributes import (
     type_name,
 )
 from tidegauge._canonical.encoder import MAX_COST, MAX_DEPTH, Incomparable, Reading, digest_of
-from tidegauge._canonical.identities import MAX_IDENTITY, Identities, PlainIdentity, is_plain
+from tidegauge._canonical.identities import (
+    MAX_IDENTITY,
+    Identities,
+    PlainIdentity,
+    built_in,
+    is_plain,
+)
 from tidegauge._canonical.texts import (
     MAX_TEXT,
     canonical_digest,
@@ -45,6 +51,7 @@ __all__ = [
     "PlainIdentity",
     "Reading",
     "bases",
+    "built_in",
     "canonical_digest",
     "canonical_pieces",
     "canonical_start",

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tidegauge._canonical.attributes import attributes, module_name, type_name
+from tidegauge._canonical.attributes import module_name, type_name
 from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
 
 __all__ = ["array", "chunks", "dtype", "put_array", "scalar", "sparse", "standard"]
 
 _PIECE: Final = 1 << 18
+_MAX_SCALAR: Final = 4 << 20
 _MAX_SCATTERED: Final = 32 << 20
 _MAX_SORTED: Final = 100_000
 
@@ -23,7 +24,7 @@ def array(encoder: Encoder, value: Any) -> Children:
     plain = numpy.ndarray.view(value, numpy.ndarray)
     if type(value) is numpy.ndarray:
         return put_array(encoder, plain, value)
-    held = attributes(value, encoder.layout(type(value)))
+    held = encoder.attributes(value)
     encoder.tag(type_name(type(value)))
     return ([plain, held],)
 
@@ -39,7 +40,7 @@ def put_array(encoder: Encoder, plain: Any, of: object = None) -> Children:
     if not contiguous and plain.nbytes > _MAX_SCATTERED:  # it may be more than there is in memory
         raise Incomparable("too large")
     encoder.hold(plain.nbytes)
-    encoder.digested("array", [_name(plain.dtype), shape], chunks(plain), of)
+    encoder.digested("array", [_name(encoder, plain.dtype), shape], chunks(plain), of)
     return ()
 
 
@@ -67,7 +68,11 @@ def scalar(encoder: Encoder, value: Any) -> Children:
         return (numpy.generic.item(value),)
     if of.hasobject:
         raise Incomparable("a record of objects")
-    encoder.digested("scalar", _name(of), (numpy.generic.tobytes(value),))
+    if of.itemsize > _MAX_SCALAR:  # it is copied as a whole
+        raise Incomparable("too large")
+    encoder.hold(of.itemsize)
+    encoder.spend(of.itemsize >> 10)
+    encoder.digested("scalar", _name(encoder, of), (numpy.generic.tobytes(value),))
     return ()
 
 
@@ -77,19 +82,32 @@ def dtype(encoder: Encoder, value: Any) -> Children:
     if value.hasobject and value.names is not None:
         raise Incomparable("a record of objects")
     encoder.tag("dtype")
-    encoder.text(_name(value))
+    encoder.text(_name(encoder, value))
     return ()
 
 
-def _name(of: Any) -> str:
+def _name(encoder: Encoder, of: Any) -> str:
+    _spend_fields(encoder, of)
     return of.str if of.names is None and of.subdtype is None else str(of.descr)
+
+
+def _spend_fields(encoder: Encoder, of: Any) -> None:
+    """Charge for the fields of a data type, each as often as its description has it."""
+    if of.subdtype is not None:
+        _spend_fields(encoder, of.base)
+    elif of.names is not None:
+        encoder.spend(OBJECT * len(of.names))
+        for name in of.names:
+            field = of.fields[name][0]
+            if field.names is not None or field.subdtype is not None:
+                _spend_fields(encoder, field)
 
 
 def sparse(encoder: Encoder, value: Any) -> Children:
     """A sparse matrix: equal ones have equal entries, in whatever order and form they are held."""
     encoder.spend(OBJECT)
     kind = type(value)
-    held = attributes(value, encoder.layout(kind))
+    held = encoder.attributes(value)
     if module_name(kind).partition(".")[0] != "scipy":
         encoder.tag(type_name(kind))
         return (held,)

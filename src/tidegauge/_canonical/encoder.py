@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 import xxhash
 
-from tidegauge._canonical.attributes import Layout, type_name
+from tidegauge._canonical.attributes import Layout, attributes, type_name
 from tidegauge._guard import arrived_from_outside
 
 __all__ = [
@@ -52,6 +52,9 @@ MAX_DEPTH: Final = 1_000
 
 MAX_HELD: Final = 512 * 1024 * 1024
 """Characters or bytes of long texts and arrays that are read of one value."""
+
+_SLOT: Final = 10
+"""What it costs to look at a slot that is not set."""
 
 _WHOLE: Final = 1 << 20
 _PIECE: Final = 1 << 16
@@ -234,6 +237,15 @@ class Encoder:
         if known is None:
             known = self._layouts[id(kind)] = (kind, Layout.of(kind))
         return known[1]
+
+    def attributes(self, value: object) -> dict[str, Any]:
+        """What an object holds: slots that are not set cost what it takes to look at them."""
+        layout = self.layout(type(value))
+        slots = _SLOT * len(layout.slots)
+        self.spend(slots)
+        held = attributes(value, layout)
+        self.room += min(slots, _SLOT * len(held))
+        return held
 
     def cut(self, start: int) -> list[bytes | str]:
         """Take back what was written since ``start``."""

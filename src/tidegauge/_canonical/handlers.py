@@ -20,7 +20,6 @@ import xxhash
 
 from tidegauge._canonical import arrays, tables
 from tidegauge._canonical.attributes import (
-    attributes,
     bases,
     basic_size,
     exact_text,
@@ -163,6 +162,8 @@ def _set(encoder: Encoder, value: Any) -> Children:
 
 def _unordered(encoder: Encoder, items: list[Any]) -> Iterator[Any]:
     """Items by their digests, which can be sorted."""
+    cost = 2 * len(items)  # of the list of their digests
+    encoder.spend(cost)
     digests = []
     for item in items:
         start = len(encoder.out)
@@ -171,6 +172,7 @@ def _unordered(encoder: Encoder, items: list[Any]) -> Iterator[Any]:
         encoder.taken_back -= 1
         digests.append(digest_of(rendered(encoder.cut(start))).hex())
     encoder.tag("set")
+    encoder.room += cost
     yield sorted(digests)
 
 
@@ -201,7 +203,7 @@ def _object(encoder: Encoder, value: Any) -> Children:
     layout = encoder.layout(kind)
     if layout.hidden or (layout.namespace is None and not layout.slots):
         raise Incomparable("a hidden state")
-    held = attributes(value, layout)
+    held = encoder.attributes(value)
     encoder.tag(type_name(kind))
     return (held,)
 
@@ -209,8 +211,7 @@ def _object(encoder: Encoder, value: Any) -> Children:
 def _dataclass(encoder: Encoder, value: Any) -> Children:
     """Its fields, as a mapping."""
     encoder.spend(OBJECT)
-    layout = encoder.layout(type(value))
-    held = attributes(value, layout)
+    held = encoder.attributes(value)
     fields = next(
         found for base in bases(type(value)) if type(found := namespace(base).get(_FIELDS)) is dict
     )
@@ -220,7 +221,7 @@ def _dataclass(encoder: Encoder, value: Any) -> Children:
 def _model(encoder: Encoder, value: Any) -> Children:
     """A pydantic model: its fields and what it was given beyond them, as a mapping."""
     encoder.spend(OBJECT)
-    held = attributes(value, encoder.layout(type(value)))
+    held = encoder.attributes(value)
     extra = held.get("__pydantic_extra__")
     names: Any = None
     for base in bases(type(value)):
@@ -237,7 +238,7 @@ def _model(encoder: Encoder, value: Any) -> Children:
 
 def _enum(encoder: Encoder, value: Any) -> Children:
     encoder.spend(OBJECT)
-    held = attributes(value, encoder.layout(type(value)))
+    held = encoder.attributes(value)
     name = held.get("_name_")
     encoder.tag("enum")
     return ([type_name(type(value)), name if type(name) is str else held.get("_value_")],)
@@ -341,6 +342,16 @@ def _written_by(tag: str, write: Callable[[Any], str]) -> Handler:
     return written
 
 
+_write_decimal: Final = _written_by("decimal", decimal.Decimal.__str__)
+_SHORT_DECIMAL: Final = decimal.Decimal.__sizeof__(decimal.Decimal(0))
+
+
+def _decimal(encoder: Encoder, value: Any) -> Children:
+    """A decimal number: its digits cost before they are written."""
+    encoder.spend((decimal.Decimal.__sizeof__(value) - _SHORT_DECIMAL) >> 4)
+    return _write_decimal(encoder, value)
+
+
 _MOMENT: Final = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
@@ -423,7 +434,7 @@ _BUILT_IN: Final[dict[type, Handler]] = {
     tables.Column: tables.column,
     BaseException: _exception,
     enum.Enum: _enum,
-    decimal.Decimal: _written_by("decimal", decimal.Decimal.__str__),
+    decimal.Decimal: _decimal,
     dt.datetime: _datetime,
     dt.date: _members_of("date", dt.date, "year", "month", "day"),
     dt.time: _time,

@@ -20,7 +20,7 @@ from tidegauge._canonical.encoder import (
 )
 from tidegauge._canonical.texts import canonical_digest
 
-__all__ = ["MAX_IDENTITY", "Identities", "PlainIdentity", "is_plain"]
+__all__ = ["MAX_IDENTITY", "Identities", "PlainIdentity", "built_in", "is_plain"]
 
 PlainIdentity: TypeAlias = "str | int | float | bool | bytes | tuple[PlainIdentity, ...] | None"
 
@@ -98,7 +98,7 @@ class Identities:
                 raise ValueError("the identity is too large")
             parts = tuple.__iter__(value)
             return tuple([self._parts(part, depth - 1, room) for part in parts])
-        plain = _built_in(value)
+        plain = built_in(value)
         if plain is not None and (type(plain) is bytes or is_plain(plain)):
             return plain
         digest = self._digest(value)
@@ -130,7 +130,7 @@ def _length(value: Any) -> int | None:
     return bytes_length(value) if is_bytes(kind) else None
 
 
-def _built_in(value: Any) -> PlainIdentity:
+def built_in(value: Any) -> PlainIdentity:
     """The plain value of a text, number or bytes of a subclass or of numpy's; else ``None``."""
     kind = type(value)
     if issubclass(kind, str):
@@ -143,7 +143,9 @@ def _built_in(value: Any) -> PlainIdentity:
         short = bytes.__len__(value) <= MAX_IDENTITY
         return bytes.__getitem__(value, slice(None)) if short else None
     numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(kind, numpy.generic):
+    if numpy is None or not issubclass(kind, numpy.generic):
+        return None
+    if numpy.generic.dtype.__get__(value).kind in "biuf":  # others may be long
         number = numpy.generic.item(value)
         if type(number) in (bool, int, float):
             return number  # type: ignore[no-any-return]

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegauge._canonical.arrays import put_array
-from tidegauge._canonical.attributes import attributes, module_name
-from tidegauge._canonical.encoder import OBJECT, Children, Encoder, Incomparable
+from tidegauge._canonical.attributes import module_name
+from tidegauge._canonical.encoder import CONTAINER, OBJECT, Children, Encoder, Incomparable
 
 __all__ = ["Column", "arrow_array", "arrow_table", "column", "frame", "index", "moment", "series"]
 
 _ROWS: Final = 1 << 16
+_NUMBERS: Final = "biufcmM"
+_NESTED: Final = 16
 _MAX_LISTED: Final = 4 << 20
 
 
@@ -96,6 +98,11 @@ def _values(encoder: Encoder, values: Any) -> Children:
         encoder.spend(inner.size)
         return ([str(values.dtype), inner.tolist()],)
     encoder.hold(values.nbytes)
+    if values.dtype.kind not in _NUMBERS:  # as objects
+        arrow: Any = getattr(values, "_pa_array", None)
+        encoder.spend(len(values))
+        if arrow is not None and arrow.type.num_fields:
+            encoder.spend(_NESTED * len(values) + (values.nbytes >> 2))
     hashed = (
         pandas.util.hash_array(values[start : start + _ROWS], categorize=False).tobytes()
         for start in range(0, len(values), _ROWS)
@@ -105,7 +112,7 @@ def _values(encoder: Encoder, values: Any) -> Children:
 
 
 def _held(encoder: Encoder, value: Any) -> dict[Any, Any]:
-    return attributes(value, encoder.layout(type(value)))
+    return encoder.attributes(value)
 
 
 def arrow_table(encoder: Encoder, value: Any) -> Children:
@@ -120,6 +127,8 @@ def arrow_array(encoder: Encoder, value: Any) -> Children:
     encoder.spend(OBJECT)
     of, length = value.type, len(value)
     pyarrow = sys.modules["pyarrow"]
+    if type(value) is pyarrow.ChunkedArray:
+        encoder.spend(CONTAINER * max(value.num_chunks - 1, 0))
     _own(of)
     encoder.tag("arrow")
     if (pyarrow.types.is_integer(of) or pyarrow.types.is_floating(of)) and not value.null_count:

@@ -23,7 +23,7 @@ from tidegauge.events import (
 from tidegauge.instrumentation.current import find_current_run
 from tidegauge.instrumentation.open_run import Failure, OpenRun
 from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.values import is_a, told_items, truth
+from tidegauge.instrumentation.values import is_a, named, told_items, truth
 
 __all__ = ["Run", "get_current_run", "run"]
 
@@ -311,7 +311,7 @@ def run(
     """
     outer = find_current_run()
     event = RunStarted(
-        run=run_id or new_run_id(),
+        run=named(run_id) or new_run_id(),
         agent=agent,
         task=task,
         task_group=task_group,

@@ -17,6 +17,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
+from tidegauge._canonical import Identities, exact_text
 from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
@@ -41,6 +42,7 @@ from tidegauge.instrumentation.extraction import (
     extract_reach,
     extract_uses,
 )
+from tidegauge.instrumentation.values import is_a, named, whole
 from tidegauge.tracer import RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
@@ -93,6 +95,7 @@ class Recorder:
 
     def make_run(self, event: RunStarted) -> RecordedRun:
         """A run that is not open yet: :meth:`RecordedRun.start` opens it."""
+        event = _plain_run(event)
         if self._reach is not None and event.reach == "adjacent":
             event = replace(event, reach=self._reach)
         return RecordedRun(self, event)
@@ -200,6 +203,10 @@ class RecordedRun:
 
         A blocked step is not observed: it counts as having brought what it brought before.
         """
+        for call in step.calls:
+            if type(call.action) is not str:
+                step = step._replace(calls=tuple(map(_plain_call, step.calls)))
+                break
         extractors = self._recorder.extractors
         if extractors:
             step = self._with_entities(step, extractors)
@@ -252,7 +259,9 @@ class RecordedRun:
         """Open the span of a tool call."""
         if self._spans is None:
             return INVALID_SPAN
-        return self._spans.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
+        return self._spans.start_tool(
+            named(name) or "", call_id=named(call_id), signals=signals, arguments=arguments
+        )
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(
@@ -403,6 +412,30 @@ class RecordedRun:
 
     def _with_observation(self, outcome: Outcome, extractors: Sequence[Extractor]) -> Outcome:
         return self._observation(outcome, extractors) or outcome
+
+
+def _plain_run(event: RunStarted) -> RunStarted:
+    """The same with plain names and numbers: who takes them from here on may ask them anything."""
+    task: Any = event.task
+    known = Identities()
+    return replace(
+        event,
+        run=named(event.run, known) or "",
+        agent=named(event.agent, known) or "",
+        task=exact_text(task) if is_a(task, str) else task,
+        task_group=named(event.task_group, known) or "",
+        model=named(event.model, known),
+        t_max=whole(event.t_max),
+        memory=named(event.memory, known),
+        operations=whole(event.operations),
+        height=whole(event.height),
+        reach="anywhere" if named(event.reach, known) == "anywhere" else "adjacent",
+        conversation=named(event.conversation, known),
+    )
+
+
+def _plain_call(call: Call) -> Call:
+    return call._replace(action=named(call.action) or "")
 
 
 def _is_notable(decision: Decision) -> bool:

@@ -11,7 +11,7 @@ from types import WrapperDescriptorType
 from typing import Any, Final
 from uuid import UUID
 
-from tidegauge._canonical import bases, class_name, namespace, type_name
+from tidegauge._canonical import Identities, bases, built_in, class_name, namespace, type_name
 from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 
 __all__ = [
@@ -23,12 +23,14 @@ __all__ = [
     "is_a",
     "label",
     "last",
+    "named",
     "number",
     "part",
     "same_value",
     "text_digest",
     "told_items",
     "truth",
+    "whole",
 ]
 
 _MAX_COMPARED: Final = 10_000
@@ -105,6 +107,43 @@ def label(value: Any) -> str | None:
     return None
 
 
+def named(value: object, identities: Identities | None = None) -> str | None:
+    """What something is called, as a plain text: what is no :func:`label` has a name all the same.
+
+    Args:
+        value: anything.
+        identities: of the same event: together they cost no more than one value.
+
+    >>> named("a"), named(None), named(("a", 1)), named(object())
+    ('a', None, "('a', 1)", 'builtins.object')
+    """
+    if value is None or type(value) is str:
+        return value
+    told = label(value)
+    if told is None:
+        try:
+            told = str((identities or Identities()).plain(value))
+        except ValueError as error:
+            internal_errors.record("identity", error)
+            told = type_name(type(value))
+    return told
+
+
+def whole(value: object) -> int | None:
+    """A number that counts, as a plain ``int``; ``None`` and an internal error where it is none.
+
+    >>> whole(30.0), whole("30"), whole(None), whole([30])
+    (30, 30, None, None)
+    """
+    if value is None or type(value) is int:
+        return value
+    try:
+        return int(built_in(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as error:
+        internal_errors.record("value", error)
+        return None
+
+
 def number(value: Any) -> float | None:
     """A number as a plain ``float``; ``None``, it is none."""
     if is_a(value, float):
@@ -156,9 +195,9 @@ def collected(values: object, most: int) -> tuple[Any, ...]:
     (1, 2)
     """
     kind = type(values)
-    for built_in in _BUILT_IN:
-        if issubclass(kind, built_in):
-            return tuple(islice(built_in.__iter__(values), most))
+    for known in _BUILT_IN:
+        if issubclass(kind, known):
+            return tuple(islice(known.__iter__(values), most))
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return tuple(islice(numpy.ndarray.__iter__(values), most))

@@ -37,6 +37,7 @@ from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
     "Normaliser",
+    "action_name",
     "arguments_bytes",
     "arguments_start",
     "call_digest",
@@ -220,18 +221,18 @@ def joined_digest(parts: Sequence[bytes]) -> bytes:
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
     if len(calls) == 1:
-        name = calls[0].action
-        if type(name) is not str:
-            name = str(_action(name))
+        name = action_name(calls[0].action)
     else:
-        names = [c.action if type(c.action) is str else str(_action(c.action)) for c in calls]
-        name = "+".join(sorted(names))
+        name = "+".join(sorted([action_name(call.action) for call in calls]))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
-def _action(action: object) -> PlainIdentity:
+def action_name(action: object) -> str:
+    """The name of an action as a plain text."""
+    if type(action) is str:
+        return action
     try:
-        return plain_identity(action)
+        return str(plain_identity(action))
     except ValueError:
         return type_name(type(action))
 

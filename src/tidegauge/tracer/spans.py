@@ -112,7 +112,10 @@ class SpanFactory:
             (names.MEMORY, event.memory),
             (names.RUN_PARENT, event.parent),
             (names.CONVERSATION_ID, event.conversation),
-            (names.TASK, _content(event.task) if self.capture_content and event.task else None),
+            (
+                names.TASK,
+                _content(event.task) if self.capture_content and event.task is not None else None,
+            ),
         )
         attributes.update({name: _text(value) for name, value in texts if value})
         if event.t_max is not None:

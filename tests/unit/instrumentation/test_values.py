@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tidegauge
 from support.untouchable import untouchable
+from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.told import run_labels
 from tidegauge.instrumentation.values import (
@@ -123,3 +125,19 @@ def test_labels_of_metadata_that_are_none_are_left_out() -> None:
         "memory": None,
     }
     assert run_labels({"tidegauge_t_max": "9" * 10_000}).t_max is None
+
+
+@pytest.mark.parametrize("given", ["x", 3, 0.5, [1], {"a": 1}, (1,)])
+def test_a_value_that_runs_code_is_a_name_a_number_and_a_truth_without_it(given: Any) -> None:
+    value = untouchable(type(given), given)
+    with testing.capture():
+        with tidegauge.run(
+            **dict.fromkeys(("agent", "task", "task_group", "model", "memory"), value),
+            **dict.fromkeys(("t_max", "operations", "height", "reach"), value),
+            conversation=value,
+            run_id=value,
+        ) as run:
+            run.act(value, call_id=value)
+            run.observe(1, error=value, progress=value, tokens=value, seconds=value)
+            run.finish(success=value, reason=value)
+        assert type(run.id) is str

@@ -30,7 +30,7 @@ from tidegauge.events import (
 from tidegauge.exporters.jsonl.contents import Contents
 from tidegauge.exporters.jsonl.encoding import amount, encoded, moment
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, declared_by_name
-from tidegauge.streaming_metrics.fingerprint import compared_arguments
+from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
 
 __all__ = ["JsonlSink", "Lines"]
 
@@ -128,7 +128,7 @@ class JsonlSink:
             step: what is compared of it.
             reading: what was read of it.
         """
-        line: dict[str, Any] = {"type": "step", "run": event.run}
+        line: dict[str, Any] = {"type": "step", "run": step.run}
         shown = self._shown
         if step.state_given:
             if shown.plain:
@@ -280,7 +280,7 @@ class JsonlSink:
     def _call(self, call: Call, digest: bytes, reading: Reading | None) -> dict[str, Any]:
         """A call as it is compared; ``digest`` separates it from others of the same tool."""
         declared = call.declared or declared_by_name(self._declarations, call.action)
-        line: dict[str, Any] = {"action": call.action}
+        line: dict[str, Any] = {"action": action_name(call.action)}
         if not self._shown.plain:
             line["args"] = self._shown.digest(digest)
         else:
@@ -355,5 +355,5 @@ def _declared(declared: ToolDeclaration) -> dict[str, Any]:
     if isinstance(poll, timedelta):
         line["poll_seconds"] = poll.total_seconds()
     elif poll:
-        line["poll"] = poll
+        line["poll"] = poll if type(poll) is bool else int.__index__(poll)
     return line
