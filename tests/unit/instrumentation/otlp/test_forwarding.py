@@ -222,7 +222,9 @@ def test_the_queue_is_bounded_and_what_is_left_at_the_end_is_counted() -> None:
             assert forwarder.counts.dropped["shutdown"] == 3
 
 
-@pytest.mark.parametrize("url", ["", "collector:4318", "ftp://collector", "http://", "http://a:b"])
+@pytest.mark.parametrize(
+    "url", ["", "collector:4318", "ftp://collector", "http://", "http://a:b", "http://[::1"]
+)
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigurationError, match="forward_to"):
         Forwarder(Forwarding(url))
