@@ -182,13 +182,15 @@ def test_grpc_refuses_what_is_malformed(body: bytes) -> None:
 
 def test_grpc_refuses_what_is_too_large_also_when_it_is_unpacked() -> None:
     with receiving(grpc=HERE._replace(max_bytes=100_000)) as receiver:
-        with pytest.raises(grpc.RpcError) as caught:
-            export(receiver, bytes(200_000))
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for size in (100_001, 200_000, 5_000_000):
+            with pytest.raises(grpc.RpcError) as caught:
+                export(receiver, bytes(size))
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused(receiver) == {"too_large": 2}  # the largest was refused by gRPC itself
         with pytest.raises(grpc.RpcError) as caught:  # 50 MB in 50 kB
             export(receiver, bytes(50_000_000), compression=grpc.Compression.Gzip)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert refused(receiver) == {"too_large": 1}
+        assert refused(receiver) == {"too_large": 3}
         assert export(receiver, spans()) == b""
 
 

@@ -19,6 +19,7 @@ from support.deciding import deciding
 from support.receiving import HERE, receiving, refused
 from tidegauge import testing
 from tidegauge._guard import internal_errors
+from tidegauge._net.token import BearerToken
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.fleet.decision_board import DecisionBoard
@@ -249,6 +250,7 @@ def test_chunks_have_a_highest_number() -> None:
         (b"Content-Length: 5\r\n", b"GET /"),
         (CHUNKED, b"0\r\n\r\n"),
         (b"Content-Length: 5\r\n", b""),
+        (b"Content-Length: 0000000000005\r\n", b"GET /"),
     ],
 )
 def test_where_only_get_is_served_a_body_is_refused(
@@ -343,6 +345,16 @@ def test_an_empty_token_is_not_the_absence_of_one(token: str) -> None:
         Reception(None, limits=READ_LIMITS, token=token)
     with pytest.raises(ConfigurationError, match="the token is empty"):
         DecisionsServer(DecisionBoard(), HERE, ready=bool, token=token)
+
+
+@pytest.mark.parametrize("token", ["secret", "voil\N{LATIN SMALL LETTER A WITH GRAVE}", "\u2026"])
+def test_a_token_is_compared_as_the_bytes_of_its_utf_8(token: str) -> None:
+    bearer = BearerToken(token)
+    sent = token.encode().decode("latin-1")  # as a parser of HTTP shows it
+    for shown in (f"Bearer {sent}", f"bearer \t{sent} "):
+        assert bearer.authorizes(shown)
+    assert not bearer.authorizes(f"Bearer {sent}\xa0")
+    assert not bearer.authorizes(f"Bearer {sent[:-1]}")
 
 
 # Decompression

@@ -230,6 +230,9 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(which) -> None:
     [
         (["--grpc-port", "x"], "--grpc-port: grpc_port must be a port"),
         (["--forward-to", "ftp://x"], "forward_to 'ftp://x' is to be"),
+        (["--forward-to", "http://[::1"], "forward_to 'http://[::1': Invalid IPv6 URL"),
+        (["--max-request-bytes", "9" * 30], "max_request_bytes must be a whole number"),
+        (["--shutdown-seconds", "1e30"], "shutdown_seconds must be a number of seconds, at most"),
         (["--policy", "no_signal=3"], "no_signal"),
         (["--tls-key", "k"], "tls_certificate and tls_key go together"),
         (["--metrics-port", "off"], "metrics_port cannot be off"),

@@ -152,7 +152,7 @@ def _receiver_settings(values: dict[str, Any]) -> ReceiverSettings:
 
     forwarding = None
     if values["forward_to"] is not None:
-        token = read_token(values["forward_token_file"], _FORWARD_TOKEN)
+        token = read_token(values["forward_token_file"], _FORWARD_TOKEN, sent=True)
         forwarding = Forwarding(
             values["forward_to"],
             {} if token is None else {"Authorization": f"Bearer {token}"},

@@ -17,6 +17,9 @@ from tidegauge.cli.shared_settings import (
 
 __all__ = ["SETTINGS"]
 
+_DAY: Final = 86_400
+"""Highest value of what the operating system is to wait for: it cannot wait for ever so long."""
+
 SETTINGS: Final = SettingsTable(
     "TIDEGAUGE_SERVE_",
     (
@@ -53,7 +56,7 @@ SETTINGS: Final = SettingsTable(
             64 * 1024 * 1024,
             "Bytes that may wait for that endpoint.",
         ),
-        Setting("forward_timeout", "seconds", 10.0, "Time limit of one attempt to forward."),
+        Setting("forward_timeout", "seconds", 10.0, "Time limit of one attempt to forward.", _DAY),
         Setting(
             "forward_give_up_after",
             "seconds",
@@ -95,6 +98,7 @@ SETTINGS: Final = SettingsTable(
             "count",
             16 * 1024 * 1024,
             "Size limit of a request, also after decompression.",
+            most=1024**3,
         ),
         Setting("max_request_spans", "count", 100_000, "Spans read from one request."),
         Setting("max_attributes", "count", 2_000, "Attributes read from one span."),
@@ -111,6 +115,8 @@ SETTINGS: Final = SettingsTable(
         Setting(
             "max_remembered_spans", "count", 500_000, "Spans remembered, to recognize duplicates."
         ),
-        Setting("shutdown_seconds", "seconds", 5.0, "Time limit of each step of the shutdown."),
+        Setting(
+            "shutdown_seconds", "seconds", 5.0, "Time limit of each step of the shutdown.", _DAY
+        ),
     ),
 )

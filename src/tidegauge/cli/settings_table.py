@@ -32,12 +32,14 @@ class Setting:
         kind: what it takes.
         default: without a flag, a variable or the file; ``None``, it is off.
         help: what it does.
+        most: the highest value of a number; ``None``, there is none.
     """
 
     name: str
     kind: Kind
     default: str | int | float | bool | None
     help: str
+    most: int | None = None
 
     @property
     def flag(self) -> str:
@@ -70,11 +72,17 @@ class Setting:
         4400
         """
         try:
-            return _CHECKS[self.kind](given)
-        except (TypeError, ValueError) as error:
+            value = _CHECKS[self.kind](given)
+            if self.most is not None and value > self.most:
+                raise ValueError
+        except (TypeError, ValueError, OverflowError) as error:
+            meaning = _MEANINGS[self.kind]
+            if self.most is not None:
+                meaning += f", at most {self.most}"
             raise ConfigurationError(
-                f"{where}: {self.name} must be {_MEANINGS[self.kind]}, not {given!r}"
+                f"{where}: {self.name} must be {meaning}, not {given!r}"
             ) from error
+        return value
 
 
 def _text(given: object) -> str:

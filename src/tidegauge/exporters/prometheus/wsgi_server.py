@@ -121,7 +121,8 @@ class _Handler(WSGIRequestHandler):
         """
         if not super().parse_request():
             return False
-        if "Transfer-Encoding" in self.headers or int(self.headers.get("Content-Length", "0")[:9]):
+        length = self.headers.get("Content-Length", "").strip(" \t0")  # of any number of digits
+        if "Transfer-Encoding" in self.headers or length:
             raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "a request has no body here")
         self.server.allowed_hosts.check(self.headers.get("Host"), self.headers.get("Origin"))
         return True

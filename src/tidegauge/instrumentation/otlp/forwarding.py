@@ -151,8 +151,8 @@ class Forwarder:
 
 
 def _sender(told: Forwarding) -> Sender:
-    parts = urllib.parse.urlsplit(told.url)
     try:
+        parts = urllib.parse.urlsplit(told.url)
         port = parts.port
     except ValueError as error:
         raise ConfigurationError(f"forward_to {told.url!r}: {error}") from error

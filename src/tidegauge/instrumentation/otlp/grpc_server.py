@@ -39,6 +39,9 @@ _DEFLATE: Final = b"\x78"
 _KEEPALIVE_SECONDS: Final = 30
 _CONNECTION_SECONDS: Final = 60
 _LAST_CALL_SECONDS: Final = 10
+_COUNTED_BYTES: Final = 1024 * 1024
+"""How much larger than the limit a request may be to be refused here, and counted: beyond it, gRPC
+refuses by itself, and tells nobody."""
 
 
 class GrpcServer:
@@ -68,7 +71,7 @@ class GrpcServer:
             ThreadPoolExecutor(calls, thread_name_prefix="tidegauge-grpc"),
             maximum_concurrent_rpcs=calls,
             options=[
-                ("grpc.max_receive_message_length", listening.max_bytes),
+                ("grpc.max_receive_message_length", listening.max_bytes + _COUNTED_BYTES),
                 ("grpc.max_metadata_size", 16 * 1024),
                 ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
                 ("grpc.per_message_decompression", 0),  # done here, with a limit
@@ -113,7 +116,7 @@ class GrpcServer:
         return int(self._server.add_secure_port(address, credentials))
 
     def _export(self, body: bytes, context: Any) -> bytes:
-        self._let_in(context)
+        self._let_in(body, context)
         try:
             if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no trace request begins so
                 until = time.monotonic() + self._seconds
@@ -137,13 +140,17 @@ class GrpcServer:
 
     def _ignore(self, body: bytes, context: Any) -> bytes:
         """Logs and metrics are not kept; that is no fault of whoever sends them along."""
-        self._let_in(context)
+        self._let_in(body, context)
         return b""
 
-    def _let_in(self, context: Any) -> None:
+    def _let_in(self, body: bytes, context: Any) -> None:
         shown = dict(context.invocation_metadata()).get("authorization")
         if not self._reception.authorizes(shown if isinstance(shown, str) else None):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is needed")
+        if len(body) > self._max_bytes:
+            self._reception.refuse("too_large")
+            message = f"more than {self._max_bytes} bytes"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
 
 
 def _ask_to_retry(context: Any) -> None:

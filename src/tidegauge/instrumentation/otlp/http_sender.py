@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import ssl
@@ -61,12 +62,10 @@ class HttpSender:
                 self._connection.sock.settimeout(self._told.timeout)
             self._connection.request("POST", self._path, gzip.compress(body, 1), headers)
             answer = self._connection.getresponse()
-            answer.read(_MAX_ANSWER)
-            if not answer.isclosed():
-                self._connection.close()  # it had more to say
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise RetryError from error
+        self._finish(answer)
         if answer.status in _RETRYABLE_STATUS:
             after = answer.headers.get("Retry-After", "")
             raise RetryError(float(after) if after.isdecimal() else None)
@@ -77,17 +76,36 @@ class HttpSender:
         """Close the connection."""
         self._connection.close()
 
+    def _finish(self, answer: http.client.HTTPResponse) -> None:
+        """Read the rest of an answer, if that is possible: its status has said what counts."""
+        whole = False
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer.read(_MAX_ANSWER)
+            whole = answer.isclosed()
+        if not whole:
+            self._connection.close()
+            answer.close()
+
     def _response(self, sock: Any, **told: Any) -> http.client.HTTPResponse:
         """An answer that has to be there in time, however slowly it is sent."""
         return http.client.HTTPResponse(_Timed(sock, self._told.timeout), **told)  # type: ignore[arg-type]
 
 
-class _Timed:
-    """As much of a socket as an answer is read from."""
+class _Timed(TimedSocket):
+    """As much of a socket as an answer is read from.
+
+    It holds the socket open until it is closed: the connection closes it before the answer is read,
+    if that is the last one.
+    """
 
     def __init__(self, sock: Any, seconds: float) -> None:
-        self._timed = TimedSocket(sock)
-        self._timed.allow(seconds)
+        super().__init__(sock)
+        self._held = sock.makefile("rb", buffering=0)
+        self.allow(seconds)
 
     def makefile(self, mode: str) -> BufferedReader:
-        return BufferedReader(self._timed)
+        return BufferedReader(self)
+
+    def close(self) -> None:
+        self._held.close()
+        super().close()

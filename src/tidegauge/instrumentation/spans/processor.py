@@ -134,13 +134,14 @@ class TidegaugeSpanProcessor(SpanProcessor):
             conversation: the run of this conversation instead.
 
         Returns:
-            ``None`` when there is none, or it has shown no model or tool call yet.
+            ``None`` when there is none, or it has shown no model or tool call yet; also for a text
+            that is no trace id.
         """
         if conversation is not None:
             found: WatchedRun | None = self._grouping.find_conversation(conversation)
         elif isinstance(where, int | str):
-            trace_id = int(where, 16) if isinstance(where, str) else where
-            found = self._grouping.find(trace_id)
+            trace_id = _number(where) if isinstance(where, str) else where
+            found = None if trace_id is None else self._grouping.find(trace_id)
         else:
             span = trace.get_current_span() if where is None else where
             context = span.get_span_context() if isinstance(span, trace.Span) else span
@@ -182,6 +183,14 @@ class TidegaugeSpanProcessor(SpanProcessor):
     @guarded("spans.success", default=None)
     def _solved(self, span: ReadableSpan) -> bool | None:
         return None if self._success is None else self._success(span)
+
+
+def _number(trace_id: str) -> int | None:
+    """The number that a trace id is written for; ``None``, it is no trace id."""
+    try:
+        return int(trace_id, 16)
+    except ValueError:
+        return None
 
 
 def _scope(span: Any) -> str:

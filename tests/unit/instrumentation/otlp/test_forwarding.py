@@ -98,6 +98,41 @@ def test_what_is_not_taken_is_tried_again() -> None:
         assert behind.bodies == [b"it"] * 3
 
 
+LAST_ANSWERS = {
+    "a length": [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", b"{}"],
+    "until it closes": [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"{}"],
+    "HTTP/1.0": [b"HTTP/1.0 200 OK\r\n\r\n", b"{}"],
+    "half a body": [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"{}"],
+    "a wrong chunk": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"none\r\n"],
+}
+
+
+@pytest.mark.parametrize("parts", LAST_ANSWERS.values(), ids=LAST_ANSWERS)
+def test_what_was_taken_is_sent_once_however_the_answer_ends(parts: list[bytes]) -> None:
+    """Each answer is the last of its connection, and some cannot be read whole."""
+    sent: list[bytes] = []
+
+    def answer(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    sent.append(connection.recv(65_536))
+                    for part in parts:
+                        connection.sendall(part)
+                        time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, args=(listening,), daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with forwarding(url, give_up_after=0.0) as forwarder:
+            for _ in range(2):
+                forwarder.offer(b"it", "protobuf", 1)
+            wait(lambda: forwarder.counts.forwarded + sum(forwarder.counts.dropped.values()) == 2)
+            assert (forwarder.counts.forwarded, len(sent)) == (2, 2)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 def test_what_is_refused_is_dropped() -> None:
     with endpoint(400) as behind, forwarding(behind.url) as forwarder:
         forwarder.offer(b"it", "protobuf", 3)
@@ -187,7 +222,9 @@ def test_the_queue_is_bounded_and_what_is_left_at_the_end_is_counted() -> None:
             assert forwarder.counts.dropped["shutdown"] == 3
 
 
-@pytest.mark.parametrize("url", ["", "collector:4318", "ftp://collector", "http://", "http://a:b"])
+@pytest.mark.parametrize(
+    "url", ["", "collector:4318", "ftp://collector", "http://", "http://a:b", "http://[::1"]
+)
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigurationError, match="forward_to"):
         Forwarder(Forwarding(url))

@@ -136,6 +136,15 @@ def test_asked_by_span_context_and_trace():
         assert processor.find_run(trace.INVALID_SPAN) is None
 
 
+@pytest.mark.parametrize("where", ["zz", "", "no trace id at all", "\N{SNOWMAN}"])
+def test_a_text_that_is_no_trace_id_has_no_run(where):
+    processor = TidegaugeSpanProcessor()
+    assert processor.find_run(where) is None
+    assert processor.decision(where) is tidegauge.events.GO_ON
+    processor.enforce(where)
+    assert internal_errors.counts() == {}
+
+
 def test_a_turn_limit_below_one_cannot_work():
     with pytest.raises(ConfigurationError):
         TidegaugeSpanProcessor(t_max=0)
