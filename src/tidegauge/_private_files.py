@@ -58,7 +58,7 @@ def open_private(path: Path) -> int:
 
 def _check(path: Path, found: os.stat_result) -> None:
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISCHR(found.st_mode)):
-        raise OSError("it is no regular file: give the path of one, or of none")
+        raise OSError("it is no regular file: choose another path")
     if not hasattr(os, "geteuid"):
         return
     if found.st_uid not in (os.geteuid(), 0):

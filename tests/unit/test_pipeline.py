@@ -10,8 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 import tidegauge
+from support.judged_runs import Judged, verdict
 from tidegauge import ConfigurationError, RunStopped
 from tidegauge._guard import internal_errors
+from tidegauge.diagnose.judges import Judging
 from tidegauge.events import (
     GO_ON,
     Call,
@@ -206,11 +208,14 @@ class TestMetrics:
         finally:
             pipeline.shutdown()
 
-    @pytest.mark.parametrize("wrong", [{"record_to": "/"}, {"metrics_certificate": "none.pem"}])
-    def test_a_pipeline_that_fails_leaves_the_one_in_use_as_it_was(self, configure, wrong):
+    @pytest.mark.parametrize("wrong", [{"record_to": "/", "metrics_port": 0}, {}])
+    def test_a_pipeline_that_fails_leaves_the_one_in_use_as_it_was(
+        self, configure, monkeypatch, wrong
+    ):
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
         first = configure(serve_metrics=True, metrics_port=0)
         with pytest.raises(ConfigurationError):
-            configure(serve_metrics=True, metrics_port=port_of(first), **wrong)
+            configure(serve_metrics=True, **wrong)
         loop()
         with urllib.request.urlopen(first.metrics_url) as answer:
             assert b"tidegauge_steps_total" in answer.read()
@@ -240,6 +245,13 @@ class TestMetrics:
         with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is"):
             configure(serve_metrics=True, record_to=tmp_path / "runs.jsonl")
         assert threading.active_count() == before
+
+    def test_a_pipeline_that_fails_hears_of_no_judgement(self, configure, monkeypatch):
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
+        judging = Judging(Judged(verdict(3)).model)
+        with pytest.raises(ConfigurationError):
+            configure(serve_metrics=True, judging=judging)
+        assert judging._listeners == []
 
     def test_a_registry_holds_them_until_the_shutdown(self, configure):
         registry = CollectorRegistry()

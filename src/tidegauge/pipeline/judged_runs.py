@@ -63,7 +63,10 @@ class JudgedRuns:
         self._contents = contents
         self._transcripts = Transcripts(judging.submit, wanted=judging.wants, max_runs=_MAX_RUNS)
         self._scores = JudgedScores(self._dropped, max_groups=max_groups)
-        judging.listen(self._judged)
+
+    def listen(self) -> None:
+        """Take the judgements from now on."""
+        self._judging.listen(self._judged)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""

@@ -128,6 +128,8 @@ class Pipeline:
             self._register(settings.registry, replaces)
         elif serves:
             self._serve_metrics(replaces)
+        if self._judged is not None:
+            self._judged.listen()  # last: a pipeline that could not be made hears of nothing
 
     @property
     def metrics_url(self) -> str | None:
