@@ -89,7 +89,9 @@ values = st.recursive(
     max_leaves=12,
 )
 wrapped = st.one_of(values, values.map(lambda value: json.dumps(value, default=str)))
-calls = st.builds(Call, st.sampled_from(["tool", "ls", "cat", "open", "find"]), wrapped)
+calls = st.builds(
+    Call, st.sampled_from(["tool", "ls", "cat", "open", "find"]), wrapped, declared=st.none()
+)
 results = st.builds(CallResult, wrapped, st.sampled_from([None, False, True]))
 
 
