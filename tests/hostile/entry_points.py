@@ -33,6 +33,7 @@ CONSUMED = {
     "on-block-gives-it",
     "observe-numbers",
     "names",
+    "names-recorded",
 }
 """Entries at which the value is meant for tidegauge, which may look into it."""
 

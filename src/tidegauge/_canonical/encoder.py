@@ -53,7 +53,7 @@ MAX_DEPTH: Final = 1_000
 MAX_HELD: Final = 512 * 1024 * 1024
 """Characters or bytes of long texts and arrays that are read of one value."""
 
-_SLOT: Final = 10
+_SLOT: Final = 25
 """What it costs to look at a slot that is not set."""
 
 _WHOLE: Final = 1 << 20
