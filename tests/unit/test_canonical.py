@@ -685,7 +685,7 @@ def test_what_takes_long_to_read_is_not_comparable(make: Callable[[], Any]) -> N
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: _unset_slots()[:3],
+        lambda: _unset_slots()[:1],
         lambda: pd.DataFrame({"a": pd.array(["x"] * 50_000, dtype="string")}),
         lambda: pa.chunked_array([[1]] * 1_000),
         lambda: np.zeros(3, dtype=_of_fields(1_000)),
