@@ -262,9 +262,9 @@ def arrived_from_outside(error: BaseException) -> bool:
 
     - A signal handler written in Python is called with the frame that it interrupts, a function
       for ``sys.settrace`` or ``sys.setprofile`` with the one that it watches. Our code gives no
-      frame to anybody. So if the traceback leads from a frame of ours into one that was given a
-      frame, or from any frame into one that was given this very frame, or into the code of a
-      handler that is registered now, the interpreter called it.
+      frame to the user's. So if the traceback leads from a frame of ours into one of the user's
+      that was given a frame, or from any frame into one that was given this very frame, or into
+      the code of a handler that is registered now, the interpreter called it.
     - What is called where an instruction calls nothing (the start of a function, the end of a
       loop), or raised where it raises nothing, came from the interpreter as well.
     - What another thread has set (``PyThreadState_SetAsyncExc``) surfaces also where C code has
@@ -338,7 +338,9 @@ def _was_given(frame: FrameType, interrupted_frame: FrameType) -> bool:
         given.extend(rest if type(rest) is tuple else ())
     if any(one is interrupted_frame for one in given):
         return True
-    return FrameType in map(type, given) and _is_librarys(interrupted_frame)
+    # A frame may be a value of the user's, which our own functions hand on.
+    ours = _is_librarys(interrupted_frame)
+    return FrameType in map(type, given) and ours and not _is_librarys(frame)
 
 
 def _handlers() -> Iterator[CodeType]:

@@ -250,7 +250,7 @@ class TestAFullStack:
                     at = at.tb_next
                 overflows += at.tb_frame.f_code.co_filename != __file__
         assert results == {"default"}
-        assert overflows == 0
+        assert overflows <= (2 if sys.gettrace() else 0)  # what counts coverage takes levels, too
         assert sum(internal_errors.counts().values()) > 1
 
 

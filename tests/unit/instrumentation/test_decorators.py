@@ -679,4 +679,5 @@ def test_near_the_recursion_limit_a_function_runs_wherever_it_has_room(kind):
 
     with capture():
         lost = deepest(plain) - deepest(decorated)
-    assert lost <= 2, "the wrapper and what begins the call take a level each"
+    traced = sys.gettrace() is not None  # what counts coverage takes a level, too
+    assert lost <= 2 + traced, "the wrapper and what begins the call take a level each"
