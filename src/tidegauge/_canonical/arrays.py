@@ -119,7 +119,9 @@ def sparse(encoder: Encoder, value: Any) -> Children:
     entries = value.tocoo(copy=True)
     entries.sum_duplicates()
     entries.eliminate_zeros()
-    coords = [axis.astype("int64") for axis in entries.coords]
+    # scipy before 1.13 has two dimensions, and other names for them.
+    axes = entries.coords if hasattr(entries, "coords") else (entries.row, entries.col)
+    coords = [axis.astype("int64") for axis in axes]
     return ([shape, coords, entries.data],)
 
 
