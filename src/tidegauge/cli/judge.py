@@ -26,7 +26,7 @@ def _price(
             f"{value!r} is no pair of numbers, as in 3,15", ctx, param
         ) from None
     if not (0 <= of_questions < math.inf and 0 <= of_answers < math.inf):
-        raise click.BadParameter("prices are to be finite and at least 0", ctx, param)
+        raise click.BadParameter("prices must be finite and at least 0", ctx, param)
     return of_questions, of_answers
 
 
