@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself, with uv when it is installed, else with venv and pip.
+# Every target sets up .venv, with uv if it is installed, else with venv and pip.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,32 +10,35 @@ PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/.ready
 LOWEST_VENV := .venv-lowest
 LOWEST_READY := $(LOWEST_VENV)/.ready
-# Wheels of the oldest releases are for the oldest Python.
+# The oldest releases have wheels for the oldest Python only.
 LOWEST_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 LLM_VENV := .venv-llm
 LLM_READY := $(LLM_VENV)/.ready
-# llama.cpp for processors from 2013 on; a build for this one only can die of an illegal instruction.
+# llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-lowest check bench bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-rest test-lowest coverage check bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
 	@echo "make test    the tests of a few minutes, on every core"
 	@echo "make test-all  all tests: slow ones, and those with Prometheus, Kafka's protocol and a browser"
-	@echo "make test-lowest  the tests that depend on versions, with the lowest ones that pyproject.toml admits"
+	@echo "make test-rest  the tests of test-all that make test omits"
+	@echo "make test-lowest  the tests that depend on versions, with the lowest ones in pyproject.toml"
+	@echo "make coverage  which lines all tests run"
 	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
 	@echo "make bench-peers  the same for other tracers, in a separate environment"
+	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
 	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
-	@echo "make dashboards  write Grafana dashboards and Prometheus rules anew, from the catalogue"
+	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"
-	@echo "make format  put the code into ruff's form"
+	@echo "make format  format the code with ruff"
 	@echo "make clean   remove .venv and caches"
 
-# install(EXTRAS): tidegauge and some extras into .venv, which is made where it is missing.
+# install(EXTRAS): install tidegauge with extras into .venv; create .venv if it is missing.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tidegauge needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 2; }
@@ -67,7 +70,7 @@ demo: $(DEMO_READY)
 	@$(BIN)/tidegauge demo $(ARGS)
 
 $(LLM_READY): examples/local_model/requirements.txt
-	@echo "setting up $(LLM_VENV): llama.cpp is compiled, which takes minutes, once"
+	@echo "setting up $(LLM_VENV): compiling llama.cpp once takes minutes"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(LLM_VENV) && \
 	  CMAKE_ARGS="$(LLAMA_CMAKE)" uv pip install --quiet --python $(LLM_VENV)/bin/python -e '.[demo]' -r $<; \
@@ -80,17 +83,25 @@ $(LLM_READY): examples/local_model/requirements.txt
 demo-llm: $(LLM_READY)
 	@$(LLM_VENV)/bin/python examples/local_model/run.py $(ARGS)
 
-# A worker for each core; the tests of a file stay together. In CI the lines that ran are counted, too.
-PYTEST := $(BIN)/pytest --numprocesses logical --dist loadfile
-COVERAGE := $(if $(CI),--cov --cov-report term)
+# One worker per core; each computes in one thread, and runs all tests of a file.
+# test-rest often waits for servers, so it has one more worker.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+QUICK := end_to_end or not (slow or system)
 
 test: $(TEST_READY)
-	@$(PYTEST) -m "end_to_end or not (slow or system)" $(ARGS)
+	@$(PYTEST) --numprocesses logical -m "$(QUICK)" $(ARGS)
 
-test-all: $(READY)
-	@$(PYTEST) $(COVERAGE) $(ARGS)
+test-all: test test-rest
 
-# pip has no such resolution: uv comes into the environment by pip where it is not installed.
+test-rest: $(READY)
+	@$(PYTEST) --numprocesses $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') \
+	  -m "not ($(QUICK))" $(ARGS)
+
+# Not in CI: coverage has a lock that stays held if an exception of another thread arrives in it.
+coverage: $(READY)
+	@$(PYTEST) --numprocesses logical --cov --cov-report=term $(ARGS)
+
+# Only uv can resolve the lowest versions; if it is missing, pip installs it into the environment.
 $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
 	@$(LOWEST_PYTHON) -m venv --clear $(LOWEST_VENV)
 	@uv=$$(command -v uv) || { \
@@ -99,7 +110,7 @@ $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
 	  --resolution lowest-direct -e '.[test-lowest]'
 	@touch $@
 
-# What depends most on the versions: that agents are stopped, and that what is measured is sent.
+# What depends most on versions: stopping agents, and sending measurements.
 LOWEST_TESTS := $(addprefix tests/integration/test_,$(addsuffix .py,langchain_cases langchain_faults \
   langchain_global langchain_middleware langchain_resume langchain_runs langchain_stop \
   langchain_subagents otlp otlp_metrics))
@@ -132,6 +143,9 @@ $(PEERS_READY): benchmarks/peers/requirements.txt pyproject.toml
 
 bench-peers: $(PEERS_READY)
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers $(ARGS)
+
+bench-instructions: $(PEERS_READY)
+	@$(PEERS_VENV)/bin/python -m benchmarks.peers.instructions $(ARGS)
 
 soak: $(READY)
 	@$(BIN)/python -m benchmarks soak $(ARGS)

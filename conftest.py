@@ -27,6 +27,8 @@ class Deselected:
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         for item in items:
+            if item.get_closest_marker("end_to_end"):
+                continue  # make test runs it
             for marker in ("slow", "system"):
                 if item.get_closest_marker(marker):
                     self._counts[marker] += 1
@@ -57,7 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The blocks of a page run from top to bottom, in whatever order the tests are."""
+    """Any order, but: files of minutes first, and the blocks of a page from top to bottom."""
     pages = [item for item in items if item.path.suffix == ".md"]
     pages.sort(key=lambda item: (str(item.path), item.location[1] or 0))
-    items[:] = [item for item in items if item.path.suffix != ".md"] + pages
+    tests = [item for item in items if item.path.suffix != ".md"]
+    tests.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    items[:] = tests + pages

@@ -1,1 +1,1 @@
-"""What tidegauge costs, measured as ratios within one run, each beside its mark."""
+"""What tidegauge costs, measured as ratios within one run, each with its target."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...]``: measure, and print each number beside its mark.
+"""``python -m benchmarks [NAME ...]``: measure, and print each number with its target.
 
 ``python -m benchmarks soak --minutes 10`` loads the receiver for that long;
 ``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen.
@@ -21,17 +21,17 @@ SUBJECTS = {
     "decorator": "a decorated tool against a bare span",
     "langchain_handler": "the LangChain handler against the shortest one that makes four spans",
     "exploration": "a step in a known graph of 10,000 places, with and without errors",
-    "memory": "memory of runs that go on and that ended",
-    "hostile": "runs that are new in everything: time of a step and memory, late and early",
+    "memory": "memory of active and of ended runs",
+    "hostile": "runs with only new values: time of a step and memory, late and early",
     "jsonl": "what recording to a file adds to a step",
     "scrape": "one scrape of many runs",
-    "live_page": "what the live page adds to a step, and an answer to it",
-    "serve": "the receiver: spans over gRPC to metrics, and how late those are",
-    "fleet": "gateways, a topic and workers: spans a second, how late, and what a restart takes",
-    "alert_delay": "an agent begins to loop: until the webhook of an Alertmanager hears of it",
+    "live_page": "what the live page adds to a step, and a response to it",
+    "serve": "the receiver: spans over gRPC to metrics, and their delay",
+    "fleet": "gateways, a topic and workers: spans a second, delay, and time of a restart",
+    "alert_delay": "from the onset of a loop to the webhook of an Alertmanager",
     "repetition": "what reading the words of every action adds to a step",
     "backtest": "a backtest of 7,000 runs: its time and memory",
-    "import_time": "import tidegauge beside import opentelemetry.sdk.trace",
+    "import_time": "import tidegauge, in addition to opentelemetry.sdk.trace",
 }
 
 
@@ -47,7 +47,7 @@ def main(names: list[str]) -> int:
         return stop_scores.main(names[1:])
     unknown = [name for name in names if name not in SUBJECTS]
     if unknown:
-        print(f"unknown: {', '.join(unknown)}; choose from {', '.join(SUBJECTS)}", file=sys.stderr)
+        print(f"unknown: {', '.join(unknown)}; use one of {', '.join(SUBJECTS)}", file=sys.stderr)
         return 2
     lines: list[Line] = []
     with Progress(

@@ -29,7 +29,7 @@ def measure() -> list[Line]:
     """Seconds of 15 loops, at scrapes a second apart."""
     missing = [name for name in ("prometheus", "prometheus-alertmanager") if not shutil.which(name)]
     if missing:
-        print(f"alert_delay: left out, as {' and '.join(missing)} is missing", file=sys.stderr)
+        print(f"alert_delay: skipped, because {' and '.join(missing)} is missing", file=sys.stderr)
         return []
     sys.path.insert(0, str(TESTS))
     delays: list[float] = []

@@ -1,4 +1,4 @@
-"""``tidegauge backtest`` on 7,000 runs, as it is called: how long it takes, and what it holds."""
+"""``tidegauge backtest`` on 7,000 runs, as a command: time and memory."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _lines(runs: list[_Run]) -> Iterator[bytes]:
 
 
 def measure() -> list[Line]:
-    """Seconds and megabytes of one call in a process of its own."""
+    """Seconds and megabytes of one call in a separate process."""
     recorded = _recorded()
-    note = "recorded runs under new ids" if recorded else "made up: no recorded runs here"
+    note = "recorded runs under new ids" if recorded else "synthetic: no recorded runs here"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.jsonl"
         with path.open("wb") as stream:

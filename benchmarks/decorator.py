@@ -1,4 +1,4 @@
-"""Mark 3: a decorated tool, with its span and all metrics, against a bare span."""
+"""Target 3: a decorated tool, with its span and all metrics, against a bare span."""
 
 from __future__ import annotations
 

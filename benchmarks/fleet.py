@@ -1,7 +1,7 @@
-"""Gateways, a topic and workers: how much they bear, how late they are, what a restart takes.
+"""Gateways, a topic and workers: throughput, delay, and time of a restart.
 
 The broker is Tansu, in memory, and the machine is shared by it, by all processes of the fleet and
-by whoever sends: two workers can be no more than twice as fast as one where there are processors
+by the senders: two workers can be no more than twice as fast as one where there are processors
 for all of them.
 """
 
@@ -37,7 +37,7 @@ WAVES: Final = 12
 DECISIONS: Final = 40
 LIVE_RUNS: Final = 10_000
 LIVE_STEPS: Final = 20
-SPANS_TOLD: Final = 8
+SPANS_AT_ONCE: Final = 8
 """So many spans of a run come together: its agent sends them every few seconds."""
 
 TAKEN: Final = catalog.WORKER_MESSAGES.name
@@ -52,7 +52,7 @@ def measure() -> list[Line]:
     """Spans a second of a gateway, of one worker and of two; delays; restarts; bytes."""
     lacking = missing()
     if lacking is not None:
-        print(f"fleet: left out, as {lacking} is missing", file=sys.stderr)
+        print(f"fleet: skipped, because {lacking} is missing", file=sys.stderr)
         return []
     load = make_load()
     with (
@@ -67,7 +67,7 @@ def measure() -> list[Line]:
                 rates.append(worker_rate(place, broker, Messages.of(load), count))
         one, two = (statistics.median(rates) for rates in found.values())
         return [
-            Line("gateway, spans of agents alone", gateway / 1e3, "k/s"),
+            Line("gateway, agents' spans only", gateway / 1e3, "k/s"),
             Line(
                 "one worker", one / 1e3, "k/s", note=f"{one * load.steps / load.spans:,.0f} steps"
             ),
@@ -132,7 +132,7 @@ def delays(folder: Path, broker: Any, load: Load, per_second: float) -> list[Lin
 
 
 def decision_delays(target: str, topic: Topic) -> list[float]:
-    """Seconds of agents that repeat themselves, until it is told that they are to stop."""
+    """Seconds of agents that repeat themselves, until the decision to stop."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -155,9 +155,10 @@ def decision_delays(target: str, topic: Topic) -> list[float]:
         now = time.perf_counter()
         if message is None or message.error() is not None:
             continue
-        told = json.loads(message.value())
-        if told["action"] == "stop" and told["run"] in chosen:
-            found.setdefault(told["run"], now - chosen[told["run"]][told["step"]])
+        decision = json.loads(message.value())
+        if decision["action"] == "stop" and decision["run"] in chosen:
+            run = decision["run"]
+            found.setdefault(run, now - chosen[run][decision["step"]])
     agents.join()
     consumer.close()
     return list(found.values())
@@ -180,12 +181,16 @@ def _loop(target: str, chosen: dict[str, list[float]]) -> None:
         context = set_span_in_context(run)
         steps = chosen[f"{run.get_span_context().trace_id:032x}"] = []
         for _ in range(6):
-            told = {"gen_ai.operation.name": "chat", **about, "gen_ai.output.messages": said}
-            tracer.start_span("chat", context=context, attributes=told).end()
+            attributes = {"gen_ai.operation.name": "chat", **about, "gen_ai.output.messages": said}
+            tracer.start_span("chat", context=context, attributes=attributes).end()
             steps.append(time.perf_counter())
-            told = {"gen_ai.operation.name": "execute_tool", **about, "gen_ai.tool.name": "look"}
-            told |= {"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "nothing"}
-            tracer.start_span("execute_tool look", context=context, attributes=told).end()
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                **about,
+                "gen_ai.tool.name": "look",
+            }
+            attributes |= {"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "nothing"}
+            tracer.start_span("execute_tool look", context=context, attributes=attributes).end()
             time.sleep(0.05)
         run.end()
     provider.shutdown()
@@ -195,7 +200,7 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
     """What a worker of many live runs keeps, and how long the next one takes to know it."""
     folder.mkdir()
     topic = Topic(broker, "restarts")
-    messages = Messages.of_live_runs(make_load(steps=LIVE_STEPS), SPANS_TOLD)
+    messages = Messages.of_live_runs(make_load(steps=LIVE_STEPS), SPANS_AT_ONCE)
     waves = LIVE_RUNS // make_load(steps=1).runs
     steps, count = waves * messages.steps, waves * len(messages.written)
     size = topic.fill(
@@ -204,7 +209,7 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
     with _worker(folder, topic) as [worker]:
         wait_until(lambda: worker.value(TAKEN) >= count and topic.committed() >= count)
         state = sum(path.stat().st_size for path in folder.glob("worker-0/**/*") if path.is_file())
-        kept, held = worker.value(catalog.WORKER_KEPT_BYTES.name), worker.resident_bytes
+        kept, held = worker.value(catalog.WORKER_STATE_BYTES.name), worker.resident_bytes
         worker.kill()
     changelog = topic.changelog_bytes()
     with_state = _restored(folder, topic)
@@ -212,11 +217,11 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
     without = _restored(folder / "empty", topic)
     of = f"of {LIVE_RUNS:,} live runs of {LIVE_STEPS} steps"
     return [
-        Line(f"restored {of}, state at hand", with_state, "s"),
+        Line(f"restored {of}, with local state", with_state, "s"),
         Line("restored from the changelog alone", without, "s", note="of the same"),
         Line("a message of 8 spans", size / count, "B"),
         Line("in the topic, a step", size / steps, "B"),
-        Line("kept of live runs, a step", kept / steps, "B"),
+        Line("state of live runs, a step", kept / steps, "B"),
         Line("on disk, a step", state / steps, "B"),
         Line("in the changelog, a step", changelog / steps, "B"),
         Line("memory of the worker, a live run", held / LIVE_RUNS / 1e3, "kB"),
@@ -227,7 +232,7 @@ def _worker(folder: Path, topic: Topic) -> AbstractContextManager[list[Any]]:
     """One that works in transactions.
 
     Tansu says that a partition ends one after the first record of its last batch, and what it is
-    restored from is read up to its end: the mark of a transaction is a batch of its own.
+    restored from is read up to its end: the mark of a transaction is a separate batch.
     """
     config = {"fetch.wait.max.ms": 100, "session.timeout.ms": 6_000}
     return workers(folder, topic, 1, "--exactly-once=on", config=config)

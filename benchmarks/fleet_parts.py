@@ -1,4 +1,4 @@
-"""What a fleet is measured with: its processes, and a topic that has been filled.
+"""The parts of a measured fleet: its processes, and a filled topic.
 
 The broker is Tansu, as in the tests, whose support starts it and the rest; all share the machine.
 """
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.otlp_load import Load
-from tidegauge.exporters.jsonl import Contents
-from tidegauge.instrumentation.kafka.messages import encode_spans
-from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.kafka.span_encoding import encode_spans
+from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.recordings import ContentEncoder
 
 __all__ = ["PARTITIONS", "Messages", "Topic", "missing", "support", "wait_until", "workers"]
 
@@ -27,7 +27,7 @@ PARTITIONS: Final = 8
 PATIENCE: Final = 120.0
 _TESTS: Final = Path(__file__).parents[1] / "tests"
 _MARK: Final = b"\xf1wave\xf2\xf3\xf4".hex().encode()
-"""Stands in the trace ids of a load for the number of its wave."""
+"""Replaced by the number of the wave in the trace ids of a load."""
 
 
 def missing() -> str | None:
@@ -71,7 +71,7 @@ class Messages(NamedTuple):
 
     @classmethod
     def of_live_runs(cls, load: Load, spans_each: int) -> Messages:
-        """Those of runs that do not end, told by their agents so many spans at a time."""
+        """Those of runs that do not end, so many spans of their agents at a time."""
         runs: dict[int, list[SpanData]] = {}
         for body in load.bodies:
             for span in decode_protobuf(body).spans:
@@ -87,9 +87,9 @@ class Messages(NamedTuple):
 
     def wave(self, number: int) -> Iterator[tuple[bytes, bytes]]:
         """The same of other traces."""
-        told = number.to_bytes(8).hex().encode()
+        wave = number.to_bytes(8).hex().encode()
         for key, value in self.written:
-            yield key.replace(_MARK, told), value.replace(_MARK, told)
+            yield key.replace(_MARK, wave), value.replace(_MARK, wave)
 
 
 class Topic:
@@ -131,7 +131,7 @@ class Topic:
         consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": self.name})
         try:
             asked = [TopicPartition(self.name, number) for number in range(PARTITIONS)]
-            return sum(max(told.offset, 0) for told in consumer.committed(asked, PATIENCE))
+            return sum(max(part.offset, 0) for part in consumer.committed(asked, PATIENCE))
         finally:
             consumer.close()
 
@@ -154,14 +154,16 @@ class Topic:
 
 @contextlib.contextmanager
 def workers(
-    folder: Path, topic: Topic, count: int, *flags: str, **told: Any
+    folder: Path, topic: Topic, count: int, *flags: str, **options: Any
 ) -> Iterator[list[Any]]:
     """So many workers that hold all partitions of a topic."""
     fleet = support("fleet")
     with contextlib.ExitStack() as stack:
         started = [
             stack.enter_context(
-                fleet.working(folder, topic.broker, topic.name, *flags, name=f"worker-{n}", **told)
+                fleet.working(
+                    folder, topic.broker, topic.name, *flags, name=f"worker-{n}", **options
+                )
             )
             for n in range(count)
         ]
@@ -184,6 +186,6 @@ def wait_until(holds: Callable[[], bool], every: float = 0.05) -> None:
 
 
 def _written(spans: Iterable[SpanData]) -> Iterator[tuple[bytes, bytes]]:
-    shown = Contents(bytes.hex, plain=False)
+    shown = ContentEncoder(bytes.hex, plain=False)
     for trace_id, together in groupby(spans, key=lambda span: span.trace_id):
         yield f"{trace_id:032x}".encode(), encode_spans(trace_id, list(together), shown)

@@ -1,4 +1,4 @@
-"""Runs that are new in everything at every step: neither memory nor a step's time grows with them.
+"""Runs with only new values at every step: neither memory nor the time of a step grows.
 
 Every state, action, result, place, exit, task and entity comes once, so that every cap is reached
 and something is dropped or evicted at every step from there on.
@@ -42,7 +42,7 @@ Advance: TypeAlias = Callable[[int], None]
 
 
 def _engine_run(cap: int = 10_000) -> Advance:
-    """Through the engine, with all that a step can tell."""
+    """Through the engine, with everything that a step can report."""
     engine = Engine(clock=None, max_distinct=cap, max_period=cap)
     engine.run_started(RunStarted(run="r", place="p", exits=("e",), t_max=50))
     numbers = itertools.count(1)

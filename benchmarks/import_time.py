@@ -1,4 +1,4 @@
-"""Mark 7: what importing tidegauge adds to importing the OpenTelemetry SDK."""
+"""Target 7: what importing tidegauge adds to importing the OpenTelemetry SDK."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _process(code: str) -> None:
 
 
 def measure() -> list[Line]:
-    """Milliseconds, each import in a process of its own."""
+    """Milliseconds, each import in a separate process."""
     taken = medians(
         {
             "sdk": lambda: _process("import opentelemetry.sdk.trace"),

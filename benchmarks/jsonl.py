@@ -1,4 +1,4 @@
-"""What recording to a file adds to a step, beside the metrics of a step."""
+"""What recording to a file adds to a step, compared with its metrics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from benchmarks.measure import Line, medians
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, StepSink
-from tidegauge.exporters.jsonl import Contents, JsonlSink, LineWriter
 from tidegauge.pipeline import EngineSink
 from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import Policy
+from tidegauge.recordings import ContentEncoder, JsonlSink, LineWriter
 from tidegauge.streaming_metrics import Engine
 
 STEPS = 2_000
@@ -45,7 +45,7 @@ class _Subject:
             while self._writer.pending:  # so that nothing is measured but this
                 time.sleep(0.001)
             sink = RecordingSink(
-                live, JsonlSink(self._writer, Contents(self._digest, plain=self._plain))
+                live, JsonlSink(self._writer, ContentEncoder(self._digest, plain=self._plain))
             )
         sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
         issue, observe = sink.step_issued, sink.step_observed

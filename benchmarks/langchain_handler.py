@@ -1,4 +1,4 @@
-"""Mark 1: what the LangChain handler adds to an agent's step, against the floor.
+"""Target 1: what the LangChain handler adds to an agent's step, against the floor.
 
 The agent, its steps and the floor are those of :mod:`benchmarks.scripted_agent`.
 """
@@ -79,7 +79,7 @@ def measure() -> list[Line]:
     floor = taken["floor"] - taken["bare"]
 
     # Growth with the run, inside the hooks: the framework's own step grows with its history, and
-    # the difference of two such numbers would tell nothing.
+    # the difference of two such numbers would mean nothing.
     set_recorder(with_spans)
     inside = {steps: _seconds_in_hooks(steps) for steps in (50, 1_000)}
     provider.shutdown()

@@ -1,4 +1,4 @@
-"""What the live page costs: a step that leaves its trail, and an answer to a page that looks."""
+"""What the live page costs: the history of a step, and the response to a poll."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import orjson
 from benchmarks.measure import Line, medians
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.page import Asked, LiveReading
-from tidegauge.exporters.page.fleet import read_fleet
+from tidegauge.exporters.page.overview import read_fleet
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
-from tidegauge.streaming_metrics import Chronicle, Engine
+from tidegauge.streaming_metrics import Engine, EventLog
 
 STEPS = 2_000
 RUNS = 1_000
@@ -30,11 +30,11 @@ def _steps(run: str, steps: int, states: int) -> list[tuple[Step, Outcome]]:
     ]
 
 
-def _run(chronicle: Callable[[], Chronicle | None]) -> Callable[[], None]:
+def _run(event_log: Callable[[], EventLog | None]) -> Callable[[], None]:
     steps = _steps("r", STEPS, STEPS)
 
     def subject() -> None:
-        sink = EngineSink(Engine(chronicle=chronicle()), Policy())
+        sink = EngineSink(Engine(event_log=event_log()), Policy())
         sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
         issue, observe = sink.step_issued, sink.step_observed
         for step, outcome in steps:
@@ -44,23 +44,23 @@ def _run(chronicle: Callable[[], Chronicle | None]) -> Callable[[], None]:
     return subject
 
 
-def _fleet() -> tuple[Engine, Chronicle]:
+def _fleet() -> tuple[Engine, EventLog]:
     """As many active runs as one process may well have; one in 25 loops."""
-    chronicle = Chronicle()
-    engine = Engine(chronicle=chronicle)
+    event_log = EventLog()
+    engine = Engine(event_log=event_log)
     for number in range(RUNS):
         run = f"{number:032x}"
         engine.run_started(RunStarted(run=run, agent=f"agent {number % 20}", task_group="shop"))
         for step, outcome in _steps(run, STEPS_A_RUN, 3 if number % 25 == 0 else STEPS):
             engine.step_issued(step)
             engine.step_observed(outcome)
-    return engine, chronicle
+    return engine, event_log
 
 
 def measure() -> list[Line]:
     """Ratio of the steps, milliseconds and kilobytes of an answer."""
-    engine, chronicle = _fleet()
-    live = LiveReading(engine, chronicle, digest=bytes.hex)
+    engine, event_log = _fleet()
+    live = LiveReading(engine, event_log, digest=bytes.hex)
     asked = Asked(rows=ROWS, run=1)
 
     def answer() -> bytes:
@@ -69,7 +69,7 @@ def measure() -> list[Line]:
     taken = medians(
         {
             "plain": _run(lambda: None),
-            "watched": _run(Chronicle),
+            "watched": _run(EventLog),
             "fleet": lambda: read_fleet(engine.held()),
             "answer": answer,
         }
@@ -78,7 +78,7 @@ def measure() -> list[Line]:
     milliseconds = (taken["fleet"] + taken["answer"]) * 1_000
     return [
         Line("a step with the live page / without", taken["watched"] / taken["plain"]),
-        Line("what a step's trail adds", extra * 1e6, "µs"),
-        Line(f"an answer to the page, {RUNS:,} active runs", milliseconds, "ms"),
+        Line("what the history of a step adds", extra * 1e6, "µs"),
+        Line(f"a response to the page, {RUNS:,} active runs", milliseconds, "ms"),
         Line("its size", len(answer()) / 1_000, "kB"),
     ]

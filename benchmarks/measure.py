@@ -1,4 +1,4 @@
-"""How things are measured: interleaved rounds, medians, and a line beside the mark."""
+"""How things are measured: interleaved rounds, medians, and a line with its target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Line:
         name: what was measured.
         value: the number.
         unit: its unit; ``x`` for a ratio.
-        limit: the mark; ``None``, a number to compare with and no mark of its own.
+        limit: the target; ``None``, a number to compare with, without a target.
         at_least: whether the mark is a lower bound.
         note: how to read it.
     """

@@ -1,4 +1,4 @@
-"""Mark 4: memory of an active run, and of runs that ended."""
+"""Target 4: memory of an active run, and of runs that ended."""
 
 from __future__ import annotations
 

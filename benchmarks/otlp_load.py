@@ -1,4 +1,4 @@
-"""Spans for the receiver, and a sender that is much faster than what takes them.
+"""Spans for the receiver, and a sender that is much faster than the receiver.
 
 Requests are serialised once; a wave of them becomes another by replacing eight bytes in its trace
 ids, so that making the load costs next to nothing beside taking it.
@@ -46,9 +46,9 @@ class Load(NamedTuple):
 
     def wave(self, number: int) -> Iterator[bytes]:
         """The requests of one wave: the same runs in other traces."""
-        told = number.to_bytes(8)
+        wave = number.to_bytes(8)
         for body in self.bodies:
-            yield body.replace(_WAVE, told)
+            yield body.replace(_WAVE, wave)
 
 
 def make_load(others: int = 0, runs: int = RUNS, agent: str = "load", steps: int = STEPS) -> Load:
@@ -130,10 +130,12 @@ def _run(number: int, others: int, agent: str, steps: int) -> list[Span]:
     now = time.time_ns()
     began = now
 
-    def add(name: str, told: dict[str, Any], parent: bytes = root, itself: bytes = b"") -> None:
+    def add(
+        name: str, attributes: dict[str, Any], parent: bytes = root, itself: bytes = b""
+    ) -> None:
         nonlocal now
         ended = now + _MILLISECOND
-        padding = {f"app.attribute.{n}": f"value {n}" for n in range(ATTRIBUTES - len(told))}
+        padding = {f"app.attribute.{n}": f"value {n}" for n in range(ATTRIBUTES - len(attributes))}
         spans.append(
             Span(
                 trace_id=trace_id,
@@ -142,7 +144,7 @@ def _run(number: int, others: int, agent: str, steps: int) -> list[Span]:
                 name=name,
                 start_time_unix_nano=now if parent else began,
                 end_time_unix_nano=ended,
-                attributes=_attributes({**told, **padding}),
+                attributes=_attributes({**attributes, **padding}),
             )
         )
         now = ended
@@ -178,7 +180,7 @@ def _run(number: int, others: int, agent: str, steps: int) -> list[Span]:
     return spans
 
 
-def _attributes(told: dict[str, Any]) -> list[KeyValue]:
+def _attributes(attributes: dict[str, Any]) -> list[KeyValue]:
     return [
         KeyValue(
             key=key,
@@ -186,5 +188,5 @@ def _attributes(told: dict[str, Any]) -> list[KeyValue]:
             if isinstance(value, int)
             else AnyValue(string_value=value),
         )
-        for key, value in told.items()
+        for key, value in attributes.items()
     ]

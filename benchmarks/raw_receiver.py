@@ -1,6 +1,6 @@
-"""The least that a receiver does: takes requests over gRPC and parses them, nothing more.
+"""The minimum of a receiver: accepts requests over gRPC and parses them, nothing more.
 
-``python -m benchmarks.raw_receiver PORT`` is a process of its own, as the receiver is.
+``python -m benchmarks.raw_receiver PORT`` is a separate process, like the receiver.
 """
 
 from __future__ import annotations

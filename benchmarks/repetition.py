@@ -1,4 +1,4 @@
-"""What it costs to read the words of every action, which the combined score goes by."""
+"""What it costs to read the words of every action, which the combined score needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.measure import Line as Measured
 from benchmarks.measure import medians
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.pipeline import EngineSink
-from tidegauge.policies import Line, Policy
+from tidegauge.policies import Policy, Threshold
 from tidegauge.streaming_metrics import Engine
 
 STEPS = 2_000
@@ -28,10 +28,10 @@ def _steps(words: int) -> list[tuple[Step, Outcome]]:
 
 def _subject(words: int, *, repetition: bool, line: bool = False) -> Callable[[], None]:
     steps = _steps(words)
-    lines = [Line("stagnation", 1e9, "stop")] if line else []
+    lines = [Threshold("stagnation", 1e9, "stop")] if line else []
 
     def subject() -> None:
-        sink = EngineSink(Engine(repetition=repetition), Policy(lines=lines))
+        sink = EngineSink(Engine(repetition=repetition), Policy(thresholds=lines))
         sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
         issue, observe = sink.step_issued, sink.step_observed
         for step, outcome in steps:
@@ -45,9 +45,9 @@ def measure() -> list[Measured]:
     """Microseconds a step without and with it, and with a line that is asked at both moments."""
     taken = medians(
         {
-            f"{name}, {words}": _subject(words, **told)
+            f"{name}, {words}": _subject(words, **settings)
             for words in (5, 200)
-            for name, told in (
+            for name, settings in (
                 ("bare", {"repetition": False}),
                 ("words", {"repetition": True}),
                 ("line", {"repetition": True, "line": True}),

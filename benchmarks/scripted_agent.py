@@ -88,7 +88,7 @@ class Floor(BaseCallbackHandler):
 class _Scripted(BaseChatModel):
     """Calls one tool ``steps`` times with new arguments, then answers.
 
-    It tells its name and its tokens, as every provider's model does: some tracers leave a model
+    It reports its name and its tokens, as every provider's model does: some tracers leave a model
     without a name out.
     """
 
@@ -119,13 +119,13 @@ class _Scripted(BaseChatModel):
 @tool
 def look(page: int) -> str:
     """Look at a page."""
-    return f"page {page} says something of its own"
+    return f"page {page} has its own text"
 
 
 def scripted_run(
     steps: int, handlers: Callable[[], list[BaseCallbackHandler]]
 ) -> Callable[[], object]:
-    """One invocation of an agent of so many steps, with handlers made anew for each.
+    """One invocation of an agent of so many steps, with new handlers for each.
 
     The agent is made now, by the name that instrumentation may have wrapped.
     """

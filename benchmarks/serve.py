@@ -1,7 +1,7 @@
-"""Mark 5: spans over gRPC to metrics that can be scraped, in one process, and how late those are.
+"""Target 5: spans over gRPC to metrics that can be scraped, in one process, and their delay.
 
 Two loads: agents' spans alone, each of which is half a step; and agents' spans among those of
-databases and web clients, as a service sends them. The sender is a process of its own; the two
+databases and web clients, as a service sends them. The sender is a separate process; the two
 share the machine's processors.
 """
 
@@ -70,14 +70,14 @@ def measure() -> list[Line]:
             MARK_SPANS / 1e3,
             at_least=True,
             note=f"{among / raw:.2f} of gRPC and protobuf alone; 2 of {OTHERS + 2} are an agent's; "
-            f"{among_cost:.0f} µs of a processor each",
+            f"{among_cost:.0f} µs of processor time each",
         ),
         Line(
-            "receiver, spans of agents alone",
+            "receiver, agents' spans only",
             alone / 1e3,
             "k/s",
             note=f"{alone / raw:.2f} of gRPC and protobuf alone; {alone / 2:,.0f} steps a second; "
-            f"{alone_cost:.0f} µs of a processor each",
+            f"{alone_cost:.0f} µs of processor time each",
         ),
         Line(
             "from a span's end to its metric, half of that load, p99",
@@ -223,16 +223,16 @@ def latencies(server: Served) -> list[float]:
 def _probe(tracer: Tracer, ended: list[float], over: threading.Event) -> None:
     """An agent that chooses a step every 50 ms."""
     about = {"gen_ai.agent.name": "probe"}
-    told = {"gen_ai.operation.name": "invoke_agent", **about}
-    run = tracer.start_span("invoke_agent probe", attributes=told)
+    attributes = {"gen_ai.operation.name": "invoke_agent", **about}
+    run = tracer.start_span("invoke_agent probe", attributes=attributes)
     context = set_span_in_context(run)
     while not over.wait(0.05):
         call = {"type": "tool_call", "id": "c", "name": "look", "arguments": {"n": len(ended)}}
         said = json.dumps([{"role": "assistant", "parts": [call]}])
-        told = {"gen_ai.operation.name": "chat", **about, "gen_ai.output.messages": said}
-        tracer.start_span("chat", context=context, attributes=told).end()
+        attributes = {"gen_ai.operation.name": "chat", **about, "gen_ai.output.messages": said}
+        tracer.start_span("chat", context=context, attributes=attributes).end()
         ended.append(time.perf_counter())
-        told = {"gen_ai.operation.name": "execute_tool", **about, "gen_ai.tool.name": "look"}
-        told |= {"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": f"seen {len(ended)}"}
-        tracer.start_span("execute_tool look", context=context, attributes=told).end()
+        attributes = {"gen_ai.operation.name": "execute_tool", **about, "gen_ai.tool.name": "look"}
+        attributes |= {"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": f"seen {len(ended)}"}
+        tracer.start_span("execute_tool look", context=context, attributes=attributes).end()
     run.end()

@@ -1,4 +1,4 @@
-"""``tidegauge serve`` in a process of its own, and what it says of itself."""
+"""``tidegauge serve`` as a separate process, and its metrics."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def served(*flags: str) -> Iterator[Served]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -19,19 +19,25 @@ EVERY = 5.0
 def main(arguments: list[str]) -> int:
     """Returns 1 when memory grew, spans were lost or a scrape was not answered."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for so long; 10")
-    parser.add_argument("--share", type=float, default=0.5, help="of the maximum rate; 0.5")
-    told = parser.parse_args(arguments)
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="duration in minutes; default: 10"
+    )
+    parser.add_argument(
+        "--share", type=float, default=0.5, help="share of the maximum rate; default: 0.5"
+    )
+    options = parser.parse_args(arguments)
     load = make_load(OTHERS)
     with served() as server:
         most = rate(server.target, load, partial(server.wait_for, STEPS))
-    print(f"at most {most:,.0f} spans/s; {told.share * most:,.0f} for {told.minutes:g} minutes")
+    print(
+        f"at most {most:,.0f} spans/s; {options.share * most:,.0f} for {options.minutes:g} minutes"
+    )
     megabytes: list[float] = []
     slowest = 0.0
     with served() as server:
-        with Pace(server.target, load, told.share * most) as pace:
+        with Pace(server.target, load, options.share * most) as pace:
             time.sleep(WARM_UP_SECONDS)
-            until = time.monotonic() + 60 * told.minutes
+            until = time.monotonic() + 60 * options.minutes
             while time.monotonic() < until:
                 began = time.perf_counter()
                 server.page()
@@ -44,11 +50,11 @@ def main(arguments: list[str]) -> int:
         server.wait_for(STEPS, pace.steps)
         measured = server.total(STEPS)
     start, middle, end = megabytes[0], megabytes[len(megabytes) // 2], megabytes[-1]
-    print(f"{pace.sent:,.0f} spans sent, {pace.retries} requests sent again")
+    print(f"{pace.sent:,.0f} spans sent, {pace.retries} requests repeated")
     print(f"{measured:,.0f} of {pace.steps:,} steps measured")
     print(f"resident memory: {start:.0f} MB, {middle:.0f} MB midway, {end:.0f} MB at the end")
     print(f"slowest scrape: {slowest * 1e3:.0f} ms")
-    # At first what is remembered of ended traces fills up: the second half tells.
+    # At first what is remembered of ended traces fills up, so the second half counts.
     flat = end <= TOLERANCE * middle
-    print(f"from midway to the end: {end / middle:.2f} x, mark: {TOLERANCE:g} x")
+    print(f"from midway to the end: {end / middle:.2f} x, target: {TOLERANCE:g} x")
     return 0 if flat and measured == pace.steps else 1

@@ -1,4 +1,4 @@
-"""Mark 2: all default metrics for one step, apart from spans, and the loop detector alone."""
+"""Target 2: all default metrics for one step, apart from spans, and the loop detector alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def measure() -> list[Line]:
         inner=STEPS,
     )
     return [
-        Line("metrics of a step, every outcome new", taken["new"] * 1e6, "µs", 15),
+        Line("metrics of a step, every result new", taken["new"] * 1e6, "µs", 15),
         Line("metrics of a step, in a loop of 3", taken["loop"] * 1e6, "µs", 15),
         Line("loop detector alone, in a loop of 3", taken["loops"] * 1e6, "µs", 1.5),
         Line("loop detector alone, every state new", taken["loops new"] * 1e6, "µs", 1.5),

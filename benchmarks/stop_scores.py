@@ -1,12 +1,12 @@
 """How the stagnation score was chosen: ``python -m benchmarks stop_scores FILE...``.
 
-Every way to make one number of a run's signals is judged by what it saves when its line is drawn at
-alpha 0.05 from 20 good runs, in the mean over groups with 30 good and 10 bad runs. What has weights
-is judged twice: with weights chosen on all families of tasks (each file is one), which flatters it,
-and with whole families left out in turn: weights chosen on the others, judged on the one left out.
+Every way to combine a run's signals into one number is judged by what it saves with a threshold at
+alpha 0.05 from 20 successful runs, as the mean over groups with 30 successful and 10 other runs. A
+combination with weights is judged twice: with weights chosen on all families of tasks (each file is
+one), which flatters it, and with whole families left out in turn, on the family left out.
 
-A line is the highest of 20 good runs (alpha 0.05), so that what a draw is worth need not be
-sampled: the chance that the j-th good run is the highest of 20 is known.
+The threshold is the highest score of 20 successful runs (alpha 0.05), so nothing need be sampled:
+the chance that the j-th successful run is the highest of 20 is known.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rich.progress import track
 from rich.table import Table
 
 from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step
-from tidegauge.instrumentation.replay import Replay, read_lines
 from tidegauge.policies import SCORES, STAGNATION_WEIGHTS
+from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
 
 _RUNS = 20
@@ -122,12 +122,12 @@ def main(files: Sequence[str]) -> int:
         for family in track(families, "families left out", console=Console(stderr=True))
     }
     show("weights chosen, families left out", [_judge(g, left_out[g.family]) for g in groups])
-    show("stagnation, as it is", [_judge(group, STAGNATION_WEIGHTS) for group in groups])
+    show("stagnation", [_judge(group, STAGNATION_WEIGHTS) for group in groups])
     console = Console()
     console.print(table)
     for family, weights in left_out.items():
-        told = ", ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
-        console.print(f"without {family}: {told}", highlight=False)
+        shown = ", ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
+        console.print(f"without {family}: {shown}", highlight=False)
     return 0
 
 
@@ -173,7 +173,7 @@ def _judge(group: Group, weights: Weights) -> tuple[float, float]:
 
 
 def _judge_scores(group: Group, scores: Array | float) -> tuple[float, float]:
-    """Share of the steps saved and of the good runs stopped, expected over all draws."""
+    """Share of the steps saved and of the successful runs stopped, expected over all draws."""
     score = np.where(group.known, scores, -np.inf)
     rising = np.maximum.accumulate(score, axis=1)
     highest, good = rising[:, -1], group.good

@@ -15,14 +15,14 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
 
 class Stubborn(BaseChatModel):
-    """Asks for the same page for ever."""
+    """Asks for the same page forever."""
 
     @property
     def _llm_type(self) -> str:
         return "stubborn"
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        """It knows its tools."""
+        """The script needs no tools."""
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
@@ -38,7 +38,7 @@ def read_page(page: int) -> str:
 
 
 def main() -> None:
-    """Run it until it is stopped."""
+    """Run the agent until it is stopped."""
     tidegauge.configure(stop_on_loop=3, serve_metrics=False)
     handler = TidegaugeCallbackHandler(agent="reader", task_group="library")
     agent: Any = create_agent(Stubborn(), [read_page])

@@ -34,10 +34,10 @@ def read_page(page: int) -> str:
 
 
 async def main() -> None:
-    """Run it until it is stopped."""
+    """Run the agent until it is stopped."""
     tidegauge.configure(stop_on_loop=3, serve_metrics=False)
     processor = TidegaugeTracingProcessor(task_group="library")
-    set_trace_processors([processor])  # in place of the SDK's own, which sends traces away
+    set_trace_processors([processor])  # replaces the SDK's exporter, which sends traces away
     agent = Agent(name="reader", tools=[read_page], model=stubborn(turns=10))
     try:
         await Runner.run(agent, "read on", hooks=TidegaugeRunHooks(processor))

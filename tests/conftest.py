@@ -16,7 +16,7 @@ from support.requirements import IN_CI, missing
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge._span_faults import span_faults
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import current_run
 
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
 hypothesis.settings.register_profile("dev", max_examples=20, deadline=None)
@@ -32,11 +32,16 @@ SHARED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[2] / "shar
 
 @pytest.fixture(autouse=True)
 def _faults_are_failures() -> Iterator[None]:
-    internal_errors.clear()
-    span_faults.clear()
+    _forget_faults()
     with testing.raise_internal_errors():
         yield
+    _forget_faults()  # the fixtures of the next module are set up before its first test
     assert current_run.get() is None, "a test left a run as the current one"
+
+
+def _forget_faults() -> None:
+    internal_errors.clear()
+    span_faults.clear()
 
 
 @pytest.fixture(autouse=True)

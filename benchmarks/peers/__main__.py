@@ -1,8 +1,8 @@
-"""``python -m benchmarks.peers [handlers] [decorators]``: measure tidegauge beside its peers.
+"""``python -m benchmarks.peers [handlers] [decorators]``: measure tidegauge and its peers.
 
 All subjects take turns, so that what else the machine does hits all alike. What is added to a step
 is the difference to the same round's step without; each number is the median of its rounds, and
-told as a multiple of a yardstick that was measured in the same run.
+as a multiple of a yardstick that was measured in the same run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Measured = dict[str, list[Turn]]
 def main(arguments: list[str]) -> int:
     """Measure, and print a table for each kind of subject."""
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
-    parser.add_argument("kind", nargs="*", help="handlers, decorators; left out, both")
+    parser.add_argument("kind", nargs="*", help="handlers, decorators; default: both")
     parser.add_argument("--rounds", type=int, default=9, help="turns of each subject (%(default)s)")
-    told = parser.parse_args(arguments)
-    kinds = told.kind or ["handlers", "decorators"]
+    options = parser.parse_args(arguments)
+    kinds = options.kind or ["handlers", "decorators"]
     if unknown := set(kinds) - {"handlers", "decorators"}:
         parser.error(f"unknown: {', '.join(unknown)}")
-    rounds = max(told.rounds, 1)
+    rounds = max(options.rounds, 1)
     console = Console(width=None if sys.stdout.isatty() else 120)
     if "handlers" in kinds:
         console.print(_handler_table(_measure(HANDLERS, (FEW, STEPS, MANY), rounds)))

@@ -1,4 +1,4 @@
-"""What is measured, and how: each in a process of its own, forked for that turn.
+"""What is measured, and how: each in a separate process, forked for that turn.
 
 Most instrumentation patches what it instruments, and some of it cannot be taken back. A fork is
 undone completely, and costs nothing of what is timed: it is warmed up first.
@@ -96,7 +96,7 @@ def provider_for(exporter: Discard) -> TracerProvider:
 
 
 def take_turn(subject: Subject, lengths: Sequence[int]) -> Turn:
-    """Measure a subject once, on runs of these lengths, in a process of its own."""
+    """Measure a subject once, on runs of these lengths, in a separate process."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(subject, lengths, sender), daemon=True)
@@ -121,7 +121,7 @@ def _measure(subject: Subject, lengths: Sequence[int], sender: Connection) -> No
 
 
 def _timed(subject: Subject, lengths: Sequence[int]) -> Turn:
-    # Some put more attributes on a span than it holds: writing the warnings is no cost of theirs.
+    # Some put more attributes on a span than it holds: the cost of the warnings is not theirs.
     logging.disable(logging.WARNING)
     exporter = Discard()
     seconds: dict[int, float] = {}

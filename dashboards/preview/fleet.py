@@ -87,20 +87,20 @@ class Fleet:
             self._over.wait(draw.uniform(0.5, 4))
 
     def pause(self, seconds: float) -> None:
-        """Wait; whoever waits when the block ends is sent home."""
+        """Wait; raise ``_TimeOver`` if the block ends meanwhile."""
         if self._over.wait(seconds):
             raise _TimeOver
 
 
 class _TimeOver(Exception):  # noqa: N818 -- nothing went wrong
-    """The fleet goes home."""
+    """The fleet ends."""
 
 
 class _Paced:
     """A run whose steps take their time and their tokens.
 
     Args:
-        fleet: tells when they go home.
+        fleet: ends them.
         run: takes the steps.
         draw: how long they take.
         think: seconds of a turn of the model.
@@ -127,13 +127,13 @@ class _Paced:
             uses=_entities(str(arguments)),
         )
 
-    def observe(self, outcome: object = None, **told: Any) -> object:
+    def observe(self, outcome: object = None, **details: Any) -> object:
         """The tool works, and answers."""
         self._fleet.pause(self._draw.uniform(0.05, 0.4) * self._think)
         text = str(outcome)
         self._prompt += len(text) / _CHARACTERS_PER_TOKEN
         self._seen = _entities(text)
-        return self._run.observe(outcome, **told)
+        return self._run.observe(outcome, **details)
 
 
 def _entities(text: str) -> tuple[str, ...]:

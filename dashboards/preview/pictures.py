@@ -40,7 +40,7 @@ class Site(http.server.ThreadingHTTPServer):
 
 
 class _Answer(http.server.SimpleHTTPRequestHandler):
-    """A file; at ``/drawn``, an answer that waits until the page has told that it has drawn.
+    """A file; at ``/drawn``, an answer that waits until the page has reported its drawing.
 
     The page holds an image from there, and a browser takes its picture when all images are there.
     """

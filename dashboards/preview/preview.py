@@ -5,7 +5,7 @@ a page that draws dashboards with Grafana's own libraries is opened in a headles
 prometheus, chromium, and the page built (``npm install && npm run build``).
 """
 
-# ruff: noqa: T201 -- talks to whoever started it
+# ruff: noqa: T201 -- prints its progress
 from __future__ import annotations
 
 import argparse

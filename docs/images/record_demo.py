@@ -1,7 +1,7 @@
 """Record the demos as pictures in docs/images: ``python docs/images/record_demo.py [NAME]``.
 
-A demo runs in a tmux terminal of its own. Its screen is taken every few seconds, and the
-pictures follow one another in one SVG, by CSS alone; where nothing moves, the last one is shown.
+A demo runs in a separate tmux terminal. The script captures the screen every few seconds, and shows
+the pictures one after another in one SVG, with CSS alone; without animation, the last one is shown.
 Needs tmux; ``local-model`` needs what ``make demo-llm`` sets up.
 """
 
@@ -28,13 +28,13 @@ HERE: Final = Path(__file__).parent
 
 
 class Demo(NamedTuple):
-    """What is recorded.
+    """A command to record.
 
     Args:
         typed: what a person would type.
-        program: what is run in its place.
-        begun: text that is on the screen from the first picture on.
-        ended: text that is on the last one.
+        program: what runs instead.
+        begun: text on the screen from the first picture on.
+        ended: text on the last one.
         height: lines of the terminal.
     """
 

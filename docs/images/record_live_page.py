@@ -1,7 +1,7 @@
 """Take the pictures of the live page: ``python docs/images/record_live_page.py``.
 
-Eight agents without a model step beside each other in this process; a Chromium without a window
-looks at the page in light and in dark. Needs chromium.
+Eight agents without a model run in this process; a headless Chromium opens the page in light and in
+dark mode. Needs chromium.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RULES: Final = [
     Rule("loop_repeats", 6, "stop", agent="looper"),
     Rule("result_streak", 5),
 ]
-SECONDS: Final = 12.0  # at least; then until two of them loop in earnest
+SECONDS: Final = 12.0  # at least; then until two runs loop for longer
 
 
 def work(agent: str, ended: threading.Event) -> None:
-    """Run after run; loopers go round in three steps after a while, the retrier never gets on."""
+    """Run after run; loopers repeat three steps after a while, the retrier makes no progress."""
     draw = random.Random(agent)  # noqa: S311 -- reproducible
     while not ended.is_set():
         with (
@@ -64,7 +64,7 @@ def work(agent: str, ended: threading.Event) -> None:
 
 
 def main() -> None:
-    """Let the agents work, look, and write the pictures."""
+    """Run the agents, open the page, and write the pictures."""
     pipeline = tidegauge.configure(metrics_port=0, rules=RULES)
     ended = threading.Event()
     workers = [threading.Thread(target=work, args=(agent, ended)) for agent in AGENTS]
@@ -86,7 +86,7 @@ def main() -> None:
         while sum(run.loop_repeats > 2 for run in pipeline.engine.snapshot().active) < 2:
             time.sleep(0.1)
         for scheme, page in pages.items():
-            page.wait_for_timeout(600)  # until it has asked once more
+            page.wait_for_timeout(600)  # until the page has polled again
             page.screenshot(path=HERE / f"live-page-{scheme}.png")
         browser.close()
     ended.set()

@@ -1,7 +1,7 @@
 """Take the pictures of the report: ``python docs/images/record_report.py``.
 
-Scripted agents walk through grids and read documents, 20 tasks each, and are recorded; the report
-of these recordings is looked at by a Chromium without a window. Needs chromium.
+Scripted agents walk through grids and read documents, 20 tasks each, and are recorded; a headless
+Chromium opens the report of these recordings. Needs chromium.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from playwright.sync_api import sync_playwright
 
 from tidegauge.cli.main import cli
 from tidegauge.worlds import GridWorld
-from tidegauge.worlds.document_agents import SCRIPTS, play
-from tidegauge.worlds.documents import Desk, DocumentWorld
+from tidegauge.worlds.attempts import Recording
+from tidegauge.worlds.document_world import SCRIPTS, Desk, DocumentWorld, play
 from tidegauge.worlds.grid_agents import GRID_AGENTS
-from tidegauge.worlds.recording import Recording
 
 HERE: Final = Path(__file__).parent
 TASKS: Final = 20
@@ -66,7 +65,7 @@ def document_runs() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Record, report, look, and write the pictures."""
+    """Record the runs, open the report, and write the pictures."""
     folder = Path(tempfile.mkdtemp())
     recording, page_file = folder / "runs.jsonl", folder / "report.html"
     events = grid_runs() + document_runs()

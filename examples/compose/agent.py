@@ -1,8 +1,7 @@
-"""An agent that knows nothing of tidegauge: it looks at a few pages, then at the last one for ever.
+"""An agent without tidegauge: it looks at a few pages, then at the last one again and again.
 
-It tells OpenTelemetry what it does, in the words of the GenAI conventions, as an instrumentation
-would. ``python agent.py [SECONDS]``, a minute when nothing is said; where its spans go is told by
-``OTEL_EXPORTER_OTLP_ENDPOINT``.
+Like an instrumentation, it writes spans that follow the GenAI conventions. Run
+``python agent.py [SECONDS]`` (default: a minute). The spans go to ``OTEL_EXPORTER_OTLP_ENDPOINT``.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def work(tracer: Tracer, seconds: float) -> None:
 
 if __name__ == "__main__":
     provider = TracerProvider(resource=Resource.create({"service.name": "reader"}))
-    # Spans are sent soon after they have ended: a loop is to be seen while it lasts.
+    # Spans are sent soon after they have ended, so that a loop is seen while it lasts.
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=200))
     try:
         work(provider.get_tracer("reader"), float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)

@@ -11,7 +11,7 @@ MAX_BODY: Final = 1_000_000
 
 
 class Notices(BaseHTTPRequestHandler):
-    """Takes what is posted; whatever is none of Alertmanager's is refused."""
+    """Prints Alertmanager's notifications, and rejects anything else."""
 
     timeout = 5
 
@@ -36,7 +36,7 @@ class Notices(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: only alerts are printed."""
+        """Log nothing: only alerts are printed."""
 
 
 if __name__ == "__main__":

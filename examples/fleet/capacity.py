@@ -3,8 +3,8 @@
     python examples/fleet/capacity.py
     python examples/fleet/capacity.py --runs 5000 --steps-per-minute 12 --steps-per-run 200
 
-Prints a Markdown table with a column for each number of runs that go on at a time. Constants that
-were measured were so on one machine: measure on yours, and put them here.
+Prints a Markdown table with a column per number of active runs. The measured constants are from
+one machine: measure on yours, and set them here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 
 from tidegauge import catalog
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
-from tidegauge.exporters.prometheus.families import MAX_RUNS as MAX_RUNS_TOLD
-from tidegauge.exporters.prometheus.families import cumulative, read_families
+from tidegauge.exporters.reading import MAX_RUNS as MAX_RUN_SERIES
+from tidegauge.exporters.reading import cumulative, read_families
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.buckets import Buckets
 
 # What agents do. Each of these is an option of the command.
-RUNS: Final = (10, 1_000, 100_000)  # that go on at a time
+RUNS: Final = (10, 1_000, 100_000)  # active at a time
 STEPS_PER_MINUTE: Final = 6.0  # of one run
 STEPS_PER_RUN: Final = 50  # until it ends
 GROUPS: Final = 10  # pairs of agent and task group
@@ -30,9 +30,9 @@ ACTIONS: Final = 5  # of each group, that loop at times
 RETENTION_HOURS: Final = 24.0  # of the topic
 REPLICAS: Final = 3  # of every topic
 SCRAPE_SECONDS: Final = 15.0
-LOAD: Final = 0.5  # at which a process is to run
+LOAD: Final = 0.5  # the part of its capacity that a process should use
 
-# What was measured: spans of the GenAI conventions, digests in place of contents.
+# What was measured: spans of the GenAI conventions, digests instead of contents.
 SPANS_PER_STEP: Final = 2  # a model call and a tool call; a run's own span is one more
 GATEWAY_SPANS: Final = 18_000  # a second and process: python -m benchmarks fleet
 WORKER_SPANS: Final = 9_900  # a second and process: the same, from a topic that was filled
@@ -48,7 +48,7 @@ PROCESS_BYTES: Final = 100e6  # of a worker with no run at all
 
 # What the commands and Kafka set.
 MAX_RUNS: Final = 10_000  # of a partition: --max-runs
-LEAST_PROCESSES: Final = 2  # one may die
+LEAST_PROCESSES: Final = 2  # one may fail
 PARTITIONS_PER_WORKER: Final = 4  # so that workers can be four times as many, or fewer
 LEAST_PARTITIONS: Final = 8
 
@@ -57,7 +57,7 @@ class Load(NamedTuple):
     """What agents do.
 
     Args:
-        runs: that go on at a time.
+        runs: active at a time.
         steps_per_minute: of one of them.
         steps_per_run: when it ends.
         groups: pairs of agent and task group.
@@ -72,32 +72,32 @@ class Load(NamedTuple):
 
     @property
     def steps(self) -> float:
-        """A second, of all of them."""
+        """Steps a second, of all runs."""
         return self.runs * self.steps_per_minute / 60
 
     @property
     def ended_runs(self) -> float:
-        """A second."""
+        """Runs that end in a second."""
         return self.steps / self.steps_per_run
 
     @property
     def spans(self) -> float:
-        """A second: of all steps, and of the runs that end."""
+        """Spans a second: of all steps, and of the runs that end."""
         return self.steps * SPANS_PER_STEP + self.ended_runs
 
     @property
     def open_steps(self) -> float:
-        """Of the runs that go on: on average each is halfway."""
+        """Steps of the active runs: on average, each is halfway."""
         return self.runs * self.steps_per_run / 2
 
 
 def gateways(load: Load) -> int:
-    """How many gateways take its spans."""
+    """How many gateways the load needs."""
     return max(LEAST_PROCESSES, math.ceil(load.spans / (GATEWAY_SPANS * LOAD)))
 
 
 def workers(load: Load) -> int:
-    """How many workers measure its spans."""
+    """How many workers the load needs."""
     return max(LEAST_PROCESSES, math.ceil(load.spans / (WORKER_SPANS * LOAD)))
 
 
@@ -116,7 +116,7 @@ def partitions(load: Load) -> int:
 
 
 def worker_memory(load: Load) -> float:
-    """Bytes of one worker, when one of them has died and the others have its runs."""
+    """Bytes of one worker, when another one has failed and its runs are on the rest."""
     of_runs = load.runs * RUN_BYTES + load.open_steps * MEMORY_BYTES
     return PROCESS_BYTES + of_runs / (workers(load) - 1)
 
@@ -127,7 +127,7 @@ def state(load: Load) -> float:
 
 
 def restore_seconds(load: Load) -> float:
-    """Until the runs of a worker that died are measured again, by one that takes all of them."""
+    """Seconds until one worker has restored all runs of a failed one."""
     return load.open_steps / workers(load) / RESTORED_STEPS
 
 
@@ -143,12 +143,12 @@ def topic_size(load: Load) -> float:
 
 
 def series_of_an_engine(groups: int, actions: int, active: int) -> int:
-    """How many series one process shows: counted, on an engine that has measured so much.
+    """How many series one process exposes, counted on an engine that has measured this load.
 
     Args:
         groups: pairs of agent and task group, each with a run that has ended.
         actions: of each, that looped.
-        active: runs that go on.
+        active: active runs.
     """
     engine = Engine(t_max=30)
     for number in range(groups):
@@ -164,7 +164,7 @@ def series_of_an_engine(groups: int, actions: int, active: int) -> int:
 
 
 def _run(engine: Engine, run: str, agent: str, actions: int) -> None:
-    """A run that tells places, and loops in every one of its actions."""
+    """A run that reports places, and loops in each of its actions."""
     start = RunStarted(run=run, agent=agent, task_group="fleet", place="hall", exits=("cellar",))
     engine.run_started(start)
     for action in range(actions):
@@ -175,14 +175,14 @@ def _run(engine: Engine, run: str, agent: str, actions: int) -> None:
 
 
 def health_series(metrics: Iterable[catalog.MetricDefinition]) -> int:
-    """Series of a process that are of no agent."""
+    """Series of a process that belong to no agent."""
     own = (catalog.INTERNAL_ERRORS, catalog.EVICTED_RUNS, catalog.DROPPED_EVENTS, *metrics)
     return sum(max(1, len(metric.values)) for metric in own)
 
 
 def series(load: Load) -> int:
-    """Series of the whole fleet: sooner or later every worker meets every group."""
-    held = min(load.runs // workers(load), MAX_RUNS_TOLD)
+    """Series of the whole fleet: after a while, every worker has seen every group."""
+    held = min(load.runs // workers(load), MAX_RUN_SERIES)
     of_agents = series_of_an_engine(load.groups, load.actions, held)
     return workers(load) * (of_agents + health_series(catalog.WORKER)) + gateways(
         load
@@ -203,7 +203,7 @@ def size(amount: float) -> str:
 
 
 def count(number: float) -> str:
-    """A number, as it would be said.
+    """A number for people.
 
     >>> count(20_400), count(0.21)
     ('20,400', '0.21')
@@ -235,7 +235,7 @@ def table(loads: Iterable[Load]) -> str:
     lines = [
         ["runs at a time", *(count(load.runs) for load in loads)],
         ["---", *("---:" for _ in loads)],
-        *([title, *(told(load) for load in loads)] for title, told in ROWS),
+        *([title, *(figure(load) for load in loads)] for title, figure in ROWS),
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -243,13 +243,13 @@ def table(loads: Iterable[Load]) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="What a fleet needs.")
-    parser.add_argument("--runs", type=int, nargs="+", default=RUNS, help="at a time")
+    parser.add_argument("--runs", type=int, nargs="+", default=RUNS, help="active at a time")
     parser.add_argument("--steps-per-minute", type=float, default=STEPS_PER_MINUTE)
     parser.add_argument("--steps-per-run", type=int, default=STEPS_PER_RUN)
     parser.add_argument("--groups", type=int, default=GROUPS, help="agents times task groups")
-    parser.add_argument("--actions", type=int, default=ACTIONS, help="of a group, that loop")
-    told = vars(parser.parse_args())
-    print(table(Load(runs, **told) for runs in told.pop("runs")))
+    parser.add_argument("--actions", type=int, default=ACTIONS, help="actions of a group that loop")
+    options = vars(parser.parse_args())
+    print(table(Load(runs, **options) for runs in options.pop("runs")))
 
 
 if __name__ == "__main__":

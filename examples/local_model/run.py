@@ -1,8 +1,8 @@
 """A small language model walks a grid, gets stuck, is nudged, and is stopped.
 
-The model is real and decides by itself: a grammar holds it to valid calls, nothing else does.
-Started by ``make demo-llm``, or by ``python examples/local_model/run.py`` where requirements.txt
-is installed.
+The model is real and decides by itself; a grammar restricts it to valid calls, and nothing else.
+Run it with ``make demo-llm``, or install requirements.txt and run
+``python examples/local_model/run.py``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ PLAIN_WIDTH: Final = 100
 def main() -> None:
     """Load the model, and let it walk."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seed", type=int, default=0, help="what the grid is drawn from")
-    options.add_argument("--temperature", type=float, default=0.0, help="of the model; 0: no draws")
+    options.add_argument("--seed", type=int, default=0, help="random seed of the grid")
+    options.add_argument(
+        "--temperature", type=float, default=0.0, help="sampling temperature; 0 does not sample"
+    )
     chosen = options.parse_args()
     console = Console()
     if not console.is_terminal:
@@ -61,15 +63,15 @@ def main() -> None:
 
 
 def play(model: BaseChatModel, world: GridWorld, console: Console) -> Walk:
-    """Let a model walk until it is there, out of moves, or stopped.
+    """Let a model walk until it reaches the goal, has no moves left, or is stopped.
 
     Args:
-        model: decides.
-        world: where it walks.
-        console: where the run is shown.
+        model: chooses the moves.
+        world: where the model walks.
+        console: shows the run.
     """
     start = world.start()
-    walk = world.walk(Recording(**start))  # tidegauge is told by the handler, not by the world
+    walk = world.walk(Recording(**start))  # the handler reports to tidegauge, not the world
     pipeline = tidegauge.configure(
         rules=RULES, extractors=[extractor(read_sight)], serve_metrics=False
     )
@@ -103,7 +105,7 @@ def play(model: BaseChatModel, world: GridWorld, console: Console) -> Walk:
 
 
 def step(walk: Walk, direction: str) -> BaseTool:
-    """The tool that goes one cell in one direction."""
+    """A tool that moves one cell in one direction."""
 
     def go() -> str:
         return walk.move(direction)
@@ -114,7 +116,7 @@ def step(walk: Walk, direction: str) -> BaseTool:
 
 
 def rest_when_over(walk: Walk) -> Any:
-    """Ends the agent when it has achieved the goal or used up its moves."""
+    """Ends the agent when it has reached the goal or used up its moves."""
 
     @before_model(can_jump_to=["end"])
     def rest(state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:

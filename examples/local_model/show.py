@@ -1,4 +1,4 @@
-"""What is seen of the run: a line for each step, what tidegauge did about it, and the map."""
+"""The output: a line for each step, the interventions of tidegauge, and the map."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Show", "walked_map"]
 _COLUMNS: Final = {
     "step": 4,
     "action": 8,
-    "what it is told": 61,
+    "tool's response": 61,
     "stale": 5,
     "loop": 5,
     "streak": 6,
@@ -29,11 +29,11 @@ _WARY: Final = {"stale": 10, "streak": 3}
 
 
 class Show:
-    """Prints a run while it goes on.
+    """Prints a run while it is active.
 
     Args:
-        console: where to.
-        engine: where the run is measured.
+        console: receives the output.
+        engine: measures the run.
     """
 
     def __init__(self, console: Console, engine: Engine) -> None:
@@ -43,27 +43,27 @@ class Show:
         self._action = ""
 
     def task(self, model: str, task: str) -> None:
-        """Who works, on what, and the line above the steps."""
+        """Print the model, its task, and the headings of the steps."""
         self._console.print(f"[bold]{model}[/], on this machine: {task}", highlight=False)
         self._console.print()
         self._line([Text(name, style="dim") for name in _COLUMNS])
 
     def message(self, message: BaseMessage) -> None:
-        """One message that the graph's state has taken."""
+        """Print one message that was added to the graph's state."""
         if isinstance(message, ToolMessage):
             self._outcome(message)
         elif not isinstance(message, AIMessage):
-            self._told("nudge", message.text, style="yellow")
+            self._note("nudge", message.text, style="yellow")
         elif message.tool_calls:
             (call,) = message.tool_calls
             self._action = call["name"]
         elif stopped_by(message):
-            self._told("stop", message.text, style="bold red")
+            self._note("stop", message.text, style="bold red")
         else:
-            self._told("says", message.text, style="")
+            self._note("says", message.text, style="")
 
     def end(self, walk: Walk, *, seconds: float) -> None:
-        """The map as far as the agent has seen it, and what the run has cost."""
+        """Print the map as far as the agent has seen it, and the cost of the run."""
         report = self._report
         if report is None:
             return
@@ -93,9 +93,9 @@ class Show:
             ]
         )
 
-    def _told(self, kind: str, told: str, *, style: str) -> None:
+    def _note(self, kind: str, text: str, *, style: str) -> None:
         width = self._console.width - len(_INDENT) - len("nudge  ")
-        for number, line in enumerate(Text(told).wrap(self._console, width)):
+        for number, line in enumerate(Text(text).wrap(self._console, width)):
             label = kind if number == 0 else ""
             self._console.print(Text(f"{_INDENT}{label:<7}{line.plain}", style=style))
 
@@ -108,8 +108,8 @@ class Show:
 def walked_map(walk: Walk) -> Text:
     """The rows of the map that the agent has seen.
 
-    ``@`` is where it is, ``.`` where it was, ``?`` a cell that it saw from beside and never
-    entered, ``T`` a task that it found and ``t`` one that it achieved.
+    ``@`` is where it is, ``.`` where it was, ``?`` a cell that it saw and never entered, ``T`` a
+    task that it found, and ``t`` a task that it achieved.
     """
     tasks = {cell: task for task, cell in walk.found.items()}
 

@@ -1,4 +1,4 @@
-"""Reads what the grid tells its walker: where it is, where it can go, and what it found there."""
+"""Reads the grid's answers: where the walker is, where it can go, and what it found there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FOUND: Final = re.compile(r"Here is ([^:]+): (?:(achieved)|it needs (.+))\.$")
 
 
 def read_sight(call: Call, result: CallResult) -> Observation | None:
-    """What a move showed; ``None`` when it says no place.
+    """What a move showed; ``None`` if the answer names no place.
 
-    >>> told = CallResult("You are at (4, 2). You can go left. Here is mast: it needs keel.")
-    >>> read_sight(Call("move", {"direction": "right"}), told)
+    >>> seen = CallResult("You are at (4, 2). You can go left. Here is mast: it needs keel.")
+    >>> read_sight(Call("move", {"direction": "right"}), seen)
     ... # doctest: +NORMALIZE_WHITESPACE
     Observation(place=(4, 2), exits=((3, 2),), tasks=(Task(id='mast', requires=(('keel',),)),),
                 achieved=(), progress=None, mentions=())

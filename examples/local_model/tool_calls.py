@@ -1,4 +1,4 @@
-"""Tool calls as JSON: the schema that a grammar holds a model to, and what it wrote read back."""
+"""Tool calls as JSON: a schema for the model's grammar, and a parser of what the model wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_call(text: str) -> WrittenCall:
     """The call in what the model wrote.
 
     Raises:
-        ValueError: it is none, as when the model was cut off in the middle of it.
+        ValueError: the text is no call, for example because it was cut off.
 
     >>> read_call('{"name": "move", "arguments": {"direction": "up"}}')
     WrittenCall(name='move', arguments={'direction': 'up'})
@@ -46,14 +46,14 @@ def read_call(text: str) -> WrittenCall:
     match json.loads(text):
         case {"name": str(name), "arguments": dict(arguments)}:
             return WrittenCall(name, arguments)
-    raise ValueError(f"no tool call: {text!r}")
+    raise ValueError(f"Not a tool call: {text!r}.")
 
 
 def chat_turns(messages: Sequence[BaseMessage]) -> list[ChatTurn]:
-    """LangChain's messages for a chat template that knows no tools.
+    """LangChain's messages for a chat template without tools.
 
-    Calls are shown in the form in which the model is to write them, answers of tools as what the
-    user says next. Turns of one role become one: templates want them to take turns.
+    Calls appear in the form that the model must write, answers of tools as the user's next text.
+    Consecutive turns of one role become one turn, because templates require alternating roles.
     """
     turns: list[ChatTurn] = []
     for message in messages:

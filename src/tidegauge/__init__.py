@@ -1,7 +1,7 @@
 """Live observability for language-model agents.
 
-See, while a run is going on, whether the agent still makes progress; learn of a loop at its
-onset; end the run before it burns more. Start with :func:`configure`, :func:`run`,
+See whether an agent still makes progress while it runs, detect a loop at its onset, and stop the
+run before it wastes more. Start with :func:`configure`, :func:`run`,
 :func:`agent` and :func:`tool`.
 """
 

@@ -1,6 +1,6 @@
-"""What users set, checked at once: each field of a dataclass by its annotation.
+"""Checks of settings: each field of a dataclass by its annotation.
 
-The annotation, as it is written, names a :class:`Kind` in a table. ``X | None`` also takes
+The annotation, as it is written, names a :class:`ValueKind` in a table. ``X | None`` also takes
 ``None``, ``Iterable[X]`` a list (kept as a tuple), ``Mapping[str, X]`` a mapping by name (kept as
 a dict).
 """
@@ -21,14 +21,15 @@ from tidegauge.errors import ConfigurationError
 __all__ = [
     "KINDS",
     "Count",
-    "Kind",
     "Kinds",
     "Seconds",
+    "ValueKind",
     "check_fields",
     "checked",
     "function",
     "having",
     "instance_of",
+    "shown",
     "whole",
 ]
 
@@ -41,13 +42,13 @@ Seconds: TypeAlias = float
 _SHOWN_CHARACTERS: Final = 80
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a setting takes.
 
     Args:
         use: what to set, for the message.
-        read: takes the value and gives it as it is kept; raises for one that cannot work.
-        secret: keep the value out of the message.
+        read: takes the value and returns the one to store; raises if the value is invalid.
+        secret: whether to keep the value out of the message.
     """
 
     use: str
@@ -55,14 +56,14 @@ class Kind(NamedTuple):
     secret: bool = False
 
 
-Kinds: TypeAlias = Mapping[str, Kind]
+Kinds: TypeAlias = Mapping[str, ValueKind]
 
 
 def check_fields(made: Any, kinds: Kinds) -> None:
-    """Check every field of a frozen dataclass, and keep what was read.
+    """Check every field of a frozen dataclass, and store the checked values.
 
     Raises:
-        ConfigurationError: the first value that cannot work.
+        ConfigurationError: a value is invalid.
     """
     for field in fields(made):
         value = checked(field.name, getattr(made, field.name), str(field.type), kinds)
@@ -70,10 +71,10 @@ def check_fields(made: Any, kinds: Kinds) -> None:
 
 
 def checked(name: str, value: Any, annotation: str, kinds: Kinds) -> Any:
-    """The value of a setting as it is kept.
+    """The value of a setting, checked and converted.
 
     Raises:
-        ConfigurationError: it cannot work.
+        ConfigurationError: the value is invalid.
 
     >>> checked("max_runs", "10", "Count", KINDS)
     Traceback (most recent call last):
@@ -86,7 +87,9 @@ def checked(name: str, value: Any, annotation: str, kinds: Kinds) -> Any:
     outer, _, inner = annotation.removesuffix("]").partition("[")
     match outer:
         case "Iterable":
-            items = _read(name, value, Kind(f"a list, each item {kinds[inner].use}", _iterator))
+            items = _read(
+                name, value, ValueKind(f"a list, each item {kinds[inner].use}", _iterator)
+            )
             return tuple(
                 checked(f"{name}[{at}]", item, inner, kinds) for at, item in enumerate(items)
             )
@@ -95,22 +98,22 @@ def checked(name: str, value: Any, annotation: str, kinds: Kinds) -> Any:
             use = f"a dict by name, each value {kinds[inner].use}"
             return {
                 checked(f"a key of {name}", key, "str", kinds): checked(
-                    f"{name}[{_shown(key)}]", item, inner, kinds
+                    f"{name}[{shown(key)}]", item, inner, kinds
                 )
-                for key, item in _read(name, value, Kind(use, _items))
+                for key, item in _read(name, value, ValueKind(use, _items))
             }
         case _:
             return _read(name, value, kinds[annotation])
 
 
-def _read(name: str, value: Any, kind: Kind) -> Any:
-    with contextlib.suppress(Exception):  # the value may be of anybody's class
+def _read(name: str, value: Any, kind: ValueKind) -> Any:
+    with contextlib.suppress(Exception):  # the value may run code of any class
         return kind.read(value)
-    shown = f"of type {type(value).__name__}" if kind.secret else _shown(value)
-    raise ConfigurationError(f"{name} is {shown}; use {kind.use}")
+    given = f"of type {type(value).__name__}" if kind.secret else shown(value)
+    raise ConfigurationError(f"{name} is {given}; use {kind.use}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The beginning of a value's ``repr``, in one line."""
     brief = reprlib.Repr()
     brief.maxstring = brief.maxother = brief.maxlong = _SHOWN_CHARACTERS
@@ -121,41 +124,41 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
-def instance_of(taken: type, use: str) -> Kind:
-    """What is of a class."""
+def instance_of(taken: type, use: str) -> ValueKind:
+    """An instance of a class."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, taken):
             raise TypeError
         return value
 
-    return Kind(use, read)
+    return ValueKind(use, read)
 
 
-def having(*methods: str, use: str) -> Kind:
-    """What has these methods, whatever its class; no class that was not called."""
+def having(*methods: str, use: str) -> ValueKind:
+    """An instance of any class with these methods."""
 
     def read(value: Any) -> Any:
         if isinstance(value, type) or not all(callable(getattr(value, name)) for name in methods):
             raise TypeError
         return value
 
-    return Kind(use, read)
+    return ValueKind(use, read)
 
 
-def function(use: str) -> Kind:
-    """What can be called."""
+def function(use: str) -> ValueKind:
+    """A callable."""
 
     def read(value: Any) -> Any:
         if not callable(value):
             raise TypeError
         return value
 
-    return Kind(use, read)
+    return ValueKind(use, read)
 
 
-def whole(least: int, most: float = math.inf, use: str | None = None) -> Kind:
-    """A whole number within limits, of any type of whole numbers but ``bool``."""
+def whole(least: int, most: float = math.inf, use: str | None = None) -> ValueKind:
+    """An integer of any type but ``bool``, within limits."""
 
     def read(value: Any) -> int:
         number = operator.index(value)
@@ -163,7 +166,7 @@ def whole(least: int, most: float = math.inf, use: str | None = None) -> Kind:
             raise ValueError
         return number
 
-    return Kind(use or f"a whole number of {least} or more", read)
+    return ValueKind(use or f"a whole number of {least} or more", read)
 
 
 def _seconds(value: Any) -> float:
@@ -190,6 +193,6 @@ KINDS: Final[Kinds] = {
     "bool": instance_of(bool, "True or False"),
     "str": instance_of(str, "a text"),
     "Count": whole(1),
-    "Seconds": Kind("a number of seconds, more than 0", _seconds),
+    "Seconds": ValueKind("a number of seconds, more than 0", _seconds),
 }
-"""What every table of kinds begins with."""
+"""Kinds for every table."""

@@ -146,7 +146,7 @@ def run_deferred(limit: int = MAX_DEFERRED) -> None:
 
 class _Forkable(Protocol):
     def _reset_after_fork(self) -> None:
-        """Make locks anew and forget what was the parent's."""
+        """Create new locks and drop the state of the parent."""
 
 
 _forkable: WeakSet[_Forkable] = WeakSet()

@@ -136,7 +136,7 @@ class InternalErrors:
 def log(level: int, message: str, *args: object, exc_info: Any = None) -> None:
     """Log where an agent may be waiting: what a handler or a filter of the user raises is lost.
 
-    As ``logging`` does with the faults of its own handlers; here nobody can be told of it.
+    As ``logging`` does with the errors of its handlers: there is no one left to report to.
     """
     try:
         _logger.log(level, message, *args, exc_info=exc_info)
@@ -171,7 +171,7 @@ def guarded(
     on_fault: Callable[P, object] | None = None,
     interrupting: Literal["defer", "skip", "run"] = "defer",
 ) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
-    """Decorate a hook so that no fault of ours leaves it.
+    """Decorate a hook so that no internal error leaves it.
 
     Args:
         where: name under which a fault is counted.
@@ -268,13 +268,13 @@ def arrived_from_outside(error: BaseException) -> bool:
     - What is called where an instruction calls nothing (the start of a function, the end of a
       loop), or raised where it raises nothing, came from the interpreter as well.
     - What another thread has set (``PyThreadState_SetAsyncExc``) surfaces also where C code has
-      returned, and an instruction that calls C code may raise. There the class tells: our code,
+      returned, and an instruction that calls C code may raise. There the class decides: our code,
       and that of the libraries it calls, raises exceptions of Python, of these libraries and its
-      own. One of any other class can only come out of the user's code, which then has a frame of
-      its own in the traceback, below ours; or it is handed on by a ``raise`` (a future's, a
+      own. One of any other class can only come out of the user's code, which then has a
+      frame in the traceback, below ours; or it is handed on by a ``raise`` (a future's, a
       mock's). Where the innermost frame is a library's or ours, and no ``raise``, it was set.
 
-    What is no ``Exception`` is never ours. Two cases stay undecided: an exception of Python's own
+    What is no ``Exception`` is never ours. Two cases remain open: an exception of Python's own
     (a ``TimeoutError``) that another thread has set, or a handler that has forgotten its frame and
     is registered no more, is taken for ours where an instruction could have raised it; and one of
     the user's code written in C, which has no frame, is taken for one that has arrived, but for
@@ -316,7 +316,7 @@ def _is_librarys(frame: FrameType) -> bool:
 
 
 def _is_foreign(kind: type[BaseException]) -> bool:
-    """Whether neither our code nor what it calls raises a class, told without running its code."""
+    """Whether neither our code nor what it calls raises a class, found without its code."""
     name = _module_of(kind)
     if type(name) is not str or name.partition(".")[0] in _LIBRARIES:
         return False

@@ -1,4 +1,4 @@
-"""Files that hold what agents read and wrote: only their owner reads them."""
+"""Files with contents of agents, which only their owner may read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _logger = logging.getLogger("tidegauge")
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for ``open()``: a file that is made is its owner's alone.
+    """An opener for ``open()`` that creates files with mode 0600.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "judged.jsonl"
@@ -29,20 +29,20 @@ def private(path: str, flags: int) -> int:
 
 
 def open_private(path: Path) -> int:
-    """A file to append to that a running process keeps, as a descriptor.
+    """Open a file to append to for the life of a process; returns its descriptor.
 
-    It is made with mode 0600, and never opened through a symbolic link. One that is there already
-    keeps its mode; that others may read or write it is logged as a warning. All is checked on the
-    open file, which cannot be exchanged in between. Windows has neither modes nor owners:
-    there the access rights of the folder hold.
+    A new file has mode 0600. An existing file keeps its mode; if others may read or write it, a
+    warning is logged. Symbolic links are not followed. The checks use the open file, which cannot
+    be replaced meanwhile. Windows has neither modes nor owners: there the access rights of the
+    folder apply.
 
     Args:
         path: the file.
 
     Raises:
-        OSError: it cannot be opened, is a symbolic link, a pipe or another thing that is neither
-            a regular file nor a character device (as /dev/null is), or belongs to another user
-            than that of this process, or root.
+        OSError: the file cannot be opened, is a symbolic link, is neither a regular file nor a
+            character device (such as /dev/null), or belongs to a user other than that of this
+            process or root.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     for name in _FLAGS:
@@ -58,11 +58,13 @@ def open_private(path: Path) -> int:
 
 def _check(path: Path, found: os.stat_result) -> None:
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISCHR(found.st_mode)):
-        raise OSError("it is no regular file: choose another path")
+        raise OSError("not a regular file; choose another path")
     if not hasattr(os, "geteuid"):
         return
     if found.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(f"it belongs to user {found.st_uid}, who could read it")
+        raise PermissionError(
+            f"the file belongs to user {found.st_uid}, who could read it; choose another path"
+        )
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISREG(found.st_mode) and mode & 0o077:
-        _logger.warning("%s is open to other users (mode %03o): chmod 600 it", path, mode)
+        _logger.warning("Other users can access %s (mode %03o); run chmod 600", path, mode)

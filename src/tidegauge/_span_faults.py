@@ -1,8 +1,7 @@
-"""Counts of what is wrong with spans of other instrumentations, for the whole process.
+"""Counts faults in spans of other instrumentations, for the whole process.
 
-A span that counts nowhere is *dropped*. One that is measured although something is wrong with it
-is *repaired*. No span of an agent's call is lost without one of these counters, or one of the
-receiver's, moving.
+A span that is not counted is *dropped*. A span that is measured despite a fault is *repaired*.
+Every lost span of an agent's call increments one of these counters, or one of the receiver's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OTHER: Final = "other"
 
 
 class SpanFaults:
-    """Counts faults of spans. Nothing is measured before spans are read.
+    """Counts faults of spans. Without spans that are read, it has no metrics.
 
     >>> faults = SpanFaults()
     >>> faults.metrics()
@@ -47,16 +46,16 @@ class SpanFaults:
         self._skewed: Counter[str] = Counter()
 
     def reading(self) -> None:
-        """Spans are read in this process: from now on its counters are there, and 0."""
+        """Spans are read in this process: its counters exist from now on."""
         self._reading = True
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """A call of an agent counts nowhere."""
+        """An agent's call is not counted."""
         with here.critical, self._lock:
             self._dropped[reason] += count
 
     def repair(self, fault: str, count: int = 1) -> None:
-        """A span is measured although something is wrong with it."""
+        """A span is measured despite a fault."""
         with here.critical, self._lock:
             self._repaired[fault] += count
 
@@ -68,7 +67,7 @@ class SpanFaults:
             self._skewed[service] += 1
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], int]]:
-        """The counts, as the catalogue's metrics."""
+        """The counts, as metrics of the catalog."""
         if not self._reading:
             return {}
         with here.critical, self._lock:
@@ -84,7 +83,7 @@ class SpanFaults:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Forget what is counted meanwhile: it was counted before."""
+        """Discard the counts of the block, which were counted before."""
         with here.critical, self._lock:
             before = [count.copy() for count in self._all()]
         try:

@@ -1,3 +1,3 @@
-"""The version, told once."""
+"""The version of tidegauge."""
 
 __version__ = "0.1.0"

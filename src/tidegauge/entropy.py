@@ -1,6 +1,6 @@
-"""Entropy of what a model wrote, from the log-probabilities that it tells.
+"""Entropy of a model's output, from its log-probabilities.
 
-Adapters take it of the answers that choose an action; the metrics take it as they are told.
+Adapters compute it for the answers that choose an action; metrics receive it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ __all__ = ["token_entropy"]
 
 
 def token_entropy(logprobs: Iterable[Iterable[float]]) -> float | None:
-    """Entropy of what a model wrote, in nats per token: the mean over its tokens.
+    """Mean entropy of a model's output, in nats per token.
 
-    Models tell the log-probabilities of a few alternatives only. What is left of a token's
-    probability is taken as one more alternative, so that the result never exceeds the true
-    entropy, comes nearer to it with every alternative told, and does not fall to 0 where only
-    the token that was chosen is told. Probabilities that add up to more than 1 are scaled down.
+    Models return the log-probabilities of a few alternatives only. The remaining probability of a
+    token counts as one more alternative. So the result never exceeds the true entropy, comes closer
+    to it with every alternative, and is not 0 when only the chosen token is known. Probabilities
+    with a sum above 1 are scaled down.
 
     Args:
         logprobs: for each token, the natural logarithms of its alternatives' probabilities, the
             token itself among them. A token without any is left out.
 
     Returns:
-        ``None`` when no token has any.
+        ``None`` without any log-probability.
 
     >>> from math import log
     >>> round(token_entropy([[log(0.5), log(0.5)], [log(1.0)]]), 4)
@@ -37,10 +37,10 @@ def token_entropy(logprobs: Iterable[Iterable[float]]) -> float | None:
 
 
 def _entropy(logprobs: Iterable[float]) -> float | None:
-    told = [math.exp(min(logprob, 0.0)) for logprob in logprobs if not math.isnan(logprob)]
-    if not told:
+    known = [math.exp(min(logprob, 0.0)) for logprob in logprobs if not math.isnan(logprob)]
+    if not known:
         return None
-    total = math.fsum(told)
-    shares = [share / max(total, 1.0) for share in told]
+    total = math.fsum(known)
+    shares = [share / max(total, 1.0) for share in known]
     shares.append(max(1.0 - total, 0.0))
     return -math.fsum(share * math.log(share) for share in shares if share > 0)

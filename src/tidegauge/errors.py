@@ -5,7 +5,7 @@
     TidegaugeError
     ├── RunStopped            the deliberate stop: a policy ended the run
     ├── CallBlocked           a policy answered a repeated call, which was not run
-    ├── ConfigurationError    a setting that cannot work, told when it is set
+    ├── ConfigurationError    an invalid setting, raised when it is set
     ├── MissingExtraError     an optional dependency is not installed
     └── StepEventError        a step event that cannot be read
 
@@ -32,25 +32,24 @@ __all__ = [
 class TidegaugeError(Exception):
     """Base of every exception that tidegauge raises on purpose.
 
-    All of them can be copied and pickled, with all that they tell: a pool of processes hands them
-    over.
+    All of them can be copied and pickled with their attributes, for process pools.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args), self.__dict__
 
 
-class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberate stop
-    """A policy ended the run. Catch it to resume, hand over or give up.
+class RunStopped(TidegaugeError):  # noqa: N818 -- not an error but the deliberate stop
+    """A policy ended the run. Catch it to resume, hand over or abort.
 
     Attributes:
         run: id of the run that was stopped.
         step: index (from 0) of the step at which it was stopped. A step stopped when its action
             was issued has not been run.
-        reason: name of the signal that crossed its line, such as ``"loop_repeats"``.
-        message: the reason told in a sentence, for logs and for people.
-        metrics: what was measured up to here, by name.
-        state: where the run stood: ``place``, ``unexplored`` places and ``pending`` tasks, at
+        reason: name of the signal that exceeded its threshold, such as ``"loop_repeats"``.
+        message: the reason in a sentence, for logs and for people.
+        metrics: the measured values at this step, by name.
+        state: the situation of the run: ``place``, ``unexplored`` places and ``pending`` tasks, at
             most 10 of each, and the names of the ``repeated`` tools.
 
     >>> stop = RunStopped("r1", step=6, reason="loop_repeats", message="3 steps repeated twice")
@@ -77,7 +76,7 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- it is no error: the deliberat
         self.state: Mapping[str, Any] = dict(state or {})
 
 
-class CallBlocked(TidegaugeError):  # noqa: N818 -- it is no error: the call was answered
+class CallBlocked(TidegaugeError):  # noqa: N818 -- not an error: the call was answered
     """A policy answered a repeated call of a decorated tool, which was not run.
 
     It is raised where the tool has no ``on_block`` to answer with. Its text is for the model.
@@ -94,7 +93,7 @@ class CallBlocked(TidegaugeError):  # noqa: N818 -- it is no error: the call was
 
 
 class ConfigurationError(TidegaugeError, ValueError):
-    """A setting that cannot work; the message says which one and what it takes."""
+    """An invalid setting; the message names it and says what to use."""
 
 
 class MissingExtraError(TidegaugeError, ImportError):
@@ -111,7 +110,7 @@ class MissingExtraError(TidegaugeError, ImportError):
 
 
 class StepEventError(TidegaugeError, ValueError):
-    """A step event that is not of the documented form; the message says why."""
+    """A step event that is not of the documented form; the message gives the reason."""
 
 
 def _restored(kind: type[TidegaugeError], args: tuple[Any, ...]) -> TidegaugeError:

@@ -1,23 +1,22 @@
-"""What happens in a run, as frozen records, and who takes them.
+"""The events of a run, as frozen records, and the :class:`StepSink` that receives them.
 
-Every way in (decorators, callbacks, spans, recorded runs) turns what it sees into these records
-and hands them to a :class:`StepSink`. A step becomes known in two moments: a :class:`Step` when
-its action is issued, before it runs, and an :class:`Outcome` when its result is observed. Both
-are answered by a :class:`Decision`.
+Every instrumentation (decorators, callbacks, spans, recorded runs) produces these records. A step
+is reported twice: as a :class:`Step` when its action is issued, before it runs, and as an
+:class:`Outcome` when its result is observed. Both are answered by a :class:`Decision`.
 
-Contents (arguments, states, outcomes) pass through as they are and are digested by whoever
-measures; they are never stored.
+Contents (arguments, states, results) pass through unchanged; the component that
+measures digests them, and never stores them.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from tidegauge._checked import KINDS, Kind, Kinds, check_fields, function, whole
+from tidegauge._checked import KINDS, Kinds, ValueKind, check_fields, function, whole
 
 __all__ = [
     "ABSENT",
@@ -27,16 +26,18 @@ __all__ = [
     "CallResult",
     "Decision",
     "Outcome",
-    "Outlook",
     "RunEnded",
     "RunOutcome",
     "RunStarted",
     "RunSummary",
     "Signals",
+    "Situation",
     "Step",
+    "StepSignals",
     "StepSink",
     "Task",
     "ToolDeclaration",
+    "made",
 ]
 
 Identity: TypeAlias = Hashable
@@ -46,9 +47,15 @@ Reach: TypeAlias = Literal["adjacent", "anywhere"]
 RunOutcome: TypeAlias = Literal["success", "failure", "unknown", "stopped", "error"]
 Intervention: TypeAlias = Literal["go_on", "nudge", "block", "stop"]
 
+made: Final = tuple.__new__
+"""Makes a record of all its fields, in their order, at half of what a call of its class takes.
+
+For records that are made at every step. Types don't count the fields: ``test_made_records`` does.
+"""
+
 
 class Absent(enum.Enum):
-    """Marks what was not given, where ``None`` would be a value of its own."""
+    """Marks what was not given, where ``None`` would be a value."""
 
     ABSENT = "absent"
 
@@ -57,7 +64,7 @@ class Absent(enum.Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""Not given. A tool that returned ``None`` has an outcome; one that was not observed has none."""
+"""Not given. A tool that returned ``None`` has a result; one that was not observed has none."""
 
 
 class Task(NamedTuple):
@@ -85,7 +92,7 @@ class RunStarted:
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         operations: how many operations the task needs (LORE).
         height: height of the task's dependency tree (LORE).
-        place: where the agent stands at the start.
+        place: where the agent is at the start.
         exits: places that can be reached from there.
         tasks: tasks found there.
         goal: id of the task that is the goal.
@@ -120,22 +127,22 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDeclaration:
-    """What is known of a tool beforehand, so that its repeated calls are judged for what they are.
+    """A declaration of a tool whose repeated calls may be intended.
 
-    It changes which calls are the same (``key``) and what a policy is told (``poll``,
-    ``mutates``). The loop ratio and every other number go by their definitions all the same.
+    ``key`` changes which calls are equal. ``poll`` and ``mutates`` affect only policies: the loop
+    ratio and all other numbers keep their definitions.
 
     Args:
-        poll: the tool waits for something to change: while it brings nothing new, its calls raise
-            no signal until its patience is used up. ``True`` is a patience of 60 steps in a row;
-            a number, so many steps; a ``timedelta``, so long.
-        key: takes a call's arguments and gives what is compared in their place: leave out of it
-            what changes and means nothing (a time, a request id, a page's cursor).
-        mutates: a call that succeeds has changed something, even where its answer is the same
-            ("next page", "append a line"): it proves no standstill and raises no signal.
+        poll: the tool waits for something to change: within its polling allowance, calls without a
+            new result raise no signal. ``True`` allows 60 consecutive steps, a number that many
+            steps, a ``timedelta`` that much time.
+        key: takes a call's arguments and returns what is compared instead. Leave out irrelevant
+            changes (a time, a request id, a page's cursor).
+        mutates: a call that succeeds has changed something, even if its result is the same
+            ("next page", "append a line"), so it raises no signal.
 
     Raises:
-        ConfigurationError: a value that cannot work.
+        ConfigurationError: a value is invalid.
     """
 
     poll: bool | int | timedelta = False
@@ -149,13 +156,13 @@ class ToolDeclaration:
 _STEPS: Final = whole(0)
 
 
-def _patience(poll: Any) -> bool | int | timedelta:
+def _allowance(poll: Any) -> bool | int | timedelta:
     return poll if isinstance(poll, bool | timedelta) else _STEPS.read(poll)
 
 
 _DECLARED: Final[Kinds] = {
     **KINDS,
-    "bool | int | timedelta": Kind("True, a number of steps or a timedelta", _patience),
+    "bool | int | timedelta": ValueKind("True, a number of steps or a timedelta", _allowance),
     "Callable[[Any], object]": function("a function that takes the arguments of a call"),
 }
 """What the fields of a :class:`ToolDeclaration` take, by their annotations."""
@@ -173,7 +180,7 @@ class Call(NamedTuple):
 
 
 class CallResult(NamedTuple):
-    """What one call brought back, and whether it failed (``None``: not known)."""
+    """The result of one call, and whether it failed (``None``: not known)."""
 
     outcome: object = ABSENT
     error: bool | None = None
@@ -185,7 +192,7 @@ class Step(NamedTuple):
     Args:
         run: id of the run.
         calls: the calls of the round; several calls chosen in one turn are one action.
-        state: what the agent saw before it acted; absent, the previous outcome.
+        state: what the agent saw before it acted; absent, the previous result.
         tokens: tokens spent on choosing the action.
         entropy: entropy of the choice, nats per token.
         uses: entities that the action uses.
@@ -193,8 +200,8 @@ class Step(NamedTuple):
         time: seconds since the epoch; ``None`` takes the sink's clock.
         blockable: whether the reporter can answer the calls without running them: a decision
             to ``block`` is given to no other.
-        similarity: likeness of the action to one before it, from 0 to 1, where it is known and
-            the words are not (a recording of digests).
+        similarity: similarity of the action to earlier ones, from 0 to 1, if its words are not
+            known (a recording of digests).
     """
 
     run: str
@@ -210,22 +217,22 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a step was observed.
+    """The result of a step was observed.
 
     Args:
         run: id of the run.
         results: one result for each of the step's calls, in the order of the calls.
         step: index of the step; ``None`` means the one issued last.
-        place: where the agent stands after the step.
+        place: where the agent is after the step.
         exits: places that can be reached from there.
         tasks: tasks found there.
-        achieved: tasks that the step achieved, where places don't say it.
+        achieved: tasks that the step achieved, if places do not show it.
         progress: how much of the task is done, from 0 to 1.
         tokens: tokens spent on the step, beyond those of :class:`Step`.
         seconds: how long the step took; ``None`` takes the time since it was issued.
         time: seconds since the epoch; ``None`` takes the sink's clock.
-        blocked: the calls were answered and not run. The step counts as having brought what it
-            brought the last time in its loop, so that whoever insists climbs the ladder.
+        blocked: the calls were answered and not run. The step counts as having the same result as
+            the last time in its loop, so that the policy escalates if the agent insists.
     """
 
     run: str
@@ -262,7 +269,7 @@ class RunEnded:
 
 
 class RunSummary(NamedTuple):
-    """What a sink says of a run that ended, for its span. ``None``: not measured."""
+    """A sink's summary of an ended run, for its span. ``None``: not measured."""
 
     steps: int
     outcome: RunOutcome
@@ -270,40 +277,60 @@ class RunSummary(NamedTuple):
     stale_score_max: float | None = None
 
 
+class StepSignals(NamedTuple):
+    """The signals of every counted step: its identity, and the loop it is in.
+
+    The attributes are those of :class:`Signals`.
+    """
+
+    run: str
+    step: int
+    action_digest: bytes
+    state_digest: bytes
+    loop_period: int = 0
+    loop_repeats: int = 0
+    loop_first_step: int = -1
+    tool: str = ""
+
+
+_NOTHING_MORE: Final[Mapping[str, Any]] = {}
+
+
 class Signals(NamedTuple):
-    """What is known of a run at one moment of one step. Numbers, not verdicts.
+    """The signals of a run at one moment of one step. Numbers, not verdicts.
 
     Attributes:
         run: id of the run.
         step: index of the step.
         steps: steps issued so far, this one included.
-        action_digest: 16 bytes that stand for the action.
-        state_digest: 16 bytes that stand for the state before it.
+        action_digest: 16-byte digest of the action.
+        state_digest: 16-byte digest of the state before it.
         loop_period: steps in one round of the current loop; 0, no loop.
         loop_repeats: complete repetitions of the current loop after its first round.
         loop_first_step: first repeated step of the current loop; -1, no loop.
         loop_cost_steps: steps issued since the loop's onset, the onset's step included.
-        loop_cost_tokens: tokens of those steps, as far as they were told.
+        loop_cost_tokens: tokens of those steps, as far as they were reported.
         loop_cost_seconds: seconds of those steps.
-        result_streak: consecutive steps with one and the same outcome; ``None``, not observed.
+        result_streak: consecutive steps with the same result; ``None``, not observed.
         failed_rounds: consecutive rounds whose calls all failed; ``None``, not observed.
-        recurrence: how often the last (action, outcome) was seen before in the run.
-        novelty: share of the last steps whose outcome was new to the run.
+        recurrence: how often the last (action, result) occurred before in the run.
+        novelty: share of the last steps whose result was new to the run.
         agent: name of the run's agent.
         tool: name of the step's tool; of a round of several, their names joined by ``+``.
-        excused_steps: how many of the last steps in a row prove no standstill by being the same:
-            declared pollers within their patience, and successful calls that change something.
-        stale_score: S now; ``None``, the run is nowhere.
+        exempt_steps: number of consecutive last steps that may repeat: declared pollers within
+            their allowance, and successful calls that change something.
+        stale_score: the stale score now; ``None``, neither places nor states are known.
         stale_rises: at how many steps it rose since the last progress.
-        frontier: places seen and not visited; ``None``, not told.
-        pending: tasks ready and not achieved; ``None``, not told.
+        frontier: places seen and not visited; ``None``, not reported.
+        pending: tasks ready and not achieved; ``None``, not reported.
         oldest_lead_age: steps since the oldest of those places was seen; ``None``, there is none.
-        tokens: tokens spent so far; ``None``, not told.
+        tokens: tokens spent so far; ``None``, not reported.
         task_group: the run's task group.
-        completed_steps: steps whose outcome was observed.
-        similarity: likeness of the last action to the most similar of those before it, from 0 to
-            1; halved once it brought something new; ``None``, not measured.
-        repetition: squared likeness of all actions so far, added up; ``None``, not measured.
+        completed_steps: steps whose result was observed.
+        similarity: similarity of the last action to the most similar earlier one, from 0 to 1;
+            halved if its result was new; ``None``, not measured.
+        repetition: sum of the squared similarities of all actions; ``None``, not measured.
+        more: further signals that metrics declare, by name; they are read as attributes, too.
     """
 
     run: str
@@ -323,7 +350,7 @@ class Signals(NamedTuple):
     novelty: float | None = None
     agent: str = ""
     tool: str = ""
-    excused_steps: int = 0
+    exempt_steps: int = 0
     stale_score: int | None = None
     stale_rises: int = 0
     frontier: int | None = None
@@ -334,13 +361,19 @@ class Signals(NamedTuple):
     completed_steps: int = 0
     similarity: float | None = None
     repetition: float | None = None
+    more: Mapping[str, Any] = _NOTHING_MORE
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.more:
+            raise AttributeError(f"there is no signal called {name}")
+        return self.more[name]
 
 
-class Outlook(NamedTuple):
-    """What a run has before it, by name: contents, which stay in the process.
+class Situation(NamedTuple):
+    """What a run can do next, by name: contents, which stay in the process.
 
     Attributes:
-        place: where the agent stands; ``None``, not told.
+        place: where the agent is; ``None``, not reported.
         unexplored: places seen and not visited, those known for longest first, at most 10.
         pending: tasks that are ready and not done, at most 10.
         repeated: names of the tools of the loop that the run is in, in order.
@@ -353,47 +386,48 @@ class Outlook(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What is to happen next with the run.
+    """What must happen next with the run.
 
     Args:
         action: ``go_on``, ``nudge``, ``block`` or ``stop``.
         reason: name of the signal that decided.
         message: the reason in a sentence, for logs and for people.
-        signals: what was known when it was decided; ``None`` when nothing was measured.
-        advice: what the model is to be told: what repeats, since when, and what it has not
-            tried. It names places and tasks: contents.
-        outlook: the same in parts; ``None`` when there is nothing to step in for.
+        signals: the signals at the decision: all of them, if there was a reason to intervene;
+            ``None`` if the step was not counted.
+        advice: text for the model: what repeats, since when, and what it has not tried. It names
+            places and tasks, which are contents.
+        situation: the same in parts; ``None`` if there is no reason to intervene.
     """
 
     action: Intervention = "go_on"
     reason: str | None = None
     message: str | None = None
-    signals: Signals | None = None
+    signals: Signals | StepSignals | None = None
     advice: str | None = None
-    outlook: Outlook | None = None
+    situation: Situation | None = None
 
     @property
     def nudge(self) -> bool:
-        """Whether the model is to be told :attr:`advice` before it chooses again."""
+        """Whether the model gets :attr:`advice` before it chooses again."""
         return self.action == "nudge"
 
     @property
     def block(self) -> bool:
-        """Whether the call is to be answered with :attr:`advice` and not to be run."""
+        """Whether the call is answered with :attr:`advice` and not run."""
         return self.action == "block"
 
     @property
     def stop(self) -> bool:
-        """Whether the run is to end here."""
+        """Whether the run ends here."""
         return self.action == "stop"
 
 
 GO_ON: Final = Decision()
-"""Nothing to do: what a sink answers when it has nothing to say."""
+"""Nothing to do; also the answer to a step that is not counted."""
 
 
 class StepSink(Protocol):
-    """Whoever takes the records: the live pipeline, a recording, a forwarder.
+    """The component that receives the records: the live pipeline, a recording, a forwarder.
 
     No method raises, blocks on I/O or waits for another run.
     """
@@ -405,7 +439,7 @@ class StepSink(Protocol):
         """An action was issued; the answer comes before it is run."""
 
     def step_observed(self, event: Outcome, /) -> Decision:
-        """An outcome was observed; the answer comes before the next action is chosen."""
+        """A result was observed; the answer comes before the next action is chosen."""
 
     def run_ended(self, event: RunEnded, /) -> RunSummary | None:
         """A run ended."""

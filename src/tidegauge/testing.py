@@ -1,7 +1,7 @@
-"""The test kit: what our own tests use, for yours.
+"""The test kit of tidegauge, for your tests.
 
-A clock that moves when it is told to, ids that count, a capture of every span and event in
-memory, and a switch that makes our own faults fail the test.
+A clock that you move, ids that count, a capture of all spans and events in memory, and a switch
+that makes internal errors fail the test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Capture", "CountedIds", "SteppedClock", "capture", "raise_internal_e
 
 
 class SteppedClock:
-    """A clock that stands still until it is moved.
+    """A clock that stands still until you move it.
 
     >>> clock = SteppedClock(start=10.0)
     >>> clock.advance(2.5); clock()
@@ -37,7 +37,7 @@ class SteppedClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move it."""
+        """Move the clock."""
         self.now += seconds
 
 
@@ -57,7 +57,7 @@ class CountedIds:
 
 
 class _Spans(SpanProcessor):
-    """Keeps spans as they end: without a lock, which a fork would copy, or a catch-all."""
+    """Collects ended spans: without a lock, which a fork would copy, and without a catch-all."""
 
     def __init__(self) -> None:
         self.ended: list[ReadableSpan] = []
@@ -68,7 +68,7 @@ class _Spans(SpanProcessor):
 
 
 class _Events(LogRecordProcessor):
-    """The same for events."""
+    """Collects events."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -104,9 +104,9 @@ class Capture:
         return list(self._events)
 
     def tree(self) -> list[str]:
-        """One line a span, children indented under their parents, in order of their start.
+        """One line per span, children indented below their parents, in order of their start.
 
-        What a test compares as a whole: names and nesting, no ids and no times.
+        For tests that compare names and nesting, without ids and times.
         """
         spans = sorted(self.spans, key=lambda span: span.start_time or 0)
         known = {span.context.span_id for span in spans if span.context}
@@ -126,9 +126,9 @@ class Capture:
 
 @contextlib.contextmanager
 def capture(**settings: Any) -> Iterator[Capture]:
-    """Configure tidegauge for a test: spans and events in memory, nothing served.
+    """Configure tidegauge for a test, with spans and events in memory and without a server.
 
-    Afterwards nothing is configured: the next run takes the defaults.
+    Afterwards nothing is configured: the next run uses the defaults.
 
     Args:
         **settings: as for :func:`tidegauge.configure`.
@@ -158,7 +158,7 @@ def capture(**settings: Any) -> Iterator[Capture]:
 
 @contextlib.contextmanager
 def raise_internal_errors(enabled: bool = True) -> Iterator[None]:
-    """Make our own faults fail the test instead of being logged and counted."""
+    """Make internal errors fail the test instead of being logged and counted."""
     before = internal_errors.reraise
     internal_errors.reraise = enabled
     try:

@@ -565,7 +565,7 @@ def _handler(**settings: Any) -> Any:
 
 
 def _invocation(handler: Any, value: Any, tool: Callable[[Any, Any, Any], None]) -> None:
-    """What LangChain tells a handler of an agent with two tool calls."""
+    """What LangChain calls on a handler of an agent with two tool calls."""
     root = uuid.uuid4()
     handler.on_chain_start({"name": "agent"}, {"messages": value}, run_id=root)
     for body in (tool, _ordinary_call):

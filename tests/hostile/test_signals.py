@@ -20,6 +20,8 @@ from hostile.harness import check
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 
+pytestmark = pytest.mark.minutes
+
 _OURS = "/tidegauge/"
 
 

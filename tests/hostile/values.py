@@ -1,4 +1,4 @@
-"""Values that hurt whoever looks into them: objects of hostile classes, and plain ones too large.
+"""Values that hurt the code that reads them: objects of hostile classes, and plain ones too large.
 
 :data:`SHAPES` are values by their names, made where they are used. :func:`hooked` makes the
 objects whose special methods do something: for every hook (``__str__``, ``tolist``, ...) and for

@@ -1,4 +1,4 @@
-"""A LangGraph agent begins to loop: Prometheus sees it, Alertmanager tells it, and its end."""
+"""A LangGraph agent begins to loop: Prometheus sees it, Alertmanager sends it, and its end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_webhook_hears_of_a_loop_and_of_its_end(tmp_path: Path) -> None:
         assert fired.labels["agent"] == "shopper"
         assert fired.labels["task_group"] == "web"
         assert fired.labels["severity"] == "warning"
-        assert fired.annotations["summary"].startswith("shopper (web) loops: 1 ")
+        assert fired.annotations["summary"].startswith("shopper (web) is looping: 1 ")
         assert fired.annotations["runbook_url"].endswith("loop-onset.md")
         resolved = webhook.wait_for("resolved", alertname="TidegaugeLoopOnset")
         assert resolved.labels == fired.labels

@@ -102,8 +102,8 @@ def test_langchain(seen, reader):
     }
     assert found["gen_ai.invoke_agent.duration", ("gen_ai.agent.name", "searcher")] == 1
     chats = [dict(attributes) for name, *attributes in found if name.startswith("gen_ai.client")]
-    assert {told["gen_ai.operation.name"] for told in chats} == {"chat"}
-    kinds = {told["gen_ai.token.type"] for told in chats if "gen_ai.token.type" in told}
+    assert {one["gen_ai.operation.name"] for one in chats} == {"chat"}
+    kinds = {one["gen_ai.token.type"] for one in chats if "gen_ai.token.type" in one}
     assert kinds == {"input", "output"}
 
 

@@ -20,7 +20,7 @@ from support.span_story import events, story
 from tidegauge import CallBlocked, RunStopped
 from tidegauge.cli.main import main
 from tidegauge.policies import Rule
-from tidegauge.streaming_metrics import Normalise
+from tidegauge.streaming_metrics import Normalise, SuccessRate
 from tidegauge.testing import Capture, capture
 
 STRICT: dict[str, Any] = {
@@ -239,11 +239,11 @@ class TestIdsReusedWithinARun:
             second = run.act("look", {"n": 2}, call_id="call-1").signals.step
             run.observe("two", step=second)
             run.observe("one", step=first)
-        told = [
+        attributes = [
             (span["gen_ai.tool.call.id"], span["gen_ai.tool.call.result"])
             for _, _, _, span, _ in story(seen)[0][4]
         ]
-        assert told == [("call-1", "one"), ("call-1", "two")]
+        assert attributes == [("call-1", "one"), ("call-1", "two")]
         assert totals(seen).steps == 2
 
     def test_a_run_id_that_comes_again_begins_anew(self) -> None:
@@ -261,14 +261,14 @@ LADDER: dict[str, Any] = {"nudge_on_loop": 2, "block_on_loop": 3, "stop_on_loop"
 
 class TestANudgeThatIsIgnoredLeadsOn:
     def test_from_nudge_to_block_to_stop(self) -> None:
-        """A model that insists: it is told, then its calls are answered, then it is stopped."""
-        ran, told, answers, stop = 0, [], [], None
+        """A model that insists: it is nudged, then its calls are answered, then it is stopped."""
+        ran, reported, answers, stop = 0, [], [], None
         with capture(**LADDER) as seen:
             run = tidegauge.run(place="hall", exits=["cellar"])
             with suppress(RunStopped), run:
                 while stop is None:
                     if advice := run.nudge():
-                        told.append((run.decision.signals.step, advice))
+                        reported.append((run.decision.signals.step, advice))
                     try:
                         decision = run.act("look", {"at": "hall"})
                     except RunStopped as error:
@@ -280,10 +280,10 @@ class TestANudgeThatIsIgnoredLeadsOn:
                         ran += 1
                         run.observe("empty", place="hall")
         # looked at 0 and 1; repeated once at 2, twice at 3 and so on
-        assert [step for step, _ in told] == [3]
+        assert [step for step, _ in reported] == [3]
         assert [decision.signals.step for decision in answers] == [4, 5]
         assert (ran, stop.step) == (4, 6)
-        for text in (told[0][1], answers[0].advice):
+        for text in (reported[0][1], answers[0].advice):
             assert "(look)" in text
             assert "Not visited yet: cellar." in text
         assert totals(seen).interventions == {
@@ -336,7 +336,7 @@ class TestAStopIsTypedAndResumable:
             assert stop.state["unexplored"] == ("cellar",)
             assert stop.state["repeated"] == ("search",)
             assert stop.metrics["loop_repeats"] == 2
-            # Whoever catches it goes on in a run of its own, from that state.
+            # The code that catches it goes on in a separate run, from that state.
             with tidegauge.run(conversation="c1", place=stop.state["place"]) as again:
                 self.work(again, list(stop.state["unexplored"]))
                 again.finish(success=True)
@@ -350,7 +350,7 @@ class TestAStopIsTypedAndResumable:
             self.work(run, ["hall"] * 9)
         finished = seen.pipeline.engine.snapshot().groups[0].finished
         assert finished.finished == {"stopped": 1}
-        assert finished.success_rate.value == 0
+        assert finished.of(SuccessRate).value == 0
 
     def test_a_blocked_call_destroys_nothing(self) -> None:
         """The run goes on after it, and its tool was not run."""
@@ -409,7 +409,7 @@ class TestItShipsObservingAndSaysWhatItWouldHaveSaved:
             assert value("would_have_saved_seconds") == 12
 
 
-class TestALoopIsToldAtItsOnsetWithItsCost:
+class TestALoopIsReportedAtItsOnsetWithItsCost:
     def test_an_event_at_the_onset_and_what_it_has_cost_since(self) -> None:
         with capture(rules=[Rule("loop_cost_tokens", 500, "stop")]) as seen, tidegauge.run() as run:
             run.act("look", state="same", tokens=100)

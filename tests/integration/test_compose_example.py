@@ -2,7 +2,7 @@
 
 That every file, host, port, path and uid that one part names is there in the other; that
 Prometheus, Alertmanager and ``tidegauge serve`` take what they are given; and that the loop of the
-example's agent is told where notices are printed.
+example's agent reaches the service that prints them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +24,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from support.prometheus import Prometheus, find_binary, free_port, wait_until_ready
+from support.commands import default_ports
+from support.processes import wait_until_ready
+from support.prometheus import Prometheus, answers, find_binary, free_port
 from support.serve import serving
-from tidegauge.cli.serve_settings import SETTINGS
 from tidegauge.dashboards import dashboard_files
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +45,10 @@ def read(name: str) -> Any:
 
 def mounts(service: str) -> dict[PurePosixPath, Path]:
     """What of this repository a service sees, by where."""
-    told = (volume.split(":") for volume in SERVICES[service].get("volumes", ()))
+    parts = (volume.split(":") for volume in SERVICES[service].get("volumes", ()))
     return {
         PurePosixPath(inside): (FILES / outside).resolve()
-        for outside, inside, *_ in told
+        for outside, inside, *_ in parts
         if outside.startswith(".")
     }
 
@@ -80,13 +82,13 @@ def listening() -> dict[str, set[int]]:
     """The ports at which each service listens, as its own configuration or default says."""
 
     def otlp(receivers: Any) -> set[int]:
-        told = receivers["otlp"]["protocols"].values()
-        return {int(protocol["endpoint"].rpartition(":")[2]) for protocol in told}
+        protocols = receivers["otlp"]["protocols"].values()
+        return {int(protocol["endpoint"].rpartition(":")[2]) for protocol in protocols}
 
     tempo = read("tempo.yaml")
     return {
         "collector": otlp(collector()["receivers"]),
-        RECEIVERS: {int(s.default) for s in SETTINGS if s.kind == "port" and s.default},
+        RECEIVERS: set(default_ports("serve").values()),
         "prometheus": {9090},
         "alertmanager": {9093},
         "grafana": {3000},
@@ -100,14 +102,14 @@ def listening() -> dict[str, set[int]]:
 
 
 def named() -> Iterator[tuple[str, int]]:
-    """Every host and port that one service is told of another."""
+    """Every host and port of another service in a service's settings."""
     config = collector()
     balancing = config["exporters"]["loadbalancing"]["resolver"]["dns"]
     addresses = [f"{balancing['hostname']}:{balancing['port']}"]
     addresses += [e["endpoint"] for e in config["exporters"].values() if "endpoint" in e]
     prometheus = read("prometheus.yml")
     for manager in prometheus["alerting"]["alertmanagers"]:
-        addresses += [target for told in manager["static_configs"] for target in told["targets"]]
+        addresses += [target for one in manager["static_configs"] for target in one["targets"]]
     for job in prometheus["scrape_configs"]:
         addresses += [f"{n}:{dns['port']}" for dns in job["dns_sd_configs"] for n in dns["names"]]
     for receiver in read("alertmanager.yml")["receivers"]:
@@ -169,13 +171,13 @@ def test_nobody_else_can_reach_it_and_nothing_takes_the_whole_machine() -> None:
     assert not re.search(r"PASSWORD|TOKEN|SECRET(?!URITY)", text.replace("GF_SECURITY", ""))
 
 
-def test_who_waits_for_health_waits_for_somebody_who_tells_it() -> None:
+def test_who_waits_for_health_waits_for_a_service_that_reports_it() -> None:
     image = (ROOT / SERVICES[RECEIVERS]["build"]["dockerfile"]).read_text()
     assert "HEALTHCHECK" in image
     for service in SERVICES.values():
-        for other, told in service.get("depends_on", {}).items():
-            tells = "healthcheck" in SERVICES[other] or other == RECEIVERS
-            assert told["condition"] == ("service_healthy" if tells else "service_started"), other
+        for other, one in service.get("depends_on", {}).items():
+            checked = "healthcheck" in SERVICES[other] or other == RECEIVERS
+            assert one["condition"] == ("service_healthy" if checked else "service_started"), other
 
 
 def test_published_ports_and_health_are_those_at_which_it_listens() -> None:
@@ -189,7 +191,7 @@ def test_published_ports_and_health_are_those_at_which_it_listens() -> None:
             assert int(port) in ports[name], name
 
 
-def test_whoever_is_named_is_there_and_listens() -> None:
+def test_every_named_service_is_there_and_listens() -> None:
     ports = listening()
     found = set(named())
     assert found
@@ -264,7 +266,7 @@ def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> No
 
 
 @pytest.mark.system
-def test_alertmanager_takes_its_configuration_and_tells_loops_at_once() -> None:
+def test_alertmanager_takes_its_configuration_and_sends_loops_at_once() -> None:
     amtool = find_binary("amtool", package="prometheus-alertmanager")
     config = str(FILES / "alertmanager.yml")
     done = subprocess.run(
@@ -282,9 +284,9 @@ def localised(service: str, folder: Path, address: str) -> list[str]:
     """The arguments of a server, with paths and address of this machine."""
     here = {"--config.file": folder / f"{service}.yml"}
     here |= dict.fromkeys(("--storage.path", "--storage.tsdb.path"), folder / service)
-    told = [argument.split("=", 1) for argument in SERVICES[service]["command"]]
+    options = [argument.split("=", 1) for argument in SERVICES[service]["command"]]
     return [
-        *(f"{name}={here.get(name, value)}" for name, value in told),
+        *(f"{name}={here.get(name, value)}" for name, value in options),
         f"--web.listen-address={address}",
     ]
 
@@ -316,7 +318,7 @@ def wait_for_line(log: Path, beginning: str) -> str:
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_the_loop_of_the_agent_is_told_where_notices_are_printed(tmp_path: Path) -> None:
+def test_the_loop_of_the_agent_gets_the_address_where_notices_are_printed(tmp_path: Path) -> None:
     """The stack without containers, and without the collector, Tempo and Grafana."""
     binaries = {
         "alertmanager": find_binary("prometheus-alertmanager", package="prometheus-alertmanager"),
@@ -334,21 +336,23 @@ def test_the_loop_of_the_agent_is_told_where_notices_are_printed(tmp_path: Path)
         del job["dns_sd_configs"]
         job["static_configs"] = [{"targets": [urlsplit(receiver.metrics_url).netloc]}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(scraping))
-        told = (FILES / "alertmanager.yml").read_text()
-        (tmp_path / "alertmanager.yml").write_text(told.replace("notices:8080", address["notices"]))
+        config = (FILES / "alertmanager.yml").read_text()
+        (tmp_path / "alertmanager.yml").write_text(
+            config.replace("notices:8080", address["notices"])
+        )
         port = address["notices"].rpartition(":")[2]
         stack.enter_context(running([sys.executable, FILES / "notices.py", port], notices))
         for name, binary in binaries.items():
             log = tmp_path / f"{name}.log"
             command = [binary, *localised(name, tmp_path, address[name])]
             server = stack.enter_context(running(command, log))
-            wait_until_ready(server, f"http://{address[name]}/-/ready", log)
+            wait_until_ready(server, log, partial(answers, f"http://{address[name]}/-/ready"))
         endpoint = f"http://127.0.0.1:{receiver.ports.http}"
         command = [sys.executable, str(FILES / "agent.py"), "15"]
         stack.enter_context(running(command, tmp_path / "agent.log", **{ENDPOINT: endpoint}))
         fired = wait_for_line(notices, "firing TidegaugeLoopOnset")
-        assert "reader (example) loops: 1 of its runs" in fired
-        assert receiver.value("tidegauge_runs_active") == 1, "told while it lasts"
+        assert "reader (example) is looping: 1 of its runs" in fired
+        assert receiver.value("tidegauge_runs_active") == 1, "reported while it lasts"
         now = time.time()
         [series] = Prometheus(f"http://{address['prometheus']}").get(
             "/api/v1/query_exemplars",

@@ -20,7 +20,8 @@ import pytest
 
 from support.grafana import View, reasons_to_be_empty
 from support.history import EVERY, knowing
-from support.prometheus import PATIENCE, Prometheus, free_port
+from support.processes import PATIENCE
+from support.prometheus import Prometheus, free_port
 from tidegauge.dashboards import dashboard_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
@@ -41,27 +42,30 @@ BOARDS = {
     name: json.loads(text) for name, text in dashboard_files().items() if name.endswith(".json")
 }
 TRUE_OF_THE_DEMO = {
-    "for agents that do not tell operations",
-    "for agents that do not tell what they need",
-    "for agents that do not tell where they are",
+    "for agents that do not report operations",
+    "when agents do not report what it needs",
+    "for agents that report no places",
+    "for agents that report no entropy",
     "for agents that report none",
-    "for agents that tell neither places nor entities",
-    "for agents that tell no tasks",
+    "for agents that report neither places nor entities",
+    "for agents that report no tasks",
     "until runs of both kinds have ended (memory=on and memory=off)",
+    "until runs with loops and runs without have ended and reported a t_max",  # one kind an agent
     "until the first one",
-    "where every step can be compared",
-    "where no spans are read",
-    "where nothing is recorded",
+    "until the first intervention",
+    "when every step can be compared",
+    "when no such spans are read",
+    "when nothing is recorded",
     "while no run loops",  # any more
     "while nothing runs",  # any more
-    "where no receiver measures",
+    "without a receiver that measures",
     "without a decisions server",
     "without a gateway",
     "without a receiver",
     "without a worker",
-    "without calibrated lines",
-    "where no runs are judged",
-    "without progress and without t_max",  # it tells no progress
+    "without calibrated thresholds",
+    "when no runs are judged",
+    "without progress and without t_max",  # it reports no progress
 }
 """The reasons for which panels say that they may be empty, as far as they hold for the demo."""
 

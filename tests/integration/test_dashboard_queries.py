@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegauge
-from support.grafana import reasons_to_be_empty
+from support.grafana import panels, reasons_to_be_empty
 from support.prometheus import Prometheus, Sample
 from support.servers import SharedPrometheus
 from tidegauge.dashboards import dashboard_files, rule_files
@@ -24,12 +24,12 @@ from tidegauge.testing import capture
 pytestmark = pytest.mark.system
 
 TRUE_HERE = {
-    "without calibrated lines",
-    "where no runs are judged",
-    "where every step can be compared",
-    "where no spans are read",
-    "where nothing is recorded",
-    "where no receiver measures",
+    "without calibrated thresholds",
+    "when no runs are judged",
+    "when every step can be compared",
+    "when no such spans are read",
+    "when nothing is recorded",
+    "without a receiver that measures",
     "without a decisions server",
     "without a gateway",
     "without a receiver",
@@ -63,12 +63,12 @@ def circle(run: tidegauge.Run) -> None:
     """Goes in circles."""
     for _ in range(4):
         for place in ("hall", "kitchen"):
-            run.act("go", {"to": place}, state=place, tokens=5)
+            run.act("go", {"to": place}, state=place, tokens=5, entropy=0.2)
             run.observe("there", place=place)
 
 
 def ask(run: tidegauge.Run) -> None:
-    """Tells nothing but its steps."""
+    """Reports nothing but its steps."""
     for number in range(3):
         run.act("ask", {"what": number % 2})
         run.observe("no")
@@ -81,9 +81,16 @@ def a_day() -> None:
     for memory in ("on", "off"):
         for success in (True, False):
             with tidegauge.run(
-                agent="worker", task_group="house", t_max=30, memory=memory, operations=9
+                agent="worker",
+                task="tidy up",
+                task_group="house",
+                t_max=30,
+                memory=memory,
+                operations=9,
             ) as run:
                 search(run)
+                if not success:
+                    circle(run)
                 run.finish(success=success)
     with (
         contextlib.suppress(tidegauge.RunStopped),
@@ -117,16 +124,6 @@ def live(prometheus: SharedPrometheus, tmp_path_factory: pytest.TempPathFactory)
         context.run(stack.close)
 
 
-def panels() -> list[Any]:
-    return [
-        pytest.param(panel, id=f"{name}: {panel['title']}")
-        for name, text in dashboard_files().items()
-        if name.endswith(".json")
-        for panel in json.loads(text)["panels"]
-        if panel["type"] != "row"
-    ]
-
-
 @pytest.mark.parametrize("panel", panels())
 def test_a_panel_has_data(live: Live, panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
@@ -143,7 +140,7 @@ def test_a_panel_has_data(live: Live, panel: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("panel", panels())
-def test_a_panel_that_is_empty_for_an_agent_that_tells_little_says_so(
+def test_a_panel_that_is_empty_for_an_agent_that_reports_little_says_so(
     live: Live, panel: dict[str, Any]
 ) -> None:
     for target in panel["targets"]:

@@ -15,11 +15,12 @@ import pytest
 
 from support.broker import Broker
 from support.deciding import until_true
+from support.processes import PATIENCE
 from support.prometheus import free_port
-from support.serve import PATIENCE, http, samples_at
+from support.serve import http, samples_at
 from tidegauge.errors import RunStopped
-from tidegauge.fleet import DecisionClient, WatchedRun
-from tidegauge.fleet.decision_record import DecisionAction, DecisionRecord
+from tidegauge.fleet import DecisionClient, WorkerRun
+from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord
 
 pytestmark = pytest.mark.system
 
@@ -156,7 +157,7 @@ def test_another_process_knows_the_same(tmp_path, kafka, topic, producing) -> No
     for number, run in enumerate(runs):
         for step, action in enumerate(actions[: number % 5]):
             producing.decide(run, action, step)
-    producing.decide(runs[1], "nudge", 0)  # a worker that died tells it again
+    producing.decide(runs[1], "nudge", 0)  # a worker that died produces it again
     query = "/v1/decisions?" + "&".join(f"id={run}" for run in runs)
     found = []
     for _ in range(2):
@@ -187,7 +188,7 @@ def test_it_waits_for_a_broker_that_is_away(tmp_path, kafka, topic, producing) -
     kafka.pause()
     try:
         with decisions(tmp_path, kafka, topic) as running:
-            running.until(lambda: "cannot be read now" in running.log.read_text())
+            running.until(lambda: "cannot read topic" in running.log.read_text())
             assert running.get("/readyz").status == 503
             assert running.get("/v1/decisions/r1").status == 503
             kafka.resume()
@@ -200,7 +201,7 @@ def test_it_waits_for_a_broker_that_is_away(tmp_path, kafka, topic, producing) -
 def test_it_waits_for_a_topic_that_is_not_there_yet(tmp_path, kafka, topic) -> None:
     topic = f"{topic}.later"
     with decisions(tmp_path, kafka, topic) as running:
-        running.until(lambda: "cannot be read now" in running.log.read_text())
+        running.until(lambda: "cannot read topic" in running.log.read_text())
         assert running.get("/readyz").status == 503
         kafka.create(f"{topic}.decisions", 1)
         running.until(lambda: running.get("/readyz").status == 200)
@@ -213,7 +214,7 @@ def test_partitions_that_are_new_are_followed(tmp_path, kafka, topic) -> None:
     from confluent_kafka import Consumer
 
     from tidegauge.fleet import decisions_reader
-    from tidegauge.fleet.decision_board import DecisionBoard
+    from tidegauge.fleet.decision_cache import DecisionCache
 
     producing = Producing(kafka, topic)
     for partition in range(3):
@@ -231,13 +232,13 @@ def test_partitions_that_are_new_are_followed(tmp_path, kafka, topic) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions_reader, "Consumer", Growing)
-        board = DecisionBoard()
+        cache = DecisionCache()
         reader = decisions_reader.DecisionsReader(
-            board, kafka.address, f"{topic}.decisions", follow_seconds=0.05
+            cache, kafka.address, f"{topic}.decisions", follow_seconds=0.05
         )
         try:
-            until_true(lambda: board.answer(["r2"])["r2"]["action"] == "stop")
-            assert board.counts.read == 3
+            until_true(lambda: cache.answer(["r2"])["r2"]["action"] == "stop")
+            assert cache.counts.read == 3
         finally:
             reader.stop()
 
@@ -265,12 +266,12 @@ def test_poisoned_records_are_skipped_and_counted(served, producing) -> None:
     assert served.action("r1") == "go_on"
 
 
-def test_an_agent_stops_when_it_is_told_to(served, producing) -> None:
+def test_an_agent_stops_when_it_is_asked_to(served, producing) -> None:
     turns = 0
 
-    def agent(watched: WatchedRun) -> None:
+    def agent(watched: WorkerRun) -> None:
         nonlocal turns
-        while True:  # it goes on until it is told not to
+        while True:  # it goes on until it is asked to stop
             watched.enforce()
             turns += 1
             if turns == 3:
@@ -338,4 +339,7 @@ def test_where_there_is_no_broker_one_line_says_so() -> None:
     command = [*COMMAND, "--kafka", f"127.0.0.1:{free_port()}", "--topic", "t", "--run", "r1"]
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert b"tidegauge: t.decisions cannot be read at 127.0.0.1:" in done.stderr.split(b"\n")[-2]
+    assert (
+        b"tidegauge: cannot read the topic t.decisions from 127.0.0.1:"
+        in done.stderr.split(b"\n")[-2]
+    )

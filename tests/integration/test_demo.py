@@ -27,7 +27,7 @@ DEMO = [*TIDEGAUGE, "demo", "--fast", "--port", "0"]
 LIMIT = 60
 
 
-class Told(NamedTuple):
+class DemoOutput(NamedTuple):
     out: str
     document: dict[str, Any]
     record: Path
@@ -37,7 +37,7 @@ class Told(NamedTuple):
         return next(run for run in runs if (run["agent"], run["task"]) == (agent, task))
 
 
-def run_demo(folder: Path, *arguments: str) -> Told:
+def run_demo(folder: Path, *arguments: str) -> DemoOutput:
     """The demo from its start to its end, without a terminal."""
     document, record = folder / "demo.json", folder / "demo.jsonl"
     written = ["--json", str(document), "--record", str(record)]
@@ -45,11 +45,11 @@ def run_demo(folder: Path, *arguments: str) -> Told:
         [*DEMO, *written, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    return Told(ended.stdout, orjson.loads(document.read_bytes()), record)
+    return DemoOutput(ended.stdout, orjson.loads(document.read_bytes()), record)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def demo_output(tmp_path_factory: pytest.TempPathFactory) -> DemoOutput:
     return run_demo(tmp_path_factory.mktemp("demo"), "--seed", "1")
 
 
@@ -92,27 +92,27 @@ def loop_ratio(runs: list[dict[str, Any]]) -> float:
     return sum(run["loop_steps"] for run in runs) / sum(run["steps"] for run in runs)
 
 
-class TestWhatItTells:
-    def test_each_agents_way(self, told: Told) -> None:
-        lines = told.out.splitlines()
+class TestWhatItPrints:
+    def test_each_agents_way(self, demo_output: DemoOutput) -> None:
+        lines = demo_output.out.splitlines()
         assert re.fullmatch(r"live page: http://127\.0\.0\.1:\d+/", lines[0])
         assert re.fullmatch(r"metrics: http://127\.0\.0\.1:\d+/metrics", lines[1])
         for line in (
             "solver / merrow-datum: solved after 3 steps",
             "solver / skerrin-checked: solved after 4 steps",
             "solver / fenholm-founded: solved after 5 steps",
-            "looper / skerrin-checked: loops, 3 steps since step 4",
+            "looper / skerrin-checked: loops since step 4, 3 steps per round",
             "looper / skerrin-checked: stopped at step 6: "
             "the same 3 steps repeated once, since step 4",
-            "looper-twin / skerrin-checked: loops, 3 steps since step 4",
-            "looper-twin / skerrin-checked: would be stopped at step 12 by loop repeats",
+            "looper-twin / skerrin-checked: loops since step 4, 3 steps per round",
+            "looper-twin / skerrin-checked: would have been stopped at step 12 by loop repeats",
             "looper-twin / skerrin-checked: failed after 24 steps",
-            "retrier / skerrin-checked: would be stopped at step 2 by failed rounds",
+            "retrier / skerrin-checked: would have been stopped at step 2 by failed rounds",
             "retrier / skerrin-checked: solved after 12 steps",
             "wanderer / skerrin-checked: failed after 24 steps",
         ):
             assert lines.count(line) == 1, line
-        next_lines = lines[lines.index("Look next") + 1 :]
+        next_lines = lines[lines.index("Next steps") + 1 :]
         assert len(next_lines) == 3
 
     @pytest.mark.parametrize(
@@ -124,16 +124,18 @@ class TestWhatItTells:
             ("retrier", "12 8 8 0.42"),
         ],
     )
-    def test_its_table_has_what_the_engine_measured(self, told: Told, agent: str, row: str) -> None:
-        rows = [" ".join(line.split()) for line in told.out.splitlines()]
-        run = told.row(agent, "skerrin-checked")
+    def test_its_table_has_what_the_engine_measured(
+        self, demo_output: DemoOutput, agent: str, row: str
+    ) -> None:
+        rows = [" ".join(line.split()) for line in demo_output.out.splitlines()]
+        run = demo_output.row(agent, "skerrin-checked")
         spent = f"{run['tokens']:,.0f} {run['seconds']:.1f} {run['state']}"
         assert f"{agent} skerrin-checked {row} {spent}" in rows
 
-    def test_the_saving_is_the_difference_of_the_two_runs(self, told: Told) -> None:
-        stopped = told.row("looper", "skerrin-checked")
-        twin = told.row("looper-twin", "skerrin-checked")
-        saved = told.document["saved"]
+    def test_the_saving_is_the_difference_of_the_two_runs(self, demo_output: DemoOutput) -> None:
+        stopped = demo_output.row("looper", "skerrin-checked")
+        twin = demo_output.row("looper-twin", "skerrin-checked")
+        saved = demo_output.document["saved"]
         assert stopped["stopped"] == {"step": 6, "reason": "loop_repeats"}
         assert twin["stopped"] is None
         assert saved["steps"] == twin["steps"] - stopped["stopped"]["step"] == 18
@@ -143,43 +145,45 @@ class TestWhatItTells:
         assert twin["loop_cost"]["steps"] == saved["steps"]
         assert (
             f"the stop saved {saved['steps']} steps, {saved['tokens']:,.0f} tokens, "
-            f"{saved['seconds']:.1f} s" in told.out
+            f"{saved['seconds']:.1f} s" in demo_output.out
         )
 
-    def test_success_is_the_worlds_word(self, told: Told) -> None:
-        assert {(run["agent"], run["success"]) for run in told.document["runs"]} == {
+    def test_success_is_the_worlds_word(self, demo_output: DemoOutput) -> None:
+        assert {(run["agent"], run["success"]) for run in demo_output.document["runs"]} == {
             ("solver", True),
             ("looper", False),
             ("looper-twin", False),
             ("retrier", True),
             ("wanderer", False),
         }
-        (solver,) = (group for group in told.document["groups"] if group["agent"] == "solver")
+        (solver,) = (
+            group for group in demo_output.document["groups"] if group["agent"] == "solver"
+        )
         # solved at turns 3, 4 and 5 of 20
         assert solver["auv"] == pytest.approx((17.5 + 16.5 + 15.5) / 20 / 3)
 
 
 def test_another_seed_is_another_archive_and_a_taken_port_no_obstacle(
-    told: Told, tmp_path: Path
+    demo_output: DemoOutput, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         other = run_demo(tmp_path, "--seed", "2", "--port", str(port))
     first, second, third = other.out.splitlines()[:3]
-    assert re.fullmatch(rf"port {port}: .+; taking a free one", first)
+    assert re.fullmatch(rf"port {port}: .+; using a free port", first)
     assert second.startswith("live page: http://127.0.0.1:")
     assert third.startswith("metrics: http://127.0.0.1:")
     assert str(port) not in second + third
     tokens = [
         sorted((run["agent"], run["task"], run["tokens"]) for run in each.document["runs"])
-        for each in (told, other)
+        for each in (demo_output, other)
     ]
     assert tokens[0] != tokens[1]
 
 
 @pytest.mark.system
 def test_live_replay_and_prometheus_agree(
-    told: Told, prometheus: SharedPrometheus, tmp_path: Path
+    demo_output: DemoOutput, prometheus: SharedPrometheus, tmp_path: Path
 ) -> None:
     """One loop ratio, wherever one looks; and the same seed gives the same runs."""
     document, record = tmp_path / "demo.json", tmp_path / "demo.jsonl"
@@ -207,38 +211,41 @@ def test_live_replay_and_prometheus_agree(
         assert (process.returncode, err) == (0, "")
     assert 0 < totals["loop_ratio"] == loop_ratio(live["runs"])
     assert ratio == totals["loop_ratio"] == loop_ratio(replayed(record)["runs"])
-    assert f"Loop ratio {ratio:.4f}: {totals['loop_steps']} of {totals['steps']} steps" in told.out
+    assert (
+        f"Loop ratio {ratio:.4f}: {totals['loop_steps']} of {totals['steps']} steps"
+        in demo_output.out
+    )
     measured = ("agent", "task", "state", "steps", "loops", "tokens", "novelty", "stopped")
     again = [
         sorted(str([run[name] for name in measured]) for run in each["runs"])
-        for each in (told.document, live)
+        for each in (demo_output.document, live)
     ]
     assert again[0] == again[1]
 
 
-def test_a_replay_gives_every_run_the_live_numbers(told: Told) -> None:
-    replay = replayed(told.record)
+def test_a_replay_gives_every_run_the_live_numbers(demo_output: DemoOutput) -> None:
+    replay = replayed(demo_output.record)
     assert replay["skipped_lines"] == 0
     runs = {run["run"]: run for run in replay["runs"]}
-    assert len(runs) == len(told.document["runs"]) == 7
-    for live in told.document["runs"]:
+    assert len(runs) == len(demo_output.document["runs"]) == 7
+    for live in demo_output.document["runs"]:
         again = runs[live["run"]]
         # a recording has no word for a stop: it ends there, unsolved
         for name in again.keys() - {"stopped"}:
             assert again[name] == live[name], (live["agent"], name)
     spent: dict[str, float] = {}
-    for line in told.record.read_bytes().splitlines():
+    for line in demo_output.record.read_bytes().splitlines():
         event = orjson.loads(line)
         spent[event["run"]] = spent.get(event["run"], 0) + event.get("tokens", 0)
     # of the stopped run, also those of the action that was chosen and not run
-    assert spent == {run["run"]: run["tokens"] for run in told.document["runs"]}
+    assert spent == {run["run"]: run["tokens"] for run in demo_output.document["runs"]}
     groups = {group["agent"]: group for group in replay["groups"]}
-    for group in told.document["groups"]:
+    for group in demo_output.document["groups"]:
         assert groups[group["agent"]] == group
 
 
 def test_ctrl_c_ends_it_in_the_middle(tmp_path: Path) -> None:
-    """The agents leave with their next turn, and what there is by then is told."""
+    """The agents leave with their next turn, and what there is by then is printed."""
     document = tmp_path / "demo.json"
     command = [*TIDEGAUGE, "demo", "--port", "0", "--serve", "--json", str(document)]
     with running(*command) as (process, url):
@@ -248,7 +255,7 @@ def test_ctrl_c_ends_it_in_the_middle(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LIMIT)
     assert (process.returncode, err.strip()) == (130, "")
-    assert "Look next" in out
+    assert "Next steps" in out
     runs = orjson.loads(document.read_bytes())["runs"]
     assert runs
     assert {run["finished"] for run in runs} == {True}
@@ -291,8 +298,8 @@ def test_the_live_page_is_opened_where_somebody_sits(
         f'#!/bin/sh\necho NOISE >&2\necho "$1" >{opened}.new\nmv {opened}.new {opened}\n'
     )
     browser.chmod(0o755)
-    told = {"DISPLAY": display, "WAYLAND_DISPLAY": "", "BROWSER": str(browser)}
-    text = on_a_terminal(*switch, **told)
+    variables = {"DISPLAY": display, "WAYLAND_DISPLAY": "", "BROWSER": str(browser)}
+    text = on_a_terminal(*switch, **variables)
     assert "NOISE" not in text
     until = time.monotonic() + (LIMIT if opens else 0)
     while not opened.exists() and time.monotonic() < until:

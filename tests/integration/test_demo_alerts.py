@@ -17,11 +17,11 @@ import pytest
 
 from support.prometheus import find_binary
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.minutes]
 
 CODE = "from tidegauge.cli.main import main; main()"
 LIMIT = 60.0
-STARTED = "alerts: Prometheus watches"
+STARTED = "alerts: Prometheus is running"
 
 
 class Demo:
@@ -81,11 +81,11 @@ def programs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("programs")
-def test_the_alert_comes_while_the_loop_lasts_and_its_end_is_told(tmp_path: Path) -> None:
+def test_the_alert_comes_while_the_loop_lasts_and_its_end_is_reported(tmp_path: Path) -> None:
     with running(tmp_path, "--serve") as demo:
         before = demo.read_until("alert: TidegaugeLoopOnset")
         assert re.fullmatch(
-            r"alert: TidegaugeLoopOnset, looper-twin \(documents\), \d\.\d s after its loop set in",
+            r"alert: TidegaugeLoopOnset, looper-twin \(documents\), \d\.\d s after its loop began",
             before[-1],
         )
         assert any(line.startswith("looper-twin / skerrin-checked: loops") for line in before)
@@ -124,13 +124,13 @@ def test_a_demo_that_fails_ends_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_one_that_dies_is_told_and_the_other_one_ended(tmp_path: Path) -> None:
+def test_one_that_dies_is_reported_and_the_other_one_ended(tmp_path: Path) -> None:
     with running(tmp_path) as demo:
         demo.read_until(STARTED)
         servers = demo.servers()
         next(server for server in servers if "alertmanager" in server.exe()).kill()
-        told = demo.read_until("no alerts: alertmanager ended: ")
-        assert not any(line.startswith("alert:") for line in told)
+        output = demo.read_until("no alerts: alertmanager ended: ")
+        assert not any(line.startswith("alert:") for line in output)
         until = time.monotonic() + LIMIT
         while any(server.is_running() for server in servers) or list(tmp_path.iterdir()):
             assert time.monotonic() < until
@@ -148,8 +148,8 @@ def test_one_that_cannot_be_used_says_so_in_its_last_words(tmp_path: Path) -> No
     folder = tmp_path / "folder"
     folder.mkdir()
     with running(folder, PATH=f"{programs}:/usr/bin:/bin") as demo:
-        told = demo.read_until("no alerts: ")[-1]
-        assert re.fullmatch(r"no alerts: (\w+) ended: \1: no such flag", told)
+        line = demo.read_until("no alerts: ")[-1]
+        assert re.fullmatch(r"no alerts: (\w+) ended: \1: no such flag", line)
         demo.read_until("solver / merrow-datum: solved")
         assert demo.end(signal.SIGINT) == (130, "")
 
@@ -164,8 +164,8 @@ def test_without_them_it_says_what_is_missing(there: tuple[str, ...], tmp_path: 
     folder = tmp_path / "folder"
     folder.mkdir()
     with running(folder, PATH=str(programs)) as demo:
-        told = demo.read_until("no alerts: ")[-1]
-        assert told == f"no alerts: not on the PATH: {', '.join(missing)}"
+        line = demo.read_until("no alerts: ")[-1]
+        assert line == f"no alerts: not on the PATH: {', '.join(missing)}"
         assert demo.end(signal.SIGINT) == (130, "")
 
 

@@ -33,12 +33,12 @@ def test_prometheus_takes_its_configuration() -> None:
 
 @pytest.mark.parametrize("name", COLLECTORS)
 def test_every_part_of_a_collectors_pipeline_is_defined(name: str) -> None:
-    told = yaml.safe_load((FILES / name).read_text())
+    document = yaml.safe_load((FILES / name).read_text())
     used: dict[str, set[str]] = {"receivers": set(), "processors": set(), "exporters": set()}
-    for pipeline in told["service"]["pipelines"].values():
+    for pipeline in document["service"]["pipelines"].values():
         for kind, parts in pipeline.items():
             used[kind] |= set(parts)
-    assert {kind: set(told[kind]) for kind in used} == used
+    assert {kind: set(document[kind]) for kind in used} == used
 
 
 def test_the_gateway_balances_by_trace_to_where_the_receivers_are() -> None:

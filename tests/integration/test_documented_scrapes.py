@@ -1,4 +1,4 @@
-"""What the documentation tells Prometheus to scrape is what Prometheus takes, and it works."""
+"""The scrape configurations in the documentation: Prometheus takes them, and they work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 from support.certificates import Authority
 from support.prometheus import find_binary, scraping
 from tidegauge.exporters.prometheus import MetricsServer
+from tidegauge.exporters.reading import Reader
 from tidegauge.streaming_metrics import Engine
 
 pytestmark = pytest.mark.system
@@ -20,16 +21,16 @@ pytestmark = pytest.mark.system
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def told_by(page: Path) -> list[dict[str, Any]]:
+def scrape_configs(page: Path) -> list[dict[str, Any]]:
     """The configurations of scrapes on a page."""
     blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
     return [found for block in blocks if "scrape_configs" in (found := yaml.safe_load(block))]
 
 
-TOLD = [
+CONFIGS = [
     pytest.param(config, id=f"{page.stem}-{number}")
     for page in sorted(DOCS.glob("*.md"))
-    for number, config in enumerate(told_by(page))
+    for number, config in enumerate(scrape_configs(page))
 ]
 
 
@@ -40,10 +41,10 @@ def with_files(folder: Path) -> None:
 
 
 def test_there_are_such_pages() -> None:
-    assert len(TOLD) >= 4
+    assert len(CONFIGS) >= 4
 
 
-@pytest.mark.parametrize("config", TOLD)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_prometheus_takes_it(config: dict[str, Any], tmp_path: Path) -> None:
     with_files(tmp_path)
     file = tmp_path / "prometheus.yml"
@@ -60,7 +61,7 @@ def test_prometheus_takes_it(config: dict[str, Any], tmp_path: Path) -> None:
 def test_it_scrapes_over_tls_with_a_certificate_of_its_own(tmp_path: Path) -> None:
     [secured] = [
         job
-        for config in told_by(DOCS / "prometheus.md")
+        for config in scrape_configs(DOCS / "prometheus.md")
         for job in config["scrape_configs"]
         if job.get("scheme") == "https"
     ]
@@ -68,12 +69,12 @@ def test_it_scrapes_over_tls_with_a_certificate_of_its_own(tmp_path: Path) -> No
     authority.sign("prometheus")
     certificate, key = authority.sign("agents")
     server = MetricsServer(
-        Engine(),
         port=0,
         certificate=str(certificate),
         key=str(key),
         client_ca=str(authority.certificate),
     )
+    server.start(Reader(Engine()))
     job = {name: secured[name] for name in ("scheme", "tls_config")}
     try:
         with scraping(server.url, tmp_path, job=job) as prometheus:
@@ -81,4 +82,4 @@ def test_it_scrapes_over_tls_with_a_certificate_of_its_own(tmp_path: Path) -> No
             assert prometheus.scrape_error() == ""
             assert prometheus.value("tidegauge_evicted_runs_total") == 0
     finally:
-        server.stop()
+        server.close()

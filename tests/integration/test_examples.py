@@ -1,4 +1,4 @@
-"""The examples run as they are told to be run."""
+"""The examples run as their texts say."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         (
             "plain_agent.py",
             [
-                "the model is told:\n  You make no progress: the same 2 steps repeated once",
-                "a call is answered, not run:\n  You make no progress: the same 2 steps",
+                "nudge:\n  You make no progress: the same 2 steps repeated once",
+                "blocked, the call was not run:\n  You make no progress: the same 2 steps",
                 "stopped at step 8: the same 2 steps repeated 3 times, since step 3",
                 "7 spans, the first of them 'invoke_agent searcher'",
             ],
@@ -30,10 +30,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ),
     ],
 )
-def test_example(name: str, told: list[str]) -> None:
+def test_example(name: str, expected: list[str]) -> None:
     ran = subprocess.run(
         [sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    for text in told:
+    for text in expected:
         assert text in ran.stdout

@@ -1,4 +1,4 @@
-"""Extractors in a run: the same numbers as of a run that tells its places by hand."""
+"""Extractors in a run: the same numbers as of a run that reports its places by hand."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from tidegauge.instrumentation.extractors import (
 )
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.streaming_metrics.run_report import RunReport
-from tidegauge.worlds.document_agents import SCRIPTS, play
-from tidegauge.worlds.documents import Desk, DocumentWorld
+from tidegauge.worlds.document_world import SCRIPTS, Desk, DocumentWorld, play
 
 SHOP = "https://shop.example/"
 SITE = {
@@ -78,7 +77,7 @@ def measured(story: Callable[[tidegauge.Run], None], *, reach: Any = None, **set
     return {name: getattr(reports[0], name) for name in NUMBERS}
 
 
-def test_web_pages_are_measured_as_if_told_by_hand():
+def test_web_pages_are_measured_as_if_reported_by_hand():
     def html(page: str) -> str:
         links = "".join(f'<a href="{SHOP}{link}#x">{link}</a>' for link in SITE[page])
         return f"<h1>{page}</h1>{links}<a href='https://elsewhere.example/'>elsewhere</a>"
@@ -93,10 +92,10 @@ def test_web_pages_are_measured_as_if_told_by_hand():
             run.act("open_page", {"url": SHOP + page})
             run.observe(html(page))
 
-    told = measured(by_hand)
+    expected = measured(by_hand)
     found = measured(by_extractor, extractors=[WebPages()])
-    del told["recall_lag"], found["recall_lag"]  # entities were not told by hand
-    assert found == told
+    del expected["recall_lag"], found["recall_lag"]  # entities were not reported by hand
+    assert found == expected
     assert (found["exploration_errors"], found["frontier"]) == (2, 2)
 
 
@@ -115,17 +114,17 @@ def test_files_are_reached_from_anywhere_through_the_decorators():
         for path in READS:
             read(path)
 
-    told = measured(by_hand, reach="anywhere")
+    expected = measured(by_hand, reach="anywhere")
     found = measured(decorated, extractors=[Files()])
     # app.py again, a step after it was read of; cart.py three steps after, then one
     assert found.pop("recall_lag") == pytest.approx((1 + 3 + 1) / 3)
-    del told["recall_lag"]
-    assert found == told
+    del expected["recall_lag"]
+    assert found == expected
     assert (found["exploration_errors"], found["frontier"]) == (2, 0)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_the_archive_of_documents_is_measured_as_if_told_by_hand(script):
+def test_the_archive_of_documents_is_measured_as_if_reported_by_hand(script):
     world = DocumentWorld(seed=1)
     steps = play(SCRIPTS[script](world.tasks[2], random.Random(1)), Desk(world, world.tasks[2]))
 
@@ -152,10 +151,10 @@ def test_the_archive_of_documents_is_measured_as_if_told_by_hand(script):
             run.act(call.action, call.arguments)
             run.observe(outcome, error=failed)
 
-    told = measured(by_hand, reach="anywhere")
+    expected = measured(by_hand, reach="anywhere")
     found = measured(by_extractor, extractors=[Documents(pattern=ARCHIVE)])
-    del told["recall_lag"], found["recall_lag"]
-    assert found == told
+    del expected["recall_lag"], found["recall_lag"]
+    assert found == expected
     assert found["frontier"] is not None
     assert found["distinct_places"] > 1
 
@@ -171,7 +170,7 @@ PLANS = [
 ]
 
 
-def test_a_to_do_list_of_langgraph_is_measured_as_if_told_by_hand():
+def test_a_to_do_list_of_langgraph_is_measured_as_if_reported_by_hand():
     @tool
     def read_file(path: str) -> str:
         """Read a file."""
@@ -207,13 +206,13 @@ def test_a_to_do_list_of_langgraph_is_measured_as_if_told_by_hand():
         run.observe("Updated", tasks=[*tasks, Task("check")], achieved=["look"], progress=1 / 3)
 
     found = {name: getattr(reports[0], name) for name in NUMBERS}
-    told = measured(by_hand, reach="anywhere")
-    del told["recall_lag"], found["recall_lag"]
-    assert found == told
+    expected = measured(by_hand, reach="anywhere")
+    del expected["recall_lag"], found["recall_lag"]
+    assert found == expected
     assert (found["pending"], found["place"]) == (2, "b.py")
 
 
-def test_what_the_reporter_tells_wins():
+def test_what_the_reporter_reports_wins():
     def story(run: tidegauge.Run) -> None:
         run.act("go", "hall")
         run.observe("", place="attic", exits=["roof"])

@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from support.broker import QUICK, Broker
 from support.fleet_log import nothing_configured
-from tidegauge.fleet.worker import Worker, WorkerSettings
+from tidegauge.fleet.partition_worker import Worker, WorkerSettings
 
 pytestmark = pytest.mark.system
 
@@ -77,18 +77,18 @@ def test_a_message_that_is_too_large_stops_nobody(kafka, topic, tmp_path) -> Non
     send(kafka, topic, (b"r", large), (b"r", b"x" * TOO_LARGE), *walk("r", ends=True))
     one = worker(kafka, topic, tmp_path)
     run(one)
-    assert one._application.outlet.dead_letters == {"invalid": 2}
-    assert one._application.outlet.told == {"summary": 1}
+    assert one._application.output.dead_letters == {"invalid": 2}
+    assert one._application.output.produced == {"summary": 1}
     letters = kafka.read(f"{topic}.dead-letters", until=2)
     headers = [dict(letter.headers()) for letter in letters]
-    assert [(told["reason"], told["offset"]) for told in headers] == [
+    assert [(each["reason"], each["offset"]) for each in headers] == [
         (b"invalid", b"0"),
         (b"invalid", b"1"),
     ]
     assert b"larger than" in headers[0]["detail"]
 
 
-def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, topic, tmp_path) -> None:
+def test_a_worker_that_goes_on_where_nothing_is_left_to_read(kafka, topic, tmp_path) -> None:
     """Nothing is kept of what has ended: where it stands is what was committed."""
     send(kafka, topic, *walk("ended", ends=True))
     run(worker(kafka, topic, tmp_path / "one"))
@@ -96,19 +96,19 @@ def test_whoever_goes_on_where_nothing_is_left_to_read(kafka, topic, tmp_path) -
     run(again)
     [partition] = again._application.partitions.values()
     assert (partition.position, len(partition)) == (5, 0)
-    assert again._application.outlet.told == {}
+    assert again._application.output.produced == {}
 
 
 def test_a_run_goes_on_in_another_folder(kafka, topic, tmp_path) -> None:
     send(kafka, topic, *walk("r", ends=False))
     first = worker(kafka, topic, tmp_path / "one")
     run(first)
-    assert first._application.outlet.told == {}
+    assert first._application.output.produced == {}
     send(kafka, topic, {"type": "end", "run": "r", "success": True})
     second = worker(kafka, topic, tmp_path / "two")
     run(second)
     assert second._application.restored_runs == 1
-    [summary] = [orjson.loads(told.value()) for told in kafka.read(f"{topic}.summaries")]
+    [summary] = [orjson.loads(message.value()) for message in kafka.read(f"{topic}.summaries")]
     assert (summary["run"], summary["steps"], summary["success"]) == ("r", 3, True)
 
 
@@ -128,7 +128,7 @@ def test_what_was_lost_is_not_committed(kafka, topic, tmp_path) -> None:
     assert application.partitions == {}
 
 
-def test_what_could_not_be_told_is_not_committed(kafka, topic, tmp_path, monkeypatch) -> None:
+def test_what_could_not_be_produced_is_not_committed(kafka, topic, tmp_path, monkeypatch) -> None:
     application = worker(kafka, topic, tmp_path)._application
 
     def fail(*_: object, **__: object) -> None:
@@ -136,6 +136,6 @@ def test_what_could_not_be_told_is_not_committed(kafka, topic, tmp_path, monkeyp
 
     monkeypatch.setattr(application._producer, "produce", fail)
     with pytest.raises(ConnectionError):
-        application.outlet.tell("summary", "r", b"{}")
-    with pytest.raises(ConnectionError):  # though whoever told it goes on
+        application.output.produce("summary", "r", b"{}")
+    with pytest.raises(ConnectionError):  # though the caller goes on
         application.save()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from support.commands import PROGRAM, default_port, told_to
+from support.commands import PROGRAM, default_ports, given_settings
 from support.prometheus import find_binary
 from tidegauge.dashboards import dashboard_files
 
@@ -35,8 +35,8 @@ def read(name: str) -> Any:
 
 def volumes(service: str) -> dict[PurePosixPath, str]:
     """What is mounted where."""
-    told = (volume.split(":") for volume in SERVICES[service].get("volumes", ()))
-    return {PurePosixPath(inside): outside for outside, inside, *_ in told}
+    reported = (volume.split(":") for volume in SERVICES[service].get("volumes", ()))
+    return {PurePosixPath(inside): outside for outside, inside, *_ in reported}
 
 
 def mounts(service: str) -> dict[PurePosixPath, Path]:
@@ -45,10 +45,10 @@ def mounts(service: str) -> dict[PurePosixPath, Path]:
     return {inside: (FILES / outside).resolve() for inside, outside in found if outside[0] == "."}
 
 
-def told(service: str) -> dict[str, Any]:
-    """What a command of ours is told."""
+def settings_of(service: str) -> dict[str, Any]:
+    """The settings that one of our commands gets."""
     start = SERVICES[service].get("entrypoint", [PROGRAM, "serve"])  # the image's
-    command, settings = told_to(start, SERVICES[service]["command"])
+    command, settings = given_settings(start, SERVICES[service]["command"])
     assert command == COMMANDS[service]
     return settings
 
@@ -70,10 +70,10 @@ def listening() -> dict[str, set[int]]:
     kafka = SERVICES["kafka"]["environment"]["KAFKA_LISTENERS"]
     return {
         "kafka": {int(port) for port in re.findall(r":(\d+)", kafka)},
-        "gateway": {default_port("serve", f"{n}_port") for n in ("grpc", "http", "metrics")},
-        "worker-1": {default_port("worker", "metrics_port")},
-        "worker-2": {default_port("worker", "metrics_port")},
-        "decisions": {default_port("decisions", "port")},
+        "gateway": set(default_ports("serve").values()),
+        "worker-1": set(default_ports("worker").values()),
+        "worker-2": set(default_ports("worker").values()),
+        "decisions": set(default_ports("decisions").values()),
         "balancer": balancing()[0],
         "prometheus": {9090},
         "grafana": {3000},
@@ -83,13 +83,13 @@ def listening() -> dict[str, set[int]]:
 
 
 def named() -> Iterator[tuple[str, int]]:
-    """Every host and port that one service is told of another."""
+    """Every host and port of another service in a service's settings."""
     environment = SERVICES["kafka"]["environment"]
     addresses = [
         environment["KAFKA_ADVERTISED_LISTENERS"].rpartition("/")[2],
         environment["KAFKA_CONTROLLER_QUORUM_VOTERS"].rpartition("@")[2],
         SERVICES["topics"]["environment"]["BROKERS"],
-        *(told(service)["kafka"] for service in COMMANDS),
+        *(settings_of(service)["kafka"] for service in COMMANDS),
     ]
     for job in read("prometheus.yml")["scrape_configs"]:
         for static in job.get("static_configs", ()):
@@ -112,7 +112,7 @@ def named() -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("service", COMMANDS)
 def test_every_flag_is_a_setting_and_all_use_one_topic(service: str) -> None:
-    settings = told(service)
+    settings = settings_of(service)
     assert settings["topic"] == SERVICES["topics"]["environment"]["TOPIC"]
     if service != "gateway":  # its image says so
         assert settings["host"] == "0.0.0.0"
@@ -121,7 +121,7 @@ def test_every_flag_is_a_setting_and_all_use_one_topic(service: str) -> None:
     assert f'ENTRYPOINT ["{PROGRAM}", "serve"]' in image
 
 
-def test_whoever_is_named_is_there_and_listens() -> None:
+def test_every_named_service_is_there_and_listens() -> None:
     ports = listening()
     assert ports.keys() == SERVICES.keys()
     found = set(named())
@@ -141,7 +141,7 @@ def test_published_ports_and_health_are_those_at_which_it_listens() -> None:
             assert int(port) in ports[name], name
 
 
-def test_who_waits_for_health_waits_for_somebody_who_tells_it() -> None:
+def test_who_waits_for_health_waits_for_a_service_that_reports_it() -> None:
     image = (ROOT / SERVICES["gateway"]["build"]["dockerfile"]).read_text()
     assert "HEALTHCHECK" in image
     for service in SERVICES.values():
@@ -167,16 +167,16 @@ def test_no_two_workers_share_a_volume_and_gateways_share_their_key() -> None:
     states = []
     for name in ("worker-1", "worker-2"):
         assert SERVICES[name].get("scale", 1) == 1
-        states.append(volumes(name)[PurePosixPath(told(name)["state_dir"])])
+        states.append(volumes(name)[PurePosixPath(settings_of(name)["state_dir"])])
     assert len(set(states)) == len(states)
-    key = PurePosixPath(told("gateway")["kafka_digest_key_file"])
+    key = PurePosixPath(settings_of("gateway")["kafka_digest_key_file"])
     assert volumes("gateway")[key.parent] == volumes("digest-key")[key.parent]
     assert SERVICES["gateway"]["scale"] == 2
 
 
 def test_the_key_is_drawn_once(tmp_path: Path) -> None:
     [program] = SERVICES["digest-key"]["command"]
-    key = PurePosixPath(told("gateway")["kafka_digest_key_file"])
+    key = PurePosixPath(settings_of("gateway")["kafka_digest_key_file"])
     here = program.replace(str(key), str(tmp_path / key.name))
     assert here != program
     drawn = []

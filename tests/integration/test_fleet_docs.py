@@ -13,10 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.broker import QUICK, Broker
 from support.fleet import Worker, working
-from support.prometheus import PATIENCE
+from support.processes import PATIENCE
 from tidegauge import catalog
-from tidegauge.fleet.decision_record import DecisionAction
-from tidegauge.fleet.message import VERSION
+from tidegauge.fleet.kafka_records import DecisionAction
+from tidegauge.receivers.kafka.fields import VERSION
+from tidegauge.streaming_metrics.registry import METRICS
 
 pytestmark = pytest.mark.system
 
@@ -59,8 +60,8 @@ def worker(
 
 def run_that_loops() -> Iterator[tuple[bytes, bytes]]:
     step = {"type": "step", "run": "r", "action": "look", "state": "a", "outcome": "b"}
-    told = [{"type": "start", "run": "r"}, *({**step, "t": t} for t in (0, 2, 1, 1, 3))]
-    for event in (*told, {"type": "end", "run": "r", "success": False}):
+    reported = [{"type": "start", "run": "r"}, *({**step, "t": t} for t in (0, 2, 1, 1, 3))]
+    for event in (*reported, {"type": "end", "run": "r", "success": False}):
         yield b"r", json.dumps(event).encode()
 
 
@@ -114,11 +115,11 @@ def test_summaries_and_decisions_hold_what_the_page_says(kafka: Broker, worker: 
     rows = {row[1].strip("`"): row for row in table("### Messages")}
     [summary] = kafka.read(f"{TOPIC}.summaries", until=1)
     decisions = kafka.read(f"{TOPIC}.decisions", until=2)
-    told = json.loads(summary.value())
-    assert (summary.key(), told["type"], told["run"]) == (b"r", "summary", "r")
-    assert told["steps"] == 4, "each once"
-    assert [loop["repeats"] for loop in told["loops"]] == [3], "and in their order"
-    assert {"version", "outcome", "trace_id"} <= told.keys()
+    document = json.loads(summary.value())
+    assert (summary.key(), document["type"], document["run"]) == (b"r", "summary", "r")
+    assert document["steps"] == 4, "each once"
+    assert [loop["repeats"] for loop in document["loops"]] == [3], "and in their order"
+    assert {"version", "outcome", "trace_id"} <= document.keys()
     named = set(re.findall("`([a-z_]+)`", rows["decision"][2]))
     actions = set(DecisionAction.__args__)  # type: ignore[attr-defined]
     assert actions <= named
@@ -130,7 +131,7 @@ def test_summaries_and_decisions_hold_what_the_page_says(kafka: Broker, worker: 
 
 
 def test_metrics_that_are_to_be_watched_are_in_the_catalogue() -> None:
-    known = {metric.name for metric in catalog.METRICS}
+    known = {metric.name for metric in METRICS}
     named = re.findall(r"`[^`]*?(tidegauge_\w+)", "\n".join(row[0] for row in table("### What to")))
     assert named
     assert set(named) <= known

@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from support.broker import Broker
 from support.fleet import entries, records, worker_command, working
-from support.prometheus import PATIENCE, free_port
+from support.processes import PATIENCE
+from support.prometheus import free_port
 from support.small_disk import small_disk
 from support.wire_runs import WireRun
 from tidegauge import catalog
@@ -40,38 +41,38 @@ class Poison(NamedTuple):
 
     @property
     def too_large(self) -> bool:
-        """Whether no producer writes it that was not told to: it stays where it is."""
+        """Whether only a producer that is asked to write it does so: it stays where it is."""
         return len(self.value or b"") > 1_000_000
 
 
-def told(key: str = "r", **fields: Any) -> bytes:
+def message(key: str = "r", **fields: Any) -> bytes:
     """A message's value."""
     return orjson.dumps({"run": key, **fields})
 
 
-def spans(*told_spans: object, **fields: Any) -> bytes:
+def spans(*encoded: object, **fields: Any) -> bytes:
     """The value of a message of spans."""
-    return told(TRACE, type="spans", **{"version": 1, "spans": told_spans, **fields})
+    return message(TRACE, type="spans", **{"version": 1, "spans": encoded, **fields})
 
 
 POISONS = {
     "no JSON": Poison("malformed", b"no JSON"),
     "no UTF-8": Poison("malformed", b'{"run": "\xff"}'),
-    "half of it": Poison("malformed", told(type="end")[:-1]),
+    "half of it": Poison("malformed", message(type="end")[:-1]),
     "nothing": Poison("malformed", None),
     "a list": Poison("malformed", b"[1]"),
     "deep": Poison("malformed", b"[" * 100_000),
     "large": Poison("malformed", b"x" * 900_000),
-    "huge": Poison("invalid", told(type="step", action="x" * 4 * MEGABYTE)),
-    "another version": Poison("version", told(type="end", version=2)),
+    "huge": Poison("invalid", message(type="step", action="x" * 4 * MEGABYTE)),
+    "another version": Poison("version", message(type="end", version=2)),
     "another version of spans": Poison("version", spans(version=2), TRACE.encode()),
-    "no key": Poison("key", told(type="end"), None),
-    "another key": Poison("key", told(type="end"), b"s"),
+    "no key": Poison("key", message(type="end"), None),
+    "another key": Poison("key", message(type="end"), b"s"),
     "another trace": Poison("key", spans(SPAN), b"b" * 32),
     "no run": Poison("invalid", b'{"type": "end"}'),
-    "unknown type": Poison("invalid", told(type="begin")),
-    "a step of another form": Poison("invalid", told(type="step", action=7)),
-    "an end of nothing": Poison("invalid", told(type="end")),
+    "unknown type": Poison("invalid", message(type="begin")),
+    "a step of another form": Poison("invalid", message(type="step", action=7)),
+    "an end of nothing": Poison("invalid", message(type="end")),
     "a span of another form": Poison("invalid", spans({**SPAN, "id": "x"}), TRACE.encode()),
     "spans that are none": Poison("invalid", spans("x"), TRACE.encode()),
 }
@@ -152,13 +153,13 @@ def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
     said = worker.log.read_text()
     assert code == 1, said
     assert "Traceback" not in said
-    [line] = [line for line in said.splitlines() if "state cannot be stored" in line]
+    [line] = [line for line in said.splitlines() if "cannot store the state" in line]
     assert line.startswith("tidegauge: ")
     assert "No space left" in line
     with working(tmp_path, kafka, topic, name="another"):
         produce(kafka, topic, *(message for part in parts for message in part[10:]))
-        told = entries(records(kafka, f"{topic}.summaries", len(runs)))
-    assert {entry["steps"] for entry in told.values()} == {len(runs[0].turns)}
+        summaries = entries(records(kafka, f"{topic}.summaries", len(runs)))
+    assert {entry["steps"] for entry in summaries.values()} == {len(runs[0].turns)}
 
 
 def fill(path: Path) -> None:
@@ -173,8 +174,8 @@ WRONG = {
     "no broker": ([f"--kafka=127.0.0.1:{free_port()}"], 1, "127.0.0.1"),
     "no policy": (["--policy=/no/such/policy.toml"], 2, "/no/such/policy.toml"),
     "no rule": (["--policy=no_signal=3"], 2, "no_signal"),
-    "no switch": (["--exactly-once=perhaps"], 2, "exactly_once"),
-    "no port": (["--metrics-port=off"], 2, "metrics_port"),
+    "no switch": (["--exactly-once=perhaps"], 2, "--exactly-once"),
+    "no port": (["--metrics-port=off"], 2, "--metrics-port"),
 }
 
 

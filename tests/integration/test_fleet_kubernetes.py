@@ -14,8 +14,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from support.commands import default_port, settings_of, told_to
-from tidegauge.cli.kafka_config import read_kafka_config
+from support.commands import default_ports, given_settings
+from tidegauge.cli.secret_files import read_kafka_config
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "examples" / "fleet" / "kubernetes"
@@ -67,10 +67,10 @@ def variables(name: str) -> dict[str, Manifest]:
     return {each["name"]: each for each in container(name)["env"]}
 
 
-def told(name: str) -> dict[str, Any]:
-    """What a command of ours is told."""
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings that one of our commands gets."""
     one = container(name)
-    command, settings = told_to(one["command"], one["args"], variables(name))
+    command, settings = given_settings(one["command"], one["args"], variables(name))
     assert command == COMMANDS[name]
     return settings
 
@@ -129,19 +129,13 @@ def test_kinds_are_of_their_versions_and_names_are_names() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_and_variable_is_a_setting(name: str) -> None:
-    settings = told(name)
+    settings = settings_of(name)
     assert settings["host"] == "0.0.0.0"
     assert {"kafka", "topic", "kafka_config"} <= settings.keys()
-    listens = {
-        port: default_port(COMMANDS[name], setting.name)
-        for setting in settings_of(COMMANDS[name])
-        if setting.kind == "port" and isinstance(setting.default, int)
-        for port in [setting.name]
-    }
-    assert set(ports(name).values()) == set(listens.values())
+    assert set(ports(name).values()) == set(default_ports(COMMANDS[name]).values())
 
 
-def test_variables_come_from_where_they_are_told() -> None:
+def test_variables_come_from_where_they_are_set() -> None:
     made = generated()
     for name in PODS:
         for each in variables(name).values():
@@ -155,10 +149,10 @@ def test_the_kafka_config_is_one_when_its_comments_are_taken_away(tmp_path: Path
     lines = (FILES / "kafka.toml").read_text().splitlines()
     file = tmp_path / "kafka.toml"
     file.write_text("\n".join(line.removeprefix("# ") for line in lines if '" = "' in line))
-    told = read_kafka_config(str(file))
-    assert told["security.protocol"] == "SASL_SSL"
-    del told["ssl.ca.location"]  # which is not here
-    Producer({"bootstrap.servers": "127.0.0.1:1", **told})
+    reported = read_kafka_config(str(file))
+    assert reported["security.protocol"] == "SASL_SSL"
+    del reported["ssl.ca.location"]  # which is not here
+    Producer({"bootstrap.servers": "127.0.0.1:1", **reported})
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -171,12 +165,12 @@ def test_whatever_is_mounted_is_there(name: str) -> None:
     assert mounted.keys() == volumes.keys()
     files: set[PurePosixPath] = set()
     for volume, mount in mounted.items():
-        told = volumes[volume]
+        reported = volumes[volume]
         keys: set[str] = set()
-        if "secret" in told:
-            keys = known[told["secret"]["secretName"]]
-        elif "configMap" in told:
-            keys = set(made[told["configMap"]["name"]])
+        if "secret" in reported:
+            keys = known[reported["secret"]["secretName"]]
+        elif "configMap" in reported:
+            keys = set(made[reported["configMap"]["name"]])
         files |= {PurePosixPath(mount["mountPath"]) / key for key in keys}
         assert mount.get("readOnly", False) == bool(keys), volume
     one = container(name)
@@ -202,7 +196,7 @@ def test_workers_keep_their_state_on_a_volume_of_their_own() -> None:
         for mount in container("worker")["volumeMounts"]
         if mount["name"] == "state"
     ]
-    assert told("worker")["state_dir"] == state
+    assert settings_of("worker")["state_dir"] == state
     spec = SETS["worker"]["spec"]
     [service] = [s for s in of_kind("Service") if s["metadata"]["name"] == spec["serviceName"]]
     assert service["spec"]["clusterIP"] == "None"
@@ -276,7 +270,7 @@ def test_pods_may_do_nothing_that_they_need_not(name: str) -> None:
 
 
 def of_commands(lines: Iterable[str]) -> dict[str, Manifest]:
-    """What commands of kafka-topics.sh create, as Strimzi's operator would be told."""
+    """What commands of kafka-topics.sh create, as Strimzi's operator would get it."""
     found: dict[str, Manifest] = {}
     for line in lines:
         words = shlex.split(line)
@@ -290,7 +284,7 @@ def of_commands(lines: Iterable[str]) -> dict[str, Manifest]:
     return found
 
 
-def script_lines(tmp_path: Path, told: Mapping[str, str]) -> list[str]:
+def script_lines(tmp_path: Path, given: Mapping[str, str]) -> list[str]:
     """What the script asks for, where kafka-topics.sh only says what it was asked."""
     script = generated()["topics"]["topics.sh"]
     (tmp_path / "kafka-topics.sh").write_text("printf '%q ' \"$@\"; echo\n")
@@ -301,18 +295,18 @@ def script_lines(tmp_path: Path, told: Mapping[str, str]) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        env={"PATH": "/usr/bin:/bin", **told},
+        env={"PATH": "/usr/bin:/bin", **given},
     )
     return done.stdout.splitlines()
 
 
 def of_script(tmp_path: Path) -> dict[str, Manifest]:
-    """What the script creates as the job tells it to."""
+    """What the script creates with the job's variables."""
     return of_commands(script_lines(tmp_path, of_job()))
 
 
 def of_job() -> dict[str, str]:
-    """What the job tells the script."""
+    """The variables that the job gives the script."""
     made = generated()
     return {
         each["name"]: each.get("value")
@@ -343,20 +337,20 @@ def test_the_topics_of_the_docs_are_those_of_the_script(tmp_path: Path) -> None:
 
 
 def test_the_script_may_run_again_and_shows_who_it_is(tmp_path: Path) -> None:
-    told = of_job()
+    reported = of_job()
     for properties in (None, "/etc/client.properties"):
         if properties is not None:
-            told["CLIENT_CONFIG"] = properties
-        for line in script_lines(tmp_path, told):
+            reported["CLIENT_CONFIG"] = properties
+        for line in script_lines(tmp_path, reported):
             flags = dict(pairwise(shlex.split(line)))
-            assert flags["--bootstrap-server"] == told["BROKERS"]
+            assert flags["--bootstrap-server"] == reported["BROKERS"]
             assert flags.get("--command-config") == properties
             assert "--if-not-exists" in flags
 
 
-def test_the_script_creates_nothing_where_something_is_not_told(tmp_path: Path) -> None:
-    told = of_job()
-    del told["PARTITIONS"]
+def test_the_script_creates_nothing_where_something_is_not_set(tmp_path: Path) -> None:
+    reported = of_job()
+    del reported["PARTITIONS"]
     with pytest.raises(subprocess.CalledProcessError) as failed:
-        script_lines(tmp_path, told)
+        script_lines(tmp_path, reported)
     assert failed.value.stdout == ""

@@ -12,22 +12,23 @@ from collections import Counter
 import pytest
 from confluent_kafka import KafkaError
 
-from support.serve import PATIENCE, serving
+from support.processes import PATIENCE
+from support.serve import serving
 from support.span_orders import arriving
 from support.wire_runs import TASK_GROUP, WireRun, request
 from tidegauge import catalog, testing
-from tidegauge.exporters.jsonl import Contents
-from tidegauge.instrumentation.kafka.gateway import Gateway, GatewaySettings
-from tidegauge.instrumentation.kafka.messages import decode_spans
-from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.kafka.gateway import Gateway, GatewaySettings
+from tidegauge.receivers.kafka.span_decoding import decode_spans
+from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.recordings import ContentEncoder
 
 pytestmark = pytest.mark.system
 
 QUEUED = catalog.GATEWAY_QUEUED_MESSAGES.name
 SENT = catalog.GATEWAY_MESSAGES.name
 FAILED = catalog.GATEWAY_FAILED_MESSAGES.name
-DIGESTS = Contents(bytes.hex, plain=False)
+DIGESTS = ContentEncoder(bytes.hex, plain=False)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def gateway(tmp_path, kafka, topic, *flags):
     return serving(tmp_path, "--kafka", kafka.address, "--topic", topic, *flags)
 
 
-def told_in(messages) -> Counter[tuple[str, str]]:
+def spans_in(messages) -> Counter[tuple[str, str]]:
     """How often each span is there, by trace and id, all under the right key."""
     found: Counter[tuple[str, str]] = Counter()
     for message in messages:
@@ -61,7 +62,7 @@ def test_two_gateways_every_span_once_and_no_content(tmp_path, kafka, topic) -> 
             assert first.send_grpc([request(run.spans[::2])]) == 0
             second.send([request(run.spans[1::2])])
         messages = kafka.read(topic, until=2 * len(runs))
-        assert told_in(messages) == spans_of(runs)
+        assert spans_in(messages) == spans_of(runs)
         assert first.wait_for(SENT, lambda sent: sent == len(runs))
         assert second.value(FAILED) == 0
         assert b"<html" not in second.get("/").body  # there is nothing to be seen
@@ -105,7 +106,9 @@ def test_digests_are_keyed_where_a_key_is_given(tmp_path, kafka, topic) -> None:
     assert len(messages[0]) == len(messages[2])
 
 
-def test_a_frozen_broker_loses_nothing_and_senders_are_told_to_wait(tmp_path, kafka, topic) -> None:
+def test_a_frozen_broker_loses_nothing_and_senders_are_asked_to_wait(
+    tmp_path, kafka, topic
+) -> None:
     runs = [WireRun(number) for number in range(60)]
     with gateway(tmp_path, kafka, topic, "--kafka-queue-bytes", "20000") as server:
         server.send([request(runs[0].spans)])
@@ -130,7 +133,7 @@ def test_a_frozen_broker_loses_nothing_and_senders_are_told_to_wait(tmp_path, ka
         taken.append(run)
         server.wait_for(SENT, lambda sent: sent == len(taken))
         assert server.value(QUEUED) == 0
-    assert told_in(kafka.read(topic, until=len(taken))) == spans_of(taken)
+    assert spans_in(kafka.read(topic, until=len(taken))) == spans_of(taken)
 
 
 def test_what_waits_is_delivered_before_the_end(tmp_path, kafka, topic) -> None:
@@ -145,11 +148,13 @@ def test_what_waits_is_delivered_before_the_end(tmp_path, kafka, topic) -> None:
             threading.Timer(0.5, kafka.resume).start()
         assert server.process.wait(30) == 0
         log = server.log.read_text()
-    assert told_in(kafka.read(topic, until=len(runs))) == spans_of(runs)
+    assert spans_in(kafka.read(topic, until=len(runs))) == spans_of(runs)
     assert "could" not in log
 
 
-def test_what_cannot_be_delivered_before_the_end_is_told_in_a_line(tmp_path, kafka, topic) -> None:
+def test_what_cannot_be_delivered_before_the_end_is_reported_in_a_line(
+    tmp_path, kafka, topic
+) -> None:
     run = WireRun(1)
     with gateway(tmp_path, kafka, topic, "--shutdown-seconds", "0.5") as server:
         kafka.pause()
@@ -160,7 +165,7 @@ def test_what_cannot_be_delivered_before_the_end_is_told_in_a_line(tmp_path, kaf
         finally:
             kafka.resume()
         log = server.log.read_text()
-    assert f"1 messages with {len(run.spans)} spans could not be delivered" in log
+    assert f"1 messages with {len(run.spans)} spans were not delivered in time" in log
     assert "Traceback" not in log
 
 
@@ -168,29 +173,29 @@ def test_a_span_too_large_for_a_message_goes_with_digests_and_the_rest_in_parts(
     kafka, topic
 ) -> None:
     with testing.raise_internal_errors():
-        shown = Contents(bytes.hex, plain=True)
+        encoder = ContentEncoder(bytes.hex, plain=True)
         one = Gateway(
             GatewaySettings(
                 brokers=kafka.address,
                 topic=topic,
-                shown=shown,
+                encoder=encoder,
                 digests=DIGESTS,
                 config={"message.max.bytes": 2_000},
             )
         )
-        told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-        large = {**told, "gen_ai.tool.call.result": "much " * 1_000}
-        spans = [SpanData(7, n, None, "look", "any", told, 0, n) for n in range(1, 40)]
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+        large = {**attributes, "gen_ai.tool.call.result": "much " * 1_000}
+        spans = [SpanData(7, n, None, "look", "any", attributes, 0, n) for n in range(1, 40)]
         spans.append(SpanData(7, 40, None, "look", "any", large, 0, 40))
         spans.append(SpanData(7, 41, None, "n" * 5_000, "any", large, 0, 41))
         assert one.offer(spans)
         assert one.close(20.0)
-        assert one.counts.failed == {"too_large": 1}
+        assert one.failed == {"too_large": 1}
     messages = kafka.read(topic)
     assert len(messages) > 1
     assert max(len(message.value()) for message in messages) <= 2_000
-    assert sum(told_in(messages).values()) == 40
-    assert (one.counts.spans, one.counts.failed_spans) == (40, 1)
+    assert sum(spans_in(messages).values()) == 40
+    assert (one.spans, one.failed_spans) == (40, 1)
     assert b"much" not in b"".join(message.value() for message in messages)
     assert one.offer(spans) is False  # it is closed
 
@@ -200,7 +205,7 @@ def test_a_limit_of_the_user_s_and_a_producer_that_cannot_go_on(kafka, topic) ->
         GatewaySettings(
             brokers=kafka.address,
             topic=topic,
-            shown=DIGESTS,
+            encoder=DIGESTS,
             digests=DIGESTS,
             config={"message.timeout.ms": 300},
         )
@@ -215,10 +220,10 @@ def test_a_limit_of_the_user_s_and_a_producer_that_cannot_go_on(kafka, topic) ->
             time.sleep(0.05)
     finally:
         kafka.resume()
-    assert one.counts.failed == {"timed_out": 2}
+    assert one.failed == {"timed_out": 2}
     assert one.metrics()[catalog.GATEWAY_FAILED_MESSAGES]["timed_out",] == 2
     assert one.alive
-    one._complaints.hear(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "fenced", fatal=True))
+    one._errors.record(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "fenced", fatal=True))
     assert not one.alive
     assert one.offer([span]) is False
     assert one.close(PATIENCE)
@@ -241,20 +246,20 @@ def test_a_topic_that_is_not_there_is_not_created(kafka) -> None:
     ended = start("--kafka", kafka.address, "--topic", "nowhere")
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
-    assert "there is no topic 'nowhere'" in line
+    assert "topic 'nowhere' does not exist" in line
     assert "--create --topic nowhere" in line
     again = start("--kafka", kafka.address, "--topic", "nowhere")
     assert again.returncode == 2
 
 
-def test_brokers_that_cannot_be_reached_are_told_in_a_line() -> None:
+def test_brokers_that_cannot_be_reached_are_reported_in_a_line() -> None:
     ended = start("--kafka", "127.0.0.1:1", "--topic", "agents")
     assert ended.returncode == 1
     [line] = ended.stderr.splitlines()
     assert line.startswith("tidegauge: the brokers at 127.0.0.1:1 cannot be reached: ")
 
 
-def test_refused_credentials_are_told_in_a_line_without_them(tmp_path, kafka, topic) -> None:
+def test_refused_credentials_are_reported_in_a_line_without_them(tmp_path, kafka, topic) -> None:
     config = tmp_path / "kafka.toml"
     config.write_text(
         'security.protocol = "SASL_PLAINTEXT"\nsasl.mechanisms = "PLAIN"\n'
@@ -270,10 +275,13 @@ def test_refused_credentials_are_told_in_a_line_without_them(tmp_path, kafka, to
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--kafka", "b:9092"), "kafka and topic go together"),
-        (("--topic", "t"), "topic is of no use without kafka"),
-        (("--kafka", "b:9092", "--topic", "t", "--policy", "steps=3"), "policy does not go with"),
-        (("--kafka", "b:9092", "--topic", "t", "--record-to", "f"), "record_to does not go with"),
+        (("--kafka", "b:9092"), "kafka needs a topic; set topic, too"),
+        (("--topic", "t"), "topic has no effect without kafka; set kafka, too"),
+        (
+            ("--kafka", "b:9092", "--topic", "t", "--policy", "steps=3"),
+            "policy cannot be combined with",
+        ),
+        (("--kafka", "b:9092", "--topic", "t", "--record-to", "f"), "record_to cannot be combined"),
     ],
 )
 def test_settings_that_do_not_go_together(flags, message) -> None:

@@ -37,7 +37,7 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import ToolDeclaration, testing
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.instrumentation.langchain.run_map import RunMap
+from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 NO_WAIT: dict[str, Any] = {"initial_delay": 0.0, "jitter": False}
@@ -339,11 +339,11 @@ async def test_a_generator_closed_early(way: str, after: int) -> None:
     assert {span.status.status_code.name for span in seen.spans} <= {"UNSET"}
 
 
-async def test_a_run_whose_end_nobody_tells_is_ended_when_it_is_idle() -> None:
-    """Its first event comes before the agent has begun: closed there, LangGraph tells no end."""
+async def test_a_run_whose_end_is_not_reported_is_ended_when_it_is_idle() -> None:
+    """Its first event comes before the agent has begun: closed there, LangGraph reports no end."""
     clock = testing.SteppedClock()
     handler = TidegaugeCallbackHandler()
-    handler._runs = RunMap(idle_seconds=60.0, clock=clock)
+    handler._runs = CallbackRuns(idle_seconds=60.0, clock=clock)
     config: Any = {"callbacks": [handler]}
     with testing.capture() as seen:
         reports = Reports(seen)
@@ -504,14 +504,14 @@ def test_a_tool_with_fallbacks_is_one_step() -> None:
 
 @pytest.mark.parametrize("way", [invoke, ainvoke, stream_messages, astream_events])
 async def test_the_entropy_of_what_the_model_chose(way: Callable[..., Any]) -> None:
-    """From its log-probabilities, where it tells them: absent is not zero."""
+    """From its log-probabilities, where it reports them: absent is not zero."""
     sure = {"token": "x", "logprob": 0.0, "top_logprobs": [{"token": "x", "logprob": 0.0}]}
     half = [{"token": token, "logprob": math.log(0.5)} for token in "xy"]
     torn = {"token": "x", "logprob": math.log(0.5), "top_logprobs": half}
-    told: list[Any] = [{"content": [sure, sure]}, None, {"content": [torn, sure]}, None]
+    reported: list[Any] = [{"content": [sure, sure]}, None, {"content": [torn, sure]}, None]
 
     def telling(messages: Sequence[BaseMessage]) -> AIMessage:
-        said, logprobs = say(messages), told[turns(messages)]
+        said, logprobs = say(messages), reported[turns(messages)]
         said.response_metadata = {"finish_reason": "stop"}
         if logprobs is not None:
             said.response_metadata["logprobs"] = logprobs
@@ -547,10 +547,10 @@ def test_tool_messages_are_what_the_tools_brought_back() -> None:
     """The answers in the agent's state are those of a run without the handler."""
     bare = plain(later=False).invoke(TASK)["messages"]
     with testing.capture():
-        told = plain(later=False).invoke(TASK, {"callbacks": [TidegaugeCallbackHandler()]})
+        result = plain(later=False).invoke(TASK, {"callbacks": [TidegaugeCallbackHandler()]})
     contents = [
         [message.content for message in messages if isinstance(message, ToolMessage)]
-        for messages in (bare, told["messages"])
+        for messages in (bare, result["messages"])
     ]
     assert contents[0] == contents[1]
     assert len(contents[0]) == 4

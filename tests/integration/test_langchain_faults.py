@@ -20,7 +20,7 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.instrumentation.langchain.run_map import RunMap
+from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
 
 pytestmark = pytest.mark.usefixtures("faults_are_swallowed")
 
@@ -30,7 +30,7 @@ HOOKS = sorted(name for name in vars(TidegaugeCallbackHandler) if name.startswit
 class BreaksOnce:
     """What is asked of it first raises; after that it does as ``whole`` does."""
 
-    def __init__(self, whole: RunMap) -> None:
+    def __init__(self, whole: CallbackRuns) -> None:
         self._whole = whole
         self._broken = True
 
@@ -42,7 +42,7 @@ class BreaksOnce:
 
 
 class BreakingHandler(TidegaugeCallbackHandler):
-    """Breaks inside the one hook that it is told to, the first ``times`` that it is called."""
+    """Breaks inside the one hook that is given, the first ``times`` that it is called."""
 
     def __init__(self, hook: str, *, times: int = 1_000_000) -> None:
         super().__init__()
@@ -97,20 +97,20 @@ def everything(fails: bool) -> Any:
 
     def work(text: str) -> list[str]:
         asking.invoke({"messages": [text]}, thread)
-        told: list[Any] = [writer.invoke(text), mute.invoke(text)]
-        told += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
+        result: list[Any] = [writer.invoke(text), mute.invoke(text)]
+        result += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
         if fails:
             raise ValueError("the agent's own")
-        return told
+        return result
 
     async def work_later(text: str) -> list[str]:
         await asking.ainvoke({"messages": [text]}, thread)
-        told: list[Any] = [await writer.ainvoke(text), await mute.ainvoke(text)]
+        results: list[Any] = [await writer.ainvoke(text), await mute.ainvoke(text)]
         result = await door.ainvoke({"messages": [("user", text)]})
-        told += [str(m.content) for m in result["messages"]]
+        results += [str(m.content) for m in result["messages"]]
         if fails:
             raise ValueError("the agent's own")
-        return told
+        return results
 
     return RunnableLambda(work, work_later, name="everything")
 
@@ -174,9 +174,9 @@ def test_after_a_fault_a_run_is_only_watched(hook: str) -> None:
         with pytest.raises(tidegauge.RunStopped):
             everything(fails=False).invoke("go", {"callbacks": [TidegaugeCallbackHandler()]})
         handler = BreakingHandler(hook, times=1)
-        told = everything(fails=False).invoke("go", {"callbacks": [handler]})
+        result = everything(fails=False).invoke("go", {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
-    assert told[-1] == "no way"
+    assert result[-1] == "no way"
 
 
 def test_a_run_whose_start_failed_is_no_run() -> None:
@@ -185,4 +185,4 @@ def test_a_run_whose_start_failed_is_no_run() -> None:
         everything(fails=False).invoke("go", config={"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
         assert not seen.pipeline.engine.snapshot().groups
-    assert isinstance(handler._runs, RunMap)
+    assert isinstance(handler._runs, CallbackRuns)

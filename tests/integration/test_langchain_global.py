@@ -61,8 +61,8 @@ async def test_in_threads_and_in_tasks(handler: TidegaugeCallbackHandler) -> Non
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(agent.invoke, [TASK, TASK]))
         assert nothing_is_left(handler, seen)
-    told = [(report.agent, report.task_group, report.steps) for report in reports]
-    assert told == [("everywhere", "keys", 2)] * 8
+    reported = [(report.agent, report.task_group, report.steps) for report in reports]
+    assert reported == [("everywhere", "keys", 2)] * 8
     assert all(line.startswith(("invoke_agent", "  ")) for line in seen.tree())
 
 

@@ -30,7 +30,13 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 import tidegauge
-from support.langchain_agents import nothing_is_left
+from support.langchain_agents import (
+    nothing_is_left,
+    via_ainvoke,
+    via_astream,
+    via_invoke,
+    via_stream,
+)
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge._guard import internal_errors
@@ -39,7 +45,7 @@ from tidegauge.instrumentation.langchain import (
     TidegaugeMiddleware,
     stopped_by,
 )
-from tidegauge.instrumentation.langchain.rounds import Rounds
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.policies import Rule
 
 TASK: dict[str, Any] = {"messages": [("system", "be brief"), ("user", "open the door")]}
@@ -90,13 +96,13 @@ class Doors:
         self.shown.append(list(messages))
         return self._script(messages)
 
-    def agent(self, *middleware: Any, name: str | None = "porter", **told: Any) -> Any:
+    def agent(self, *middleware: Any, name: str | None = "porter", **fields: Any) -> Any:
         return create_agent(
             self.model,
             [self.push],
             name=name,
             middleware=middleware or [TidegaugeMiddleware()],
-            **told,
+            **fields,
         )
 
     def advices(self) -> list[int]:
@@ -123,36 +129,22 @@ def is_clean(messages: Sequence[BaseMessage]) -> bool:
 
 def interventions(seen: testing.Capture) -> list[tuple[str, int]]:
     """The events of what was stepped in with, and at which step."""
-    told = [event.attributes for event in seen.events if event.event_name.endswith("intervention")]
-    return [(a["tidegauge.intervention.action"], a["tidegauge.step.index"]) for a in told]
+    reported = [
+        event.attributes for event in seen.events if event.event_name.endswith("intervention")
+    ]
+    return [(a["tidegauge.intervention.action"], a["tidegauge.step.index"]) for a in reported]
 
 
-async def via_invoke(agent: Any, config: Any) -> Any:
-    return agent.invoke(TASK, config=config)
-
-
-async def via_ainvoke(agent: Any, config: Any) -> Any:
-    return await agent.ainvoke(TASK, config=config)
-
-
-async def via_stream(agent: Any, config: Any) -> Any:
-    return list(agent.stream(TASK, config=config, stream_mode="values"))[-1]
-
-
-async def via_astream(agent: Any, config: Any) -> Any:
-    return [c async for c in agent.astream(TASK, config=config, stream_mode="values")][-1]
-
-
-async def via_stream_messages(agent: Any, config: Any) -> Any:
+async def via_stream_messages(agent: Any, task: Any, config: Any) -> Any:
     """Every model call in pieces."""
-    told = list(agent.stream(TASK, config=config, stream_mode=["messages", "values"]))
-    assert any(mode == "messages" and stopped_by(one[0]) for mode, one in told)
-    return [one for mode, one in told if mode == "values"][-1]
+    result = list(agent.stream(task, config=config, stream_mode=["messages", "values"]))
+    assert any(mode == "messages" and stopped_by(one[0]) for mode, one in result)
+    return [one for mode, one in result if mode == "values"][-1]
 
 
-async def via_astream_events(agent: Any, config: Any) -> Any:
-    told = [e async for e in agent.astream_events(TASK, config=config, version="v2")]
-    return told[-1]["data"]["output"]
+async def via_astream_events(agent: Any, task: Any, config: Any) -> Any:
+    result = [e async for e in agent.astream_events(task, config=config, version="v2")]
+    return result[-1]["data"]["output"]
 
 
 SYNC = [via_invoke, via_stream, via_stream_messages]
@@ -164,7 +156,7 @@ WAYS = [(False, way) for way in SYNC + ASYNC] + [(True, way) for way in ASYNC]
 async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) -> None:
     doors, registry = Doors(later=later), CollectorRegistry()
     with testing.capture(rules=LADDER, registry=registry) as seen:
-        result = await way(doors.agent(), doors.config)
+        result = await way(doors.agent(), TASK, doors.config)
         assert nothing_is_left(doors.handler, seen)
         labels = {"agent": "porter", "task_group": ""}
         counted = {
@@ -187,7 +179,7 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
     replies = [message for message in messages if isinstance(message, ToolMessage)]
     assert [reply.status for reply in replies] == ["success"] * 3 + ["error"] * 2
     assert replies[BLOCKED].name == "push"
-    assert str(replies[BLOCKED].content).startswith("This call was not run: it would bring")
+    assert str(replies[BLOCKED].content).startswith("This call was not run: it would have")
     assert replies[STOPPED].content == "This call was not run: the run was stopped."
     assert messages[-1].content == (
         "This run was stopped before it finished: the same step repeated 3 times, since step 2."
@@ -212,9 +204,9 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
 
 
 def heeding(messages: Sequence[BaseMessage]) -> AIMessage:
-    """Goes on until it is told not to."""
-    told = any("You make no progress" in str(message.content) for message in messages)
-    return answers("it is locked") if told else chooses(("push", {"door": "red"}))
+    """Goes on until a nudge says not to."""
+    reported = any("You make no progress" in str(message.content) for message in messages)
+    return answers("it is locked") if reported else chooses(("push", {"door": "red"}))
 
 
 def test_a_model_that_heeds_a_nudge_comes_to_its_own_end() -> None:
@@ -249,22 +241,24 @@ def test_a_blocked_call_makes_way_for_another_one() -> None:
 async def test_nudges_that_persist_are_in_the_state_once(way: Callable[..., Any]) -> None:
     doors = Doors()
     with testing.capture(rules=LADDER):
-        result = await way(doors.agent(TidegaugeMiddleware(persist_nudges=True)), doors.config)
+        result = await way(
+            doors.agent(TidegaugeMiddleware(persist_nudges=True)), TASK, doors.config
+        )
     messages = result["messages"]
     assert is_clean(messages)
     assert [is_nudge(message) for message in messages].count(True) == 1
-    assert doors.advices() == [NUDGED + 1, NUDGED + 2], "once told, it stays in the history"
+    assert doors.advices() == [NUDGED + 1, NUDGED + 2], "once given, it stays in the history"
 
 
 @pytest.mark.parametrize("persist", [False, True])
 def test_a_nudge_changes_nothing_that_is_measured(persist: bool) -> None:
-    def measured(rung: Any) -> list[Any]:
+    def measured(action: Any) -> list[Any]:
         doors = Doors(lambda m: looping_for_a_while(m, 8))
-        with testing.capture(rules=[Rule("loop_repeats", 1, rung)], digest_key=b"k" * 32) as seen:
+        with testing.capture(rules=[Rule("loop_repeats", 1, action)], digest_key=b"k" * 32) as seen:
             doors.agent(TidegaugeMiddleware(persist_nudges=persist)).invoke(
                 TASK, config=doors.config
             )
-        assert len(doors.advices()) > (0 if rung == "nudge" else -1)
+        assert len(doors.advices()) > (0 if action == "nudge" else -1)
         names = ("action.digest", "state.digest", "loop.repeats", "step.index")
         return [
             [span.attributes.get(f"tidegauge.{name}") for name in names]
@@ -317,7 +311,7 @@ async def test_a_stop_is_typed_and_resumable(way: Callable[..., Any]) -> None:
     agent = doors.agent(checkpointer=InMemorySaver())
     config = {**doors.config, "configurable": {"thread_id": "one"}}
     with testing.capture(rules=LADDER) as seen:
-        stop = stopped_by(await way(agent, config))
+        stop = stopped_by(await way(agent, TASK, config))
         state = agent.get_state(config)
         assert isinstance(stop, tidegauge.RunStopped)
         found = stopped_by(state.values)
@@ -340,7 +334,7 @@ async def test_a_stop_can_be_raised(way: Callable[..., Any]) -> None:
     with testing.capture(rules=LADDER) as seen:
         agent = doors.agent(TidegaugeMiddleware(on_stop="raise"))
         with pytest.raises(tidegauge.RunStopped) as caught:
-            await way(agent, doors.config)
+            await way(agent, TASK, doors.config)
         assert nothing_is_left(doors.handler, seen)
     assert (caught.value.reason, caught.value.step) == ("loop_repeats", STOPPED)
     assert interventions(seen) == [("nudge", NUDGED), ("block", BLOCKED), ("stop", STOPPED)]
@@ -357,7 +351,7 @@ def test_a_stop_that_was_observed_can_be_raised() -> None:
 
 
 def test_on_stop_is_one_of_two() -> None:
-    with pytest.raises(tidegauge.ConfigurationError, match="choose end or raise"):
+    with pytest.raises(tidegauge.ConfigurationError, match="on_stop='ignore' is unknown"):
         TidegaugeMiddleware(on_stop="ignore")  # type: ignore[arg-type]
 
 
@@ -397,7 +391,7 @@ async def test_it_goes_with_other_middleware(
     doors, ours = Doors(), TidegaugeMiddleware()
     both = [ours, other(doors)] if first else [other(doors), ours]
     with testing.capture(rules=LADDER) as seen:
-        result = await way(doors.agent(*both, checkpointer=InMemorySaver()), threaded(doors))
+        result = await way(doors.agent(*both, checkpointer=InMemorySaver()), TASK, threaded(doors))
         assert nothing_is_left(doors.handler, seen)
     assert is_clean(result["messages"])
     stop = stopped_by(result)
@@ -414,7 +408,7 @@ def threaded(doors: Doors) -> Any:
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
 @pytest.mark.parametrize("other", ["retry", "fallback"])
-def test_a_nudge_is_told_again_when_the_model_call_failed(other: str, first: bool) -> None:
+def test_a_nudge_is_given_again_when_the_model_call_failed(other: str, first: bool) -> None:
     failures = iter([True])
 
     def shaky(messages: Sequence[BaseMessage]) -> AIMessage:
@@ -580,9 +574,11 @@ def test_without_a_handler_everything_passes_and_the_log_says_so_once(
             result = agent.invoke(TASK)
     assert result["messages"][-1].content == "no way"
     assert len(doors.pushed) == 12
-    told = [record.message for record in caplog.records if "TidegaugeMiddleware" in record.message]
-    assert len(told) == 1
-    assert "TidegaugeCallbackHandler()" in told[0]
+    reported = [
+        record.message for record in caplog.records if "TidegaugeMiddleware" in record.message
+    ]
+    assert len(reported) == 1
+    assert "TidegaugeCallbackHandler()" in reported[0]
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -593,10 +589,10 @@ async def test_a_fault_of_ours_lets_the_call_pass(
     def broken(*args: Any) -> Any:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Rounds, "blocked", broken)
+    monkeypatch.setattr(TurnTracker, "blocked", broken)
     doors = Doors(lambda messages: looping_for_a_while(messages, 6))
     with testing.capture(rules=[BLOCK]) as seen:
-        result = await way(doors.agent(), doors.config)
+        result = await way(doors.agent(), TASK, doors.config)
     assert result["messages"][-1].content == "no way"
     assert len(doors.pushed) == 6
     assert internal_errors.counts() == {"langchain.middleware.block": 6}
@@ -639,10 +635,10 @@ try:
 except ImportError as error:
     print(type(error).__name__, error)
 """
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == (
+    assert completed.stdout.strip() == (
         "MissingExtraError langchain is not installed: pip install 'tidegauge[langchain]'"
     )
 
@@ -653,7 +649,7 @@ import sys
 import tidegauge.instrumentation.langchain as package
 print("langchain.agents" in sys.modules, hasattr(package, "TidegaugeMiddlewares"))
 """
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["False", "False"]
+    assert completed.stdout.split() == ["False", "False"]

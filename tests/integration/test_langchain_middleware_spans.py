@@ -51,8 +51,10 @@ class Looping:
         return chooses(("push", {"door": "red"}))
 
     def nudged(self) -> list[int]:
-        told = [str(shown[-1].content) for shown in self.shown]
-        return [turn for turn, text in enumerate(told) if text.startswith("You make no progress")]
+        reported = [str(shown[-1].content) for shown in self.shown]
+        return [
+            turn for turn, text in enumerate(reported) if text.startswith("You make no progress")
+        ]
 
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
@@ -71,8 +73,8 @@ async def test_an_agent_that_others_trace_is_nudged_and_stopped(
     stop = stopped_by(result)
     assert stop is not None
     assert (stop.reason, stop.step) == ("loop_repeats", STOPPED)
-    assert porter.nudged() == [NUDGED + 1, NUDGED + 2], "told again when it has grown by as much"
-    assert len(porter.pushed) == STOPPED, "a span tells of a call too late to block it"
+    assert porter.nudged() == [NUDGED + 1, NUDGED + 2], "given again when it has grown by as much"
+    assert len(porter.pushed) == STOPPED, "a span reports a call too late to block it"
     assert group.finished.finished == {"stopped": 1}
     assert "finds no run" not in caplog.text
 

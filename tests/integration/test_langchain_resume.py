@@ -23,7 +23,7 @@ from tidegauge.instrumentation.langchain import (
     instrument,
     uninstrument,
 )
-from tidegauge.instrumentation.langchain.run_map import RunMap
+from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 
@@ -183,8 +183,8 @@ def test_after_a_stop_the_thread_is_clean_and_goes_on_as_a_new_run() -> None:
         chosen = [call["id"] for message in messages for call in getattr(message, "tool_calls", [])]
         assert chosen == [m.tool_call_id for m in messages if isinstance(m, ToolMessage)]
         assert len(chosen) == 3
-        told = agent.invoke(None, config)  # as it stands: the model is asked again
-        assert told["messages"][-1].content == "there is none"
+        result = agent.invoke(None, config)  # as it stands: the model is asked again
+        assert result["messages"][-1].content == "there is none"
         assert nothing_is_left(handler, seen)
     assert [(report.outcome, report.steps) for report in reports] == [
         ("stopped", 4),
@@ -252,7 +252,7 @@ def test_several_threads_wait_at_once() -> None:
 def test_runs_that_wait_are_bounded_by_number_and_by_time() -> None:
     clock = testing.SteppedClock()
     handler = TidegaugeCallbackHandler()
-    handler._runs = RunMap(max_runs=2, idle_seconds=60.0, clock=clock)
+    handler._runs = CallbackRuns(max_runs=2, idle_seconds=60.0, clock=clock)
     with testing.capture() as seen:
         reports = Reports(seen)
         agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=InMemorySaver())

@@ -17,7 +17,15 @@ from langgraph.types import interrupt
 from pydantic import BaseModel
 
 import tidegauge
-from support.langchain_agents import Reports, graph_agent, nothing_is_left
+from support.langchain_agents import (
+    Reports,
+    graph_agent,
+    nothing_is_left,
+    via_ainvoke,
+    via_astream,
+    via_invoke,
+    via_stream,
+)
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
@@ -57,22 +65,6 @@ def contents(messages: Sequence[BaseMessage]) -> list[tuple[str, Any, Any]]:
     return [(m.type, m.content, getattr(m, "tool_calls", None)) for m in messages]
 
 
-async def via_invoke(agent: Any, config: Any) -> Any:
-    return agent.invoke(TASK, config=config)
-
-
-async def via_ainvoke(agent: Any, config: Any) -> Any:
-    return await agent.ainvoke(TASK, config=config)
-
-
-async def via_stream(agent: Any, config: Any) -> Any:
-    return list(agent.stream(TASK, config=config, stream_mode="values"))[-1]
-
-
-async def via_astream(agent: Any, config: Any) -> Any:
-    return [c async for c in agent.astream(TASK, config=config, stream_mode="values")][-1]
-
-
 @pytest.mark.parametrize(
     ("way", "used"),
     [
@@ -89,11 +81,11 @@ async def test_the_agent_does_what_it_did_without_the_handler(
     handler = TidegaugeCallbackHandler()
     agent = create_agent(searching(used.name), [used], name="seeker")
     with testing.capture(stop_on_loop=1, stop_on_failed_rounds=1) as seen:
-        bare = await way(agent, {})
+        bare = await way(agent, TASK, {})
         reports = Reports(seen)
-        told = await way(agent, {"callbacks": [handler]})
+        result = await way(agent, TASK, {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
-    assert contents(told["messages"]) == contents(bare["messages"])
+    assert contents(result["messages"]) == contents(bare["messages"])
     assert [(r.steps, r.outcome, r.tokens) for r in reports] == [(2, "unknown", 24.0)]
     name = f"  execute_tool {used.name}"
     chat = "  chat scripted-1"
@@ -116,8 +108,8 @@ def test_spans_carry_what_is_known_and_no_contents() -> None:
     assert chat.attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
     assert str(used.attributes["gen_ai.tool.call.id"]).startswith("call-")
     assert used.attributes["tidegauge.step.index"] == 0
-    told = " ".join(str(dict(span.attributes or {})) for span in seen.spans)
-    assert not any(content in told for content in ("desk", "is empty", "find the key"))
+    text = " ".join(str(dict(span.attributes or {})) for span in seen.spans)
+    assert not any(content in text for content in ("desk", "is empty", "find the key"))
 
 
 def test_parallel_calls_are_one_step_whatever_their_order() -> None:
@@ -190,8 +182,8 @@ def test_labels_come_from_the_handler_and_metadata_override_them() -> None:
         RunnableLambda(str, name="plain").invoke(
             "text", config={"callbacks": [TidegaugeCallbackHandler()]}
         )
-    told = [(r.agent, r.task_group, r.t_max, r.model, r.memory) for r in reports]
-    assert told == [
+    reported = [(r.agent, r.task_group, r.t_max, r.model, r.memory) for r in reports]
+    assert reported == [
         ("seeker", "keys", 30, "scripted-1", "off"),
         ("finder", "doors", 5, "scripted-1", "on"),
         ("named", "", None, None, None),
@@ -206,7 +198,7 @@ def test_a_setting_that_cannot_work_is_refused(setting: dict[str, Any]) -> None:
         TidegaugeCallbackHandler(**setting)
 
 
-def test_success_is_told_from_the_output() -> None:
+def test_success_is_read_from_the_output() -> None:
     with testing.capture() as seen:
         reports = Reports(seen)
         agent = create_agent(searching(), [look])
@@ -351,8 +343,8 @@ def test_an_answer_of_a_given_form_is_no_step() -> None:
     with testing.capture() as seen:
         reports = Reports(seen)
         agent = RunnableLambda(guess.invoke, name="guess")
-        told = agent.invoke("where?", config={"callbacks": [TidegaugeCallbackHandler()]})
-    assert told == Place(name="desk")
+        result = agent.invoke("where?", config={"callbacks": [TidegaugeCallbackHandler()]})
+    assert result == Place(name="desk")
     assert [report.steps for report in reports] == [0]
     assert seen.tree() == ["invoke_agent guess", "  chat scripted-1"]
 
@@ -368,15 +360,15 @@ def test_tools_called_by_hand_are_the_calls_that_were_chosen() -> None:
             if not said.tool_calls:
                 return str(said.content)
             for call in reversed(said.tool_calls):
-                told = look.invoke(call["args"])
-                messages.append(ToolMessage(told, tool_call_id=call["id"]))
+                result = look.invoke(call["args"])
+                messages.append(ToolMessage(result, tool_call_id=call["id"]))
 
     handler = TidegaugeCallbackHandler()
     with testing.capture() as seen:
         reports = Reports(seen)
-        told = RunnableLambda(loop).invoke("find the key", config={"callbacks": [handler]})
+        result = RunnableLambda(loop).invoke("find the key", config={"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
-    assert told == "there is none"
+    assert result == "there is none"
     assert [(report.steps, report.failed_rounds_max) for report in reports] == [(2, 0)]
     indices = [s.attributes["tidegauge.step.index"] for s in seen.spans if "tool" in s.name]
     assert indices == [0, 1, 1]
@@ -444,7 +436,7 @@ async def test_the_stop_of_an_agent_inside_a_tool_surfaces(way: Callable[..., An
     with testing.capture(stop_on_loop=2) as seen:
         reports = Reports(seen)
         with pytest.raises(tidegauge.RunStopped) as caught:
-            await way(delegating("helper", looping), {"callbacks": [handler]})
+            await way(delegating("helper", looping), TASK, {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
     inner, outer = reports
     assert caught.value.run == inner.run
@@ -480,14 +472,14 @@ async def test_runs_at_once_do_not_mix(way: str) -> None:
         agent = create_agent(many(number), [look], name="seeker")
         config: Any = {"callbacks": [handler], "max_concurrency": 4}
         if way == "batch":
-            told = agent.batch(inputs(number), config=config, return_exceptions=True)  # type: ignore[arg-type]
+            result = agent.batch(inputs(number), config=config, return_exceptions=True)  # type: ignore[arg-type]
         else:
-            told = await asyncio.gather(
+            result = await asyncio.gather(
                 *[agent.ainvoke(one, config=config) for one in inputs(number)],
                 return_exceptions=True,
             )
         assert nothing_is_left(handler, seen)
-    stopped = [isinstance(one, tidegauge.RunStopped) for one in told]
+    stopped = [isinstance(one, tidegauge.RunStopped) for one in result]
     assert stopped == [bool(task % 2) for task in range(number)]
     steps = sorted((report.outcome, report.steps) for report in reports)
     assert steps == [("stopped", 4)] * 4 + [("unknown", task) for task in range(0, number, 2)]

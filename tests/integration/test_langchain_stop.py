@@ -24,6 +24,7 @@ from langgraph.errors import GraphBubbleUp
 
 import tidegauge
 from support.langchain_agents import graph_agent, nothing_is_left
+from support.processes import import_error
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
@@ -294,9 +295,9 @@ def test_watching_raises_nothing_and_counts_what_would_have_been_stopped() -> No
     handler = TidegaugeCallbackHandler()
     with testing.capture() as seen:
         agent = agent_of_langchain(ScriptedChatModel(script=for_a_while), push)
-        told = agent.invoke(TASK, config={"callbacks": [handler]})
+        result = agent.invoke(TASK, config={"callbacks": [handler]})
         (group,) = seen.pipeline.engine.snapshot().groups
-    assert told["messages"][-1].content == "no way"
+    assert result["messages"][-1].content == "no way"
     assert len(pushed) == 8
     assert group.totals.interventions[("would_stop", "loop_repeats")] == 1
     assert group.finished.finished == {"unknown": 1}
@@ -323,24 +324,13 @@ try:
 except tidegauge.RunStopped as stop:
     print(type(stop) is tidegauge.RunStopped, stop.step)
 """
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["True", "3"]
+    assert completed.stdout.split() == ["True", "3"]
 
 
 def test_without_langchain_it_says_what_to_install() -> None:
-    program = """
-import sys
-sys.modules["langchain_core"] = None
-try:
-    import tidegauge.instrumentation.langchain
-except ImportError as error:
-    print(type(error).__name__, error)
-"""
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == (
+    assert import_error("langchain_core", "import tidegauge.instrumentation.langchain") == (
         "MissingExtraError langchain_core is not installed: pip install 'tidegauge[langchain]'"
     )

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState
 from langgraph.types import Command, RetryPolicy, Send
 
 import tidegauge
@@ -96,15 +97,19 @@ async def test_agents_that_are_nodes_are_runs_and_steps_of_the_graphs_run(
     ]
 
 
-def handing_over(*, rounds: int) -> Any:
-    """Two agents that hand over to each other, so many times."""
+def handing_over(*, rounds: int, history: bool = False) -> Any:
+    """Two agents that hand over to each other, so many times, maybe with all messages so far."""
 
     def to(other: str) -> Any:
         @tool(f"to_{other}")
-        def hand_over(call_id: Annotated[str, InjectedToolCallId]) -> Command[str]:
+        def hand_over(
+            state: Annotated[dict[str, Any], InjectedState],
+            call_id: Annotated[str, InjectedToolCallId],
+        ) -> Command[str]:
             """Hand over."""
-            told = ToolMessage(f"transferred to {other}", tool_call_id=call_id)
-            return Command(goto=other, update={"messages": [told]}, graph=Command.PARENT)
+            message = ToolMessage(f"transferred to {other}", tool_call_id=call_id)
+            messages = [*(state["messages"] if history else ()), message]
+            return Command(goto=other, update={"messages": messages}, graph=Command.PARENT)
 
         return hand_over
 
@@ -138,15 +143,16 @@ async def test_hand_offs(way: Callable[..., Any]) -> None:
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
 
 
+@pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 async def test_agents_that_only_hand_over_to_each_other_are_a_loop(
-    way: Callable[..., Any],
+    way: Callable[..., Any], history: bool
 ) -> None:
     handler = TidegaugeCallbackHandler()
     with testing.capture(stop_on_loop=2) as seen:
         reports = Reports(seen)
         with pytest.raises(tidegauge.RunStopped) as caught:
-            await way(handing_over(rounds=99), {"callbacks": [handler]})
+            await way(handing_over(rounds=99, history=history), {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
     team = reports[-1]
     assert caught.value.run == team.run
@@ -212,8 +218,8 @@ def test_an_agent_called_by_a_node_of_a_supervisor() -> None:
     helper = seeker("helper")
 
     def call(state: MessagesState) -> dict[str, Any]:
-        told = helper.invoke({"messages": [("user", "look for it")]})
-        return {"messages": told["messages"][-1:]}
+        result = helper.invoke({"messages": [("user", "look for it")]})
+        return {"messages": result["messages"][-1:]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("supervisor", seeker("supervisor"))
@@ -284,7 +290,7 @@ def test_an_agent_of_no_other_name_is_part_of_the_run() -> None:
 
 
 def test_a_chain_that_is_given_the_handler_again_is_a_run_under_the_one_around_it() -> None:
-    """LangChain tells no parent of a chain that has callbacks of its own; its context does."""
+    """LangChain reports no parent of a chain that has its own callbacks; its context does."""
     handler = TidegaugeCallbackHandler()
     other = TidegaugeCallbackHandler(agent="other", success=lambda state: True)
     robot = RunnableLambda(lambda place: look.invoke({"place": place}), name="robot")

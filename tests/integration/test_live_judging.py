@@ -18,8 +18,8 @@ from support.otlp_metrics import as_prometheus, ours
 from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
 from support.scripted_model import ScriptedChatModel
 from tidegauge.diagnose.judges.competencies import COMPETENCIES
-from tidegauge.diagnose.judges.judge import RubricJudge
 from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.rubric_judge import RubricJudge
 from tidegauge.instrumentation.langchain import instrument, uninstrument
 from tidegauge.testing import capture
 
@@ -54,9 +54,9 @@ def scraped(pipeline: tidegauge.pipeline.Pipeline, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(name)]
 
 
-def test_a_run_that_ended_is_judged_and_told(receiver: OtlpReceiver) -> None:
-    told = Judged(verdict(2, reason="it never looked at the teapot"))
-    judging = Judging(told.model)
+def test_a_run_that_ended_is_judged_and_reported(receiver: OtlpReceiver) -> None:
+    judged = Judged(verdict(2, reason="it never looked at the teapot"))
+    judging = Judging(judged.model)
     pipeline = tidegauge.configure(judging=judging, metrics_port=0, otlp_metrics=True)
     run = shop()
     assert judging.wait(10)
@@ -80,7 +80,7 @@ def test_a_run_that_ended_is_judged_and_told(receiver: OtlpReceiver) -> None:
     )
     for event in receiver.logs:
         assert (event.trace_id, event.span_id) == (root.trace_id, root.span_id)
-        del event.attributes["gen_ai.evaluation.name"]
+        competency = event.attributes.pop("gen_ai.evaluation.name")
         assert event.attributes == {
             "gen_ai.evaluation.score.value": 2.0,
             "gen_ai.evaluation.score.label": "partial",
@@ -89,23 +89,23 @@ def test_a_run_that_ended_is_judged_and_told(receiver: OtlpReceiver) -> None:
             "tidegauge.task_group": "shop",
             "tidegauge.judge.name": "rubric",
             "tidegauge.judge.model": "scripted-1",
-            "tidegauge.judge.rubric_version": "1.1",
+            "tidegauge.judge.rubric_version": "1.2" if competency == "objective_quality" else "1.1",
         }
     pushed = as_prometheus(ours(receiver.exports[-1]))
     assert sum(
         value for (name, _), value in pushed.items() if name == "tidegauge_judged_score_sum"
     ) == pytest.approx(10.0)
-    [_, human] = told[0]
+    [_, human] = judged[0]
     assert '"result":"page 2: no teapot"' in human.text  # what the judge saw, and nobody else
     sent: list[Any] = [*receiver.logs, *receiver.spans, *receiver.points]
     wire = repr([one.raw for one in sent])
     assert "teapot" not in wire
 
 
-def test_reasons_are_contents_and_told_when_those_are_asked_for(monkeypatch) -> None:
+def test_reasons_are_contents_and_reported_when_those_are_asked_for(monkeypatch) -> None:
     judged = verdict(None, reason="it went straight on")
     judges = [RubricJudge(COMPETENCIES["backtracking_exploration"])]
-    for settings, variable, told in (
+    for settings, variable, one in (
         ({}, "", False),
         ({}, "SPAN_ONLY", False),
         ({}, "EVENT_ONLY", True),
@@ -121,7 +121,7 @@ def test_reasons_are_contents_and_told_when_those_are_asked_for(monkeypatch) -> 
         assert event.attributes["gen_ai.evaluation.score.label"] == "not_applicable"
         assert "gen_ai.evaluation.score.value" not in event.attributes
         explanation = event.attributes.get("gen_ai.evaluation.explanation")
-        assert explanation == ("it went straight on" if told else None), (settings, variable)
+        assert explanation == ("it went straight on" if one else None), (settings, variable)
 
 
 def test_what_failed_is_an_event_and_a_count() -> None:
@@ -166,15 +166,15 @@ def test_a_share_of_the_runs_is_judged_and_the_others_keep_no_transcript() -> No
 
 
 def test_what_a_policy_did_is_in_the_record() -> None:
-    told = Judged(verdict(1))
-    judging = Judging(told.model, CAREFUL)
+    judged = Judged(verdict(1))
+    judging = Judging(judged.model, CAREFUL)
     with capture(judging=judging, block_on_loop=2, stop_on_loop=9):
         with tidegauge.run(agent="a", task="t") as run:
             for _ in range(5):
                 if not run.act("look").block:
                     run.observe("nothing")
         assert judging.wait(10)
-    assert told[0][1].text.count('"action":"look","blocked":true') == 2
+    assert judged[0][1].text.count('"action":"look","blocked":true') == 2
 
 
 def test_runs_that_are_recorded_are_judged_too(tmp_path) -> None:
@@ -216,7 +216,7 @@ def test_a_fault_in_judging_is_none_of_the_agent_s(faults_are_swallowed, monkeyp
     assert tidegauge._guard.internal_errors.counts()["judging"] == 3
 
 
-def test_an_end_is_told_before_the_collector_is_left(receiver: OtlpReceiver) -> None:
+def test_an_end_is_reported_before_the_collector_is_left(receiver: OtlpReceiver) -> None:
     judging = Judging(Judged(verdict(3)).model, CAREFUL)
     pipeline = tidegauge.configure(judging=judging, serve_metrics=False)
     shop()

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 import tidegauge
 from support.browser import Visit, chromium, visit
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.exporters.page import files
+from tidegauge.exporters.page import app
 from tidegauge.policies import Rule
 from tidegauge.testing import Capture, capture
 
@@ -119,11 +119,11 @@ def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
         expect(page.locator("#lost")).to_have_text("6 steps")
         expect(page.locator("#tokens")).to_have_text("0 tokens")
         expect(page.locator("#interventions")).to_have_text("3")  # nudged twice, then stopped
-        told = page.locator(".happening .told").all_inner_texts()
-        assert told[:2] == ["success after 1 step", "stopped after 9 steps"]
-        assert "stopped at step 8: loop repeats" in told
-        assert told[-1] == "a loop set in at step 4"
-        page.locator(".happening", has_text="stopped after 9 steps").click()
+        texts = page.locator(".event .text").all_inner_texts()
+        assert texts[:2] == ["success after 1 step", "stopped after 9 steps"]
+        assert "stopped at step 8: loop repeats" in texts
+        assert texts[-1] == "loop onset at step 4"
+        page.locator(".event", has_text="stopped after 9 steps").click()
         expect(page.locator("#chosen-agent")).to_have_text("looper")
         expect(page.locator("#chosen-state")).to_have_text("stopped")
         steps = page.locator("#trail-rows tr")
@@ -155,7 +155,7 @@ def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
                 run.act(name, {name: name})
                 run.observe(name)
             expect(page.locator("#trail-rows tr").first).to_be_visible()
-            expect(page.locator(".happening").first).to_be_visible()
+            expect(page.locator(".event").first).to_be_visible()
             page.locator("#list").focus()
             page.keyboard.press("Enter")
             page.wait_for_timeout(600)
@@ -171,7 +171,7 @@ def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
             )
             assert fits
             isolated = page.evaluate(
-                "[...document.querySelectorAll('.row .agent, .tool, .happening .agent')]"
+                "[...document.querySelectorAll('.row .agent, .tool, .event .agent')]"
                 ".every((one) => one.localName === 'bdi')"
             )
             assert isolated
@@ -188,7 +188,7 @@ def test_nothing_jumps(browser: Browser, served: Capture) -> None:
                 for (const shift of list.getEntries())
                   for (const {node, previousRect, currentRect} of shift.sources)
                     if (previousRect.top !== currentRect.top &&
-                        !node?.parentElement?.closest("#trail, #happenings"))
+                        !node?.parentElement?.closest("#trail, #events"))
                       window.jumps.push(node?.id || node?.className || String(node));
               }).observe({type: "layout-shift"});
             }"""
@@ -261,8 +261,8 @@ def test_light_and_dark(browser: Browser, served: Capture, scheme: str, dark: bo
 def test_without_the_chart_library_the_numbers_are_there(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "CHART_PACKAGE", "no_such_package")
-    files._read.cache_clear()
+    monkeypatch.setattr(app, "CHART_PACKAGE", "no_such_package")
+    app._read.cache_clear()
     try:
         with (
             serving() as served,
@@ -276,7 +276,7 @@ def test_without_the_chart_library_the_numbers_are_there(
             expect(page.locator("#trail-rows tr")).to_have_count(6)
             assert page.locator("canvas").count() == 0
     finally:
-        files._read.cache_clear()
+        app._read.cache_clear()
 
 
 def test_with_the_chart_library_there_are_charts(browser: Browser, served: Capture) -> None:
@@ -304,7 +304,7 @@ def test_a_server_that_restarts_is_found_again(browser: Browser) -> None:
         with visit(browser, served.pipeline.page_url) as opened:
             page = opened.page
             expect(page.locator("#chosen-agent")).to_have_text("first")
-            expect(page.locator("#happenings")).to_contain_text("first")
+            expect(page.locator("#events")).to_contain_text("first")
             served.pipeline.stop_serving()
             expect(page.locator("#connection")).to_have_text("disconnected, trying again")
             assert page.locator("body").get_attribute("data-connection") == "disconnected"
@@ -313,8 +313,8 @@ def test_a_server_that_restarts_is_found_again(browser: Browser) -> None:
                 expect(page.locator("#connection")).to_have_text("live")
                 expect(page.locator("#chosen-agent")).to_have_text("second")
                 assert rows(page) == ["second"]
-                expect(page.locator("#happenings")).to_contain_text("second")
-                assert "first" not in page.locator("#happenings").inner_text()
+                expect(page.locator("#events")).to_contain_text("second")
+                assert "first" not in page.locator("#events").inner_text()
             assert opened.complaints == []
 
 

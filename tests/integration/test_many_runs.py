@@ -23,7 +23,7 @@ from support.crowd import LangChainAgents, Witness
 from support.requirements import IN_CI
 from tidegauge import testing
 from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import current_run
 
 pytestmark = pytest.mark.slow
 
@@ -209,10 +209,10 @@ def test_a_thousand_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
             memory
         )
     assert internal_errors.counts() == {}
-    told = [f"{rss / 2**20:.0f}" for rss in memory]
+    megabytes = [f"{rss / 2**20:.0f}" for rss in memory]
     with capsys.disabled():
         print(
             f"\n{len(memory)} waves of 1,000 runs at once: {steps} steps, {spans_seen} spans;"
-            f" memory after each, MB: {' '.join(told)}"
+            f" memory after each, MB: {' '.join(megabytes)}"
         )
-    assert memory[-1] <= TOLERANCE * memory[1], told
+    assert memory[-1] <= TOLERANCE * memory[1], megabytes

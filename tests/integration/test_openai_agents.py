@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +31,7 @@ from support.agents_sdk import (
     scripted,
     traced_by,
 )
+from support.processes import import_error
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.openai_agents import (
@@ -85,17 +84,17 @@ def doors(**settings: Any) -> tuple[Any, list[str]]:
     return function_tool(push, **settings), pushed
 
 
-async def via_run(agent: Agent[Any], **told: Any) -> Any:
-    return await Runner.run(agent, "open the door", **told)
+async def via_run(agent: Agent[Any], **fields: Any) -> Any:
+    return await Runner.run(agent, "open the door", **fields)
 
 
-async def via_run_sync(agent: Agent[Any], **told: Any) -> Any:
+async def via_run_sync(agent: Agent[Any], **fields: Any) -> Any:
     # It wants a thread without a running loop, and one with a loop that it may use.
     def run() -> Any:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            return Runner.run_sync(agent, "open the door", **told)
+            return Runner.run_sync(agent, "open the door", **fields)
         finally:
             asyncio.set_event_loop(None)
             loop.close()
@@ -103,8 +102,8 @@ async def via_run_sync(agent: Agent[Any], **told: Any) -> Any:
     return await asyncio.to_thread(run)
 
 
-async def via_run_streamed(agent: Agent[Any], **told: Any) -> Any:
-    result = Runner.run_streamed(agent, "open the door", **told)
+async def via_run_streamed(agent: Agent[Any], **fields: Any) -> Any:
+    result = Runner.run_streamed(agent, "open the door", **fields)
     async for _ in result.stream_events():
         pass
     return result
@@ -129,9 +128,9 @@ async def test_a_run_is_seen(
     with testing.capture() as seen:
         reports = Reports(seen.pipeline.engine)
         agent = Agent(name="seeker", tools=[look], model=make(turns))
-        told = await Runner.run(agent, "find the key", hooks=hooks if hooked else None)
+        result = await Runner.run(agent, "find the key", hooks=hooks if hooked else None)
         assert nothing_is_left(processor, seen)
-    assert told.final_output == "there is none"
+    assert result.final_output == "there is none"
     (report,) = reports
     assert (report.agent, report.task_group, report.steps) == ("seeker", "doors", 2)
     assert report.success is (True if hooked else None)
@@ -154,9 +153,9 @@ async def test_every_way_to_run_is_seen(
     with testing.capture() as seen:
         reports = Reports(seen.pipeline.engine)
         model = scripted([RED, "no way"])
-        told = await way(Agent(name="porter", tools=[push], model=model), hooks=hooks)
+        result = await way(Agent(name="porter", tools=[push], model=model), hooks=hooks)
         assert nothing_is_left(processor, seen)
-    assert (told.final_output, pushed) == ("no way", ["red"])
+    assert (result.final_output, pushed) == ("no way", ["red"])
     assert [(r.steps, r.outcome, r.tokens) for r in reports] == [(1, "unknown", 12.0)]
 
 
@@ -183,12 +182,12 @@ def test_the_numbers_are_those_of_a_run_by_hand(processor: TidegaugeTracingProce
             for hooked in (False, True):
                 asyncio.run(through_the_sdk(make, hooked=hooked))
     of_its_own = {"run": "", "trace_id": None, "loop_cost_seconds": None}
-    by_hand_report, *others = [report._replace(**of_its_own) for report in reports]
+    by_hand_report, *others = [report.replaced(**of_its_own) for report in reports]
     assert (by_hand_report.steps, by_hand_report.loops) == (7, [(3, 2, 1)])
     assert others[1:] == [by_hand_report] * 5
-    # nobody tells the tokens of a model without spans where there are no hooks
+    # without spans and hooks, the tokens of a model are not reported
     untold = {"tokens": None, "loop_cost_tokens": None}
-    assert others[0] == by_hand_report._replace(**untold)
+    assert others[0] == by_hand_report.replaced(**untold)
 
 
 async def test_a_failing_tool_is_a_failed_outcome(processor: TidegaugeTracingProcessor) -> None:
@@ -232,7 +231,7 @@ async def test_a_looping_agent_is_stopped(
     assert len(stop.run_data.new_items) == 6
     assert len(pushed) == 3
     assert group.finished.finished == {"stopped": 1}
-    # Whoever goes on with the session finds every call answered.
+    # In the rest of the session, every call is answered.
     items = [item["type"] for item in await session.get_items() if "type" in item]
     assert items == ["function_call", "function_call_output"] * 3
     session.close()
@@ -241,7 +240,7 @@ async def test_a_looping_agent_is_stopped(
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
 
 
-async def test_a_stopped_session_can_be_gone_on_with(
+async def test_a_stopped_session_can_be_continued(
     processor: TidegaugeTracingProcessor, hooks: TidegaugeRunHooks
 ) -> None:
     push, _ = doors()
@@ -251,9 +250,9 @@ async def test_a_stopped_session_can_be_gone_on_with(
         agent = Agent(name="porter", tools=[push], model=scripted([*[RED] * 4, RED, "no way"]))
         with pytest.raises(tidegauge.RunStopped):
             await Runner.run(agent, "open the door", hooks=hooks, session=session)
-        told = await Runner.run(agent, "try again", hooks=hooks, session=session)
+        result = await Runner.run(agent, "try again", hooks=hooks, session=session)
     session.close()
-    assert told.final_output == "no way"
+    assert result.final_output == "no way"
     assert [(r.outcome, r.steps) for r in reports] == [("stopped", 4), ("unknown", 1)]
 
 
@@ -311,10 +310,10 @@ async def test_the_model_is_nudged_then_answered_then_stopped(
         ("stop", "loop_repeats"): 1,
     }
     last = [call.input[-1] for call in model.calls]
-    told = [item["content"] for item in last if item.get("role") == "user"]
-    assert told[0] == "open the door"
-    assert len(told) == 2
-    assert "repeated twice" in told[1], "the nudge is told once, and not kept"
+    reported = [item["content"] for item in last if item.get("role") == "user"]
+    assert reported[0] == "open the door"
+    assert len(reported) == 2
+    assert "repeated twice" in reported[1], "the nudge is given once, and not kept"
     outputs = [item["output"] for item in last if item.get("type") == "function_call_output"]
     assert ["not run" in text for text in outputs] == [False, False, False, True, True]
 
@@ -376,9 +375,9 @@ async def test_the_stop_of_an_agent_as_a_tool_is_an_answer_of_that_tool(
         reports = Reports(seen.pipeline.engine)
         turns: list[Any] = [[("ask_porter", {"input": "open"})], "it did not work"]
         boss = Agent(name="boss", tools=[ask], model=scripted(turns))
-        told = await Runner.run(boss, "find", hooks=hooks)
+        result = await Runner.run(boss, "find", hooks=hooks)
         assert nothing_is_left(processor, seen)
-    assert told.final_output == "it did not work"
+    assert result.final_output == "it did not work"
     assert len(pushed) == 3
     assert [(r.agent, r.outcome) for r in reports] == [("porter", "stopped"), ("boss", "unknown")]
     (tool,) = [span for span in seen.spans if span.name == "execute_tool ask_porter"]
@@ -398,9 +397,9 @@ async def test_who_is_handed_over_to_goes_on_with_the_run(
     with testing.capture() as seen:
         reports = Reports(seen.pipeline.engine)
         hooks = TidegaugeRunHooks(processor) if hooked else None
-        told = await Runner.run(desk, "find", hooks=hooks)
+        result = await Runner.run(desk, "find", hooks=hooks)
         assert nothing_is_left(processor, seen)
-    assert (told.final_output, told.last_agent.name) == ("there is none", "expert")
+    assert (result.final_output, result.last_agent.name) == ("there is none", "expert")
     assert [(r.agent, r.steps, r.outcome) for r in reports] == [("desk", 2, "unknown")]
     tools = [line.strip() for line in seen.tree() if "execute_tool" in line]
     transfer = "handoff" if make is scripted and not hooked else "transfer_to_expert"
@@ -481,7 +480,7 @@ async def test_without_contents_and_hooks_there_are_no_steps_and_a_warning(
         await Runner.run(Agent(name="porter", tools=[push], model=model), "open", run_config=config)
         assert nothing_is_left(processor, seen)
     assert [(r.steps, r.loop_steps) for r in reports] == [(0, 0)]
-    assert [r.message for r in caplog.records if "TidegaugeRunHooks only" in r.message] != []
+    assert [r.message for r in caplog.records if "only TidegaugeRunHooks" in r.message] != []
 
 
 async def test_hooks_without_a_run_say_so_once_and_do_nothing(
@@ -496,7 +495,7 @@ async def test_hooks_without_a_run_say_so_once_and_do_nothing(
         await Runner.run(agent, "open", hooks=hooks, run_config=config)
         assert not seen.pipeline.engine.snapshot().groups
     assert len(pushed) == 5
-    assert sum("hooks without a run" in r.message for r in caplog.records) == 1
+    assert sum("the hooks found no run" in r.message for r in caplog.records) == 1
 
 
 async def test_an_error_of_the_agent_is_its_own_and_the_runs_outcome(
@@ -568,9 +567,9 @@ async def test_a_run_that_waited_for_an_approval_is_another_one(
         assert nothing_is_left(processor, seen)
         state = asked.to_state()
         state.approve(asked.interruptions[0])
-        told = await Runner.run(agent, state, hooks=hooks, run_config=config)
+        result = await Runner.run(agent, state, hooks=hooks, run_config=config)
         assert nothing_is_left(processor, seen)
-    assert (told.final_output, pushed) == ("no way", ["red"])
+    assert (result.final_output, pushed) == ("no way", ["red"])
     assert [(r.outcome, r.steps) for r in reports] == [("unknown", 1), ("unknown", 1)]
     assert not [record for record in caplog.records if record.name == "tidegauge"]
 
@@ -599,9 +598,9 @@ async def test_runs_at_once_do_not_mix(
 
     with testing.capture(stop_on_loop=STOP_AT, max_groups=100) as seen:
         reports = Reports(seen.pipeline.engine)
-        told = dict(await asyncio.gather(*[one(number) for number in range(50)]))
+        reported = dict(await asyncio.gather(*[one(number) for number in range(50)]))
         assert nothing_is_left(processor, seen)
-    assert told == {n: "stopped at 3" if n % 2 else "done" for n in range(50)}
+    assert reported == {n: "stopped at 3" if n % 2 else "done" for n in range(50)}
     steps = {report.agent: report.steps for report in reports}
     assert steps == {f"agent {n}": 4 if n % 2 else n % 5 + 4 for n in range(50)}
     assert len({span.context.trace_id for span in seen.spans}) == 50
@@ -610,10 +609,10 @@ async def test_runs_at_once_do_not_mix(
 @pytest.mark.parametrize(
     ("method", "where"),
     [
-        ("processor.TidegaugeTracingProcessor._start_model", "on_span_start"),
-        ("processor.TidegaugeTracingProcessor._end_tool", "on_span_end"),
-        ("rounds.Rounds.turn", "on_span_start"),
-        ("hooks.TidegaugeRunHooks._guards", "on_llm_end"),
+        ("openai_agents.tracing_processor.TidegaugeTracingProcessor._start_model", "on_span_start"),
+        ("openai_agents.tracing_processor.TidegaugeTracingProcessor._end_tool", "on_span_end"),
+        ("turns.TurnTracker.next_turn", "on_span_start"),
+        ("openai_agents.hooks.TidegaugeRunHooks._guards", "on_llm_end"),
     ],
 )
 async def test_after_a_fault_of_ours_a_run_is_only_watched(
@@ -624,17 +623,17 @@ async def test_after_a_fault_of_ours_a_run_is_only_watched(
     method: str,
     where: str,
 ) -> None:
-    def fail(*args: object, **told: object) -> None:
+    def fail(*args: object, **fields: object) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(f"tidegauge.instrumentation.openai_agents.{method}", fail)
+    monkeypatch.setattr(f"tidegauge.instrumentation.{method}", fail)
     push, pushed = doors(tool_input_guardrails=[hooks.block])
     config = RunConfig(call_model_input_filter=hooks.nudge)
     with testing.capture(stop_on_steps=2, nudge_on_loop=1) as seen:
         agent = Agent(name="porter", tools=[push], model=chat_completions([*[RED] * 6, "no way"]))
-        told = await Runner.run(agent, "open", hooks=hooks, run_config=config)
+        result = await Runner.run(agent, "open", hooks=hooks, run_config=config)
         assert nothing_is_left(processor, seen)
-    assert (told.final_output, len(pushed)) == ("no way", 6)
+    assert (result.final_output, len(pushed)) == ("no way", 6)
     assert internal_errors.counts()[f"openai_agents.{where}"] > 0
 
 
@@ -667,17 +666,6 @@ def test_a_t_max_below_one_is_refused() -> None:
 
 
 def test_without_the_sdk_it_says_what_to_install() -> None:
-    program = """
-import sys
-sys.modules["agents"] = None
-try:
-    import tidegauge.instrumentation.openai_agents
-except ImportError as error:
-    print(type(error).__name__, error)
-"""
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == (
+    assert import_error("agents", "import tidegauge.instrumentation.openai_agents") == (
         "MissingExtraError agents is not installed: pip install 'tidegauge[openai-agents]'"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
+from support.processes import run_python, without_otel
 
 RECEIVERS = {"grpc": grpc_receiver, "http/protobuf": http_receiver}
 
@@ -36,30 +36,12 @@ except KeyError:
 """
 
 
-def environment(**variables):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    return {**clean, **variables}
-
-
-def run_agent(code=AGENT, **variables):
-    """Run a program to its end; gives what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 @pytest.fixture(scope="module", params=list(RECEIVERS))
 def arrived(request) -> OtlpReceiver:
     """What a collector has of the agent, with nothing set but the standard variables."""
     with RECEIVERS[request.param]() as receiver:
-        done = run_agent(
+        done = run_python(
+            AGENT,
             OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
             OTEL_EXPORTER_OTLP_PROTOCOL=request.param,
             OTEL_SERVICE_NAME="shopper",
@@ -114,10 +96,10 @@ def test_the_run_s_attributes_arrive(arrived):
 def test_the_tools_attributes_arrive(arrived):
     looks = sorted(
         (span.attributes for span in named(arrived.spans, "execute_tool look")),
-        key=lambda told: told["tidegauge.step.index"],
+        key=lambda given: given["tidegauge.step.index"],
     )
     digests = [
-        (told.pop("tidegauge.action.digest"), told.pop("tidegauge.state.digest")) for told in looks
+        (one.pop("tidegauge.action.digest"), one.pop("tidegauge.state.digest")) for one in looks
     ]
     actions, states = zip(*digests, strict=True)
     assert len(set(actions)) == 1
@@ -160,7 +142,7 @@ def test_events_arrive_as_logs_of_their_run(arrived):
     assert (onset.trace_id, onset.span_id) == (browser.trace_id, browser.span_id)
 
 
-def test_who_sent_it_is_told(arrived):
+def test_who_sent_it_is_reported(arrived):
     for received in (*arrived.spans, *arrived.logs):
         assert received.resource["service.name"] == "shopper"
         assert received.resource["deployment.environment"] == "test"
@@ -174,7 +156,8 @@ def test_no_content_leaves_the_process(arrived):
 
 def test_contents_leave_when_they_are_asked_for():
     with grpc_receiver() as receiver:
-        run_agent(
+        run_python(
+            AGENT,
             OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
             OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY",
@@ -195,7 +178,7 @@ def test_contents_leave_when_they_are_asked_for():
 )
 def test_the_standard_switches(variables, paths):
     with http_receiver() as receiver:
-        run_agent(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **variables)
+        run_python(AGENT, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **variables)
     assert set(receiver.paths) == paths
 
 
@@ -211,7 +194,7 @@ with tidegauge.run(run_id="r1") as run:
         agent = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
-            env=environment(
+            env=without_otel(
                 OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, OTEL_BSP_SCHEDULE_DELAY="50"
             ),
         )
@@ -254,7 +237,7 @@ UNREACHABLE = [(kind, protocol) for kind in ("closed", "silent") for protocol in
 
 @pytest.fixture(scope="module")
 def unreachable():
-    """What each agent told of itself, and how long its process went on after its work."""
+    """What each agent reported of itself, and how long its process went on after its work."""
 
     def measured(case):
         kind, protocol = case
@@ -262,13 +245,13 @@ def unreachable():
             listener.bind(("127.0.0.1", 0))
             if kind == "silent":
                 listener.listen()
-            done = run_agent(
+            done = run_python(
                 MEASURED,
                 UNREACHABLE=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
             )
-            told = json.loads(done.stdout)
-            return {**told, "stderr": done.stderr, "exit": time.time() - told["end"]}
+            document = json.loads(done.stdout)
+            return {**document, "stderr": done.stderr, "exit": time.time() - document["end"]}
 
     with ThreadPoolExecutor() as pool:  # most of their time they wait
         return dict(zip(UNREACHABLE, pool.map(measured, UNREACHABLE), strict=True))
@@ -276,7 +259,7 @@ def unreachable():
 
 @pytest.mark.parametrize("case", UNREACHABLE, ids="-".join)
 def test_an_unreachable_collector_neither_slows_the_agent_nor_holds_up_its_end(unreachable, case):
-    told = unreachable[case]
-    assert told["with"] < 3 * told["without"]
-    assert told["exit"] < 10
-    assert "Traceback" not in told["stderr"]
+    report = unreachable[case]
+    assert report["with"] < 3 * report["without"]
+    assert report["exit"] < 10
+    assert "Traceback" not in report["stderr"]

@@ -22,19 +22,12 @@ from support.otlp_metrics import (
     scraped,
 )
 from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
+from support.processes import run_python, without_otel
 from support.requirements import needs_fork
 from support.rotel import rotel
-from tidegauge.catalog import (
-    DECISIONS,
-    JUDGING,
-    METRICS,
-    POLICY,
-    RECEIVER,
-    RECORDING,
-    SPAN_FAULTS,
-    WORKER,
-)
+from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, RECORDING, SPAN_FAULTS, WORKER
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
+from tidegauge.streaming_metrics.registry import METRICS
 
 RECEIVERS = {"grpc": grpc_receiver, "http/protobuf": http_receiver}
 DELTA, CUMULATIVE = 1, 2
@@ -72,8 +65,8 @@ def test_the_whole_catalogue_arrives_as_it_is_scraped(receiver, pipeline):
     assert {metric for metric, _ in found} == set(METRICS).difference(*elsewhere)
     kinds = {"counter": ("sum", CUMULATIVE, True), "gauge": ("gauge", None, None)}
     for metric, point in found:
-        told = (point.kind, point.temporality, point.monotonic)
-        assert told == kinds.get(metric.kind, ("histogram", CUMULATIVE, None)), metric.name
+        reported = (point.kind, point.temporality, point.monotonic)
+        assert reported == kinds.get(metric.kind, ("histogram", CUMULATIVE, None)), metric.name
         assert set(point.attributes) == set(metric.labels)
         assert point.scope == "tidegauge"
         assert point.resource["service.name"] == "shopper"
@@ -173,17 +166,7 @@ ASKED = {"OTEL_METRICS_EXPORTER": "otlp"}
 
 
 def run_agent(*arguments, code=AGENT, **variables):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
-        env={**clean, "OTEL_TRACES_EXPORTER": "none", **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+    return run_python(code, *arguments, OTEL_TRACES_EXPORTER="none", **variables)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +196,7 @@ def counted(receiver: OtlpReceiver) -> dict[str, float]:
     }
 
 
-def test_processes_of_one_service_are_told_apart():
+def test_processes_of_one_service_are_distinguished():
     with http_receiver() as receiver:
         for number in (2, 3):
             run_agent(
@@ -223,8 +206,8 @@ def test_processes_of_one_service_are_told_apart():
                 **ASKED,
             )
         named = "OTEL_RESOURCE_ATTRIBUTES"
-        told = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **ASKED}
-        run_agent(4, **told, **{named: "service.instance.id=pod-7"})
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **ASKED}
+        run_agent(4, **variables, **{named: "service.instance.id=pod-7"})
     steps = counted(receiver)
     assert sorted(steps.values()) == [2, 3, 4]
     assert steps["pod-7"] == 4
@@ -258,16 +241,14 @@ def test_a_forked_process_sends_its_own():
 def test_metrics_are_pushed_while_the_agent_goes_on():
     code = AGENT + "    sys.stdin.read()\n"
     with http_receiver() as receiver:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         agent = subprocess.Popen(
             [sys.executable, "-c", code, "3"],
             stdin=subprocess.PIPE,
-            env={
-                **clean,
+            env=without_otel(
+                OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
+                OTEL_METRIC_EXPORT_INTERVAL="50",
                 **ASKED,
-                "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
-                "OTEL_METRIC_EXPORT_INTERVAL": "50",
-            },
+            ),
         )
         receiver.wait_until(lambda: len(receiver.exports) >= 2)
         assert set(counted(receiver).values()) == {3}
@@ -303,7 +284,7 @@ UNREACHABLE = [(kind, protocol) for kind in ("closed", "silent") for protocol in
 
 @pytest.fixture(scope="module")
 def unreachable():
-    """What each agent told of itself, and how long its process went on after its work."""
+    """What each agent reported of itself, and how long its process went on after its work."""
 
     def measured(case):
         kind, protocol = case
@@ -318,8 +299,8 @@ def unreachable():
                 OTEL_METRIC_EXPORT_INTERVAL="200",
                 **ASKED,
             )
-            told = json.loads(done.stdout)
-            return {**told, "stderr": done.stderr, "exit": time.time() - told["end"]}
+            document = json.loads(done.stdout)
+            return {**document, "stderr": done.stderr, "exit": time.time() - document["end"]}
 
     with ThreadPoolExecutor() as pool:  # most of their time they wait
         return dict(zip(UNREACHABLE, pool.map(measured, UNREACHABLE), strict=True))
@@ -329,7 +310,7 @@ def unreachable():
 def test_a_collector_that_is_not_there_neither_slows_the_agent_nor_holds_up_its_end(
     unreachable, case
 ):
-    told = unreachable[case]
-    assert told["with"] < 3 * told["without"]
-    assert told["exit"] < 10
-    assert "Traceback" not in told["stderr"]
+    report = unreachable[case]
+    assert report["with"] < 3 * report["without"]
+    assert report["exit"] < 10
+    assert "Traceback" not in report["stderr"]

@@ -18,39 +18,41 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import tidegauge
 from support.langchain_agents import graph_agent, nothing_is_left
-from support.receiving import COMMAND, Served, served
+from support.receiving import COMMAND, export_two_steps, served
 from support.scripted_model import ScriptedChatModel, chooses, turns
 from tidegauge.cli.main import cli
 from tidegauge.errors import RunStopped
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, StepSink
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
-from tidegauge.instrumentation.replay import Replay, read_lines
 from tidegauge.pipeline import Settings
 from tidegauge.policies import (
-    Line,
     PolicyFile,
     Rule,
     RunTrace,
+    Threshold,
     TraceSink,
     read_policy,
     write_policy,
 )
+from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.testing import capture
 
-LINE = Line("stagnation", 9.5, "stop", runs=60, alpha=0.05)
+LINE = Threshold("stagnation", 9.5, "stop", runs=60, alpha=0.05)
 
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Any:
     """Write a policy of this line, or of that text."""
 
-    def write(line: Line | str = LINE, name: str = "policy.toml", **told: Any) -> Path:
-        text = line if isinstance(line, str) else write_policy(PolicyFile(lines=(line,), **told))
+    def write(line: Threshold | str = LINE, name: str = "policy.toml", **fields: Any) -> Path:
+        text = (
+            line
+            if isinstance(line, str)
+            else write_policy(PolicyFile(thresholds=(line,), **fields))
+        )
         (tmp_path / name).write_text(text)
         return tmp_path / name
 
@@ -79,7 +81,7 @@ class TestOpenRun:
             retrying()
         assert stopped.value.reason == "stagnation"
         assert 3 < stopped.value.step < 9  # step count alone would have let it go on to the 10th
-        assert " is above 9.5, the line of 60 good runs (" in stopped.value.message
+        assert " is above 9.5, the threshold of 60 successful runs (" in stopped.value.message
         assert "similarity of the last action" in stopped.value.message
 
     def test_a_good_run_goes_on(self, policy) -> None:
@@ -87,13 +89,13 @@ class TestOpenRun:
             assert retrying(4) == 4
 
     def test_it_is_observed_and_counted(self, policy) -> None:
-        with capture(policy=policy(Line("stagnation", 9.5))) as seen:
+        with capture(policy=policy(Threshold("stagnation", 9.5))) as seen:
             assert retrying() == 20
             assert would_stop(seen) == {("would_stop", "stagnation"): 1}
 
     def test_it_is_nudged(self, policy) -> None:
         with (
-            capture(policy=policy(Line("stagnation", 9.5, "nudge"))),
+            capture(policy=policy(Threshold("stagnation", 9.5, "nudge"))),
             tidegauge.run() as run,
         ):
             nudges = []
@@ -101,9 +103,9 @@ class TestOpenRun:
                 run.act("search", f"red shoes attempt {attempt}")
                 run.observe("nothing", error=False)
                 nudges.append(run.nudge())
-        told = [one for one in nudges if one]
-        assert told
-        assert "stagnation" in told[0]
+        reported = [one for one in nudges if one]
+        assert reported
+        assert "stagnation" in reported[0]
 
     def test_a_run_that_is_held_out_is_only_observed(self, policy) -> None:
         with capture(policy=policy(holdout=1.0)) as seen:
@@ -111,7 +113,7 @@ class TestOpenRun:
             assert would_stop(seen) == {("would_stop", "stagnation"): 1}
 
     def test_a_line_of_others_is_none_of_its(self, policy) -> None:
-        with capture(policy=policy(Line("stagnation", 9.5, "stop", agent="another"))):
+        with capture(policy=policy(Threshold("stagnation", 9.5, "stop", agent="another"))):
             assert retrying() == 20
 
     def test_nobody_is_stopped_where_it_is_only_to_be_observed(self, policy) -> None:
@@ -125,18 +127,18 @@ class TestOpenRun:
 
 class TestBesideSettings:
     FILE = PolicyFile(
-        (Rule("loop_repeats", 6, "stop"), Rule("result_streak", 2)), (Line("steps", 99),)
+        (Rule("loop_repeats", 6, "stop"), Rule("result_streak", 2)), (Threshold("steps", 99),)
     )
 
     def rules(self, tmp_path: Path, **settings: Any) -> set[Rule]:
         path = tmp_path / "policy.toml"
         path.write_text(write_policy(self.FILE))
         decided = Settings(policy=path, **settings).decides()
-        assert [line.above for line in decided.lines] == [99]
+        assert [line.threshold for line in decided.thresholds] == [99]
         return set(decided.rules)
 
-    def test_the_rules_of_the_file_go_before_those_that_are_told(self, tmp_path: Path) -> None:
-        # Of what is observed unless told otherwise: the file stops loops, and has another streak.
+    def test_the_rules_of_the_file_go_before_those_that_are_given(self, tmp_path: Path) -> None:
+        # Of what is observed unless set otherwise: the file stops loops, and has another streak.
         assert self.rules(tmp_path) == {*self.FILE.rules, Rule("failed_rounds", 3)}
         assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
             *self.FILE.rules,
@@ -145,25 +147,27 @@ class TestBesideSettings:
             Rule("failed_rounds", 3),
         }
 
-    def test_where_no_rules_are_told_the_file_has_them_all(self, tmp_path: Path) -> None:
+    def test_where_no_rules_are_given_the_file_has_them_all(self, tmp_path: Path) -> None:
         assert self.rules(tmp_path, rules=()) == set(self.FILE.rules)
 
     def test_where_it_is_only_to_be_observed_so_are_those_of_the_file(self, tmp_path: Path) -> None:
-        assert {rule.rung for rule in self.rules(tmp_path, observe_only=True)} == {"observe"}
+        assert {rule.action for rule in self.rules(tmp_path, observe_only=True)} == {"observe"}
 
 
 BROKEN = {
     "missing": None,
     "no TOML": "format =",
     "format": "format = 2",
-    "outdated": "format = 1\n[[line]]\nscore = 'stagnation'\nscore_version = 0\nabove = 3\n",
-    "unknown score": "format = 1\n[[line]]\nscore = 'luck'\nabove = 3\n",
+    "outdated": (
+        "format = 1\n[[threshold]]\nscore = 'stagnation'\nscore_version = 0\nthreshold = 3\n"
+    ),
+    "unknown score": "format = 1\n[[threshold]]\nscore = 'luck'\nthreshold = 3\n",
 }
 
 
 class TestFilesThatCannotBeUsed:
     @pytest.mark.parametrize("kind", sorted(BROKEN))
-    def test_it_is_told_once_and_stops_nothing(
+    def test_it_is_reported_once_and_stops_nothing(
         self, policy, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
     ) -> None:
         text = BROKEN[kind]
@@ -176,7 +180,7 @@ class TestFilesThatCannotBeUsed:
         assert record.name == "tidegauge"
         message = record.getMessage()
         assert message.startswith(f"tidegauge: policy {path}: ")
-        assert message.endswith("; it stops nothing")
+        assert message.endswith("; the policy file is ignored")
         assert "\n" not in message
 
     def test_what_the_settings_say_holds_all_the_same(self, policy, caplog) -> None:
@@ -197,7 +201,10 @@ class TestEnvironment:
 
     def test_the_setting_goes_before_it(self, policy, monkeypatch) -> None:
         monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy(name="another.toml")))
-        with capture(policy=policy(Line("steps", 12, "stop"))), pytest.raises(RunStopped) as it:
+        with (
+            capture(policy=policy(Threshold("steps", 12, "stop"))),
+            pytest.raises(RunStopped) as it,
+        ):
             retrying()
         assert (it.value.reason, it.value.step) == ("steps", 12)
 
@@ -206,7 +213,7 @@ class TestEnvironment:
         with capture():
             assert retrying() == 20
 
-    def test_a_broken_one_is_told_once(self, policy, monkeypatch, caplog) -> None:
+    def test_a_broken_one_is_reported_once(self, policy, monkeypatch, caplog) -> None:
         monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy("format = 2")))
         with capture():
             assert retrying() == 20
@@ -251,14 +258,15 @@ class TestWords:
     )
     def test_they_are_read(self, policy, tmp_path: Path, score, settings, read: bool) -> None:
         if score is not None:
-            settings = {**settings, "policy": policy(Line(score, 99))}
+            settings = {**settings, "policy": policy(Threshold(score, 99))}
         if "record_contents" in settings:
             settings = {**settings, "record_to": tmp_path / "runs.jsonl"}
-        with capture(**settings), tidegauge.run() as run:
-            signals = run.act("look").signals
+        with capture(**settings) as seen, tidegauge.run() as run:
+            run.act("look")
+            measured = seen.pipeline.engine.get(run.id)
+            assert measured is not None
+            assert (measured.signals().repetition is not None) is read
             run.observe("nothing")
-        assert signals is not None
-        assert (signals.repetition is not None) is read
 
 
 @tool
@@ -292,25 +300,25 @@ class TestLangChain:
             agent.invoke(self.TASK, config={"callbacks": [TidegaugeCallbackHandler()]})
         assert stopped.value.reason == "stagnation"
 
-    def test_the_model_is_told_why_and_heeds_it(self, policy) -> None:
+    def test_the_model_gets_the_reason_and_heeds_it(self, policy) -> None:
         shown: list[list[BaseMessage]] = []
 
         def heeding(messages: Sequence[BaseMessage]) -> AIMessage:
             shown.append(list(messages))
-            told = any("stagnation" in str(one.content) for one in messages)
-            return AIMessage("there are none") if told else asking_on(messages)
+            reported = any("stagnation" in str(one.content) for one in messages)
+            return AIMessage("there are none") if reported else asking_on(messages)
 
         agent = create_agent(
             ScriptedChatModel(script=heeding), [search], middleware=[TidegaugeMiddleware()]
         )
-        with capture(policy=policy(Line("stagnation", 9.5, "nudge", runs=60))) as seen:
+        with capture(policy=policy(Threshold("stagnation", 9.5, "nudge", runs=60))) as seen:
             state = agent.invoke(self.TASK, config={"callbacks": [TidegaugeCallbackHandler()]})
             assert would_stop(seen) == {("nudge", "stagnation"): 1}
         assert state["messages"][-1].content == "there are none"
         [nudge] = [
             one
             for one in shown[-1]
-            if isinstance(one, HumanMessage) and "line of 60" in one.content
+            if isinstance(one, HumanMessage) and "threshold of 60" in one.content
         ]
         assert "Do something that you have not tried" in nudge.content
 
@@ -346,14 +354,16 @@ class TestRecordings:
             feed(seen.pipeline.recorder.sink, 5)
         return path
 
-    def lines(self, recording: Path) -> list[Line]:
+    def lines(self, recording: Path) -> list[Threshold]:
         out = recording.with_suffix(".toml")
         scores = [part for score in self.SCORES for part in ("--score", score)]
         command("calibrate", recording, *scores, "--strict", "-o", out)
         found = read_policy(out)
         return [
-            Line(one.score, one.above, agent=one.agent, task_group=one.task_group, runs=one.runs)
-            for one in found.lines
+            Threshold(
+                one.score, one.threshold, agent=one.agent, task_group=one.task_group, runs=one.runs
+            )
+            for one in found.thresholds
         ]
 
     @pytest.fixture
@@ -365,8 +375,8 @@ class TestRecordings:
 
     def test_digests_calibrate_to_the_lines_of_contents(self, both) -> None:
         contents, digests = both
-        told = [json.loads(line) for line in digests.read_bytes().splitlines()]
-        assert {"similarity" in line for line in told if line["type"] == "step"} == {True}
+        reported = [json.loads(line) for line in digests.read_bytes().splitlines()]
+        assert {"similarity" in line for line in reported if line["type"] == "step"} == {True}
         assert "red shoes" in contents.read_text()
         assert "red shoes" not in digests.read_text()
         expected = self.lines(contents)
@@ -385,7 +395,7 @@ class TestRecordings:
         """What is recorded is judged as it was lived: the counts of both are the same."""
         contents, digests = both
         command("calibrate", contents, "--alpha", "0.3", "--by", "none", "-o", tmp_path / "p.toml")
-        [line] = read_policy(tmp_path / "p.toml").lines
+        [line] = read_policy(tmp_path / "p.toml").thresholds
         with capture(policy=tmp_path / "p.toml") as seen:
             shopping(seen.pipeline.recorder.sink, 5)
             groups = seen.pipeline.engine.snapshot().groups
@@ -401,15 +411,15 @@ class TestRecordings:
             row["good"] * row["good_stopped"] + (row["runs"] - row["good"]) * row["bad_stopped"]
             for row in rows
         )
-        assert line.above > 0
+        assert line.threshold > 0
         assert live == pytest.approx(counted)
         assert live > 5
 
     def test_a_replay_shows_which_runs_are_stopped_and_where(self, both, tmp_path) -> None:
         contents, digests = both
         out = tmp_path / "p.toml"
-        command("calibrate", contents, "--alpha", "0.3", "--rung", "stop", "-o", out)
-        above = {line.agent: line.above for line in read_policy(out).lines}
+        command("calibrate", contents, "--alpha", "0.3", "--action", "stop", "-o", out)
+        threshold = {line.agent: line.threshold for line in read_policy(out).thresholds}
         traces: list[RunTrace] = []
         replay = Replay(TraceSink(["stagnation"], on_trace=traces.append))
         with digests.open("rb") as stream:
@@ -418,7 +428,7 @@ class TestRecordings:
         expected = {
             trace.run: crossing.steps
             for trace in traces
-            if (crossing := trace.crossing("stagnation", above[trace.agent])) is not None
+            if (crossing := trace.crossing("stagnation", threshold[trace.agent])) is not None
         }
         for recording in both:
             runs = json.loads(command("replay", "--json", "--policy", out, recording))["runs"]
@@ -431,25 +441,10 @@ class TestRecordings:
         assert len(expected) > 5
 
 
-def act(server: Served) -> None:
-    """An agent of another process that takes two steps."""
-    provider = TracerProvider(shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=f"{server.http}/v1/traces")
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    tracer = provider.get_tracer("theirs")
-    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
-    with tracer.start_as_current_span("invoke_agent a", attributes=told):
-        step = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-        for _ in range(2):
-            with tracer.start_as_current_span("execute_tool look", attributes=step):
-                pass
-    provider.shutdown()
-
-
 class TestServe:
-    @pytest.mark.parametrize("told_by", ["flag", "variable", "file", "environment"])
-    def test_a_policy_is_watched_and_stops_nothing(self, policy, tmp_path, told_by) -> None:
-        path = str(policy(Line("stagnation", 1, "stop", alpha=0.05)))
+    @pytest.mark.parametrize("given_by", ["flag", "variable", "file", "environment"])
+    def test_a_policy_is_watched_and_stops_nothing(self, policy, tmp_path, given_by) -> None:
+        path = str(policy(Threshold("stagnation", 1, "stop", alpha=0.05)))
         config = tmp_path / "serve.toml"
         config.write_text(f"policy = {json.dumps(path)}\n")
         flags, environment = {
@@ -457,11 +452,11 @@ class TestServe:
             "variable": ((), {"TIDEGAUGE_SERVE_POLICY": path}),
             "file": (("--config", str(config)), {}),
             "environment": ((), {"TIDEGAUGE_POLICY": path}),
-        }[told_by]
+        }[given_by]
         with served(*flags, **environment) as server:
-            act(server)
-            crossed = ("", "", "stagnation", "unknown")
-            server.wait_for("tidegauge_policy_crossed_runs_total", *crossed, value=1)
+            export_two_steps(OTLPSpanExporter(endpoint=f"{server.http}/v1/traces"))
+            exceeded = ("", "", "stagnation", "unknown")
+            server.wait_for("tidegauge_policy_crossed_runs_total", *exceeded, value=1)
             found = server.samples()
         assert found["tidegauge_interventions_total", ("a", "", "would_stop", "stagnation")] == 1
         assert ("tidegauge_interventions_total", ("a", "", "stop", "stagnation")) not in found
@@ -478,4 +473,4 @@ class TestServe:
         )
         assert done.returncode == 2
         [line] = [line for line in done.stderr.splitlines() if "tidegauge" in line]
-        assert line.endswith("format 2, where this version reads 1: calibrate anew")
+        assert line.endswith("format 2 is not supported; use format 1, or calibrate again")

@@ -17,7 +17,8 @@ from tidegauge.events import RunStarted
 from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.policies import Rule
-from tidegauge.streaming_metrics.moving import state_of_run
+from tidegauge.streaming_metrics import PassAtK
+from tidegauge.streaming_metrics.saved_run import save_run
 from tidegauge.testing import Capture, capture
 
 SECRET = "s3cret"
@@ -81,7 +82,7 @@ def test_only_digests_leave_though_the_policy_steps_in(agent, caplog) -> None:
     assert '"trail":[{"step":0,"tool":"look"' in sent
     assert SECRET not in sent
     assert SECRET not in caplog.text
-    # The agent itself is told by name: that stays in the process.
+    # The agent itself gets the name: that stays in the process.
     assert stopped.value.state["unexplored"] == (f"{SECRET}-attic", f"{SECRET}-cellar")
     assert SECRET not in str(stopped.value)
 
@@ -111,7 +112,7 @@ def test_the_words_of_a_task_are_forgotten_while_the_run_goes_on() -> None:
         assert keepers(task) == []
         active = seen.pipeline.engine.get(run.id)
         assert active is not None
-        assert SECRET not in repr(state_of_run(active))
+        assert SECRET not in repr(save_run(active))
 
 
 def test_the_words_of_a_task_that_spans_are_to_show_are_kept_for_them() -> None:
@@ -121,11 +122,11 @@ def test_the_words_of_a_task_that_spans_are_to_show_are_kept_for_them() -> None:
         assert len(keepers(task)) == 1
 
 
-def test_a_task_is_told_from_others_by_its_digest() -> None:
+def test_a_task_is_distinguished_from_others_by_its_digest() -> None:
     with capture() as seen:
         for task, success in (("a", True), ("a", False), ("b", False)):
             with tidegauge.run(agent="browser", task=task) as run:
                 run.act("look")
                 run.finish(success=success)
         [group] = seen.pipeline.engine.snapshot().groups
-        assert (group.finished.pass_at_k.at(1), group.finished.pass_at_k.at(2)) == (0.25, 1.0)
+        assert (group.finished.of(PassAtK).at(1), group.finished.of(PassAtK).at(2)) == (0.25, 1.0)

@@ -60,20 +60,20 @@ def walk(run, chance, steps):
         # at last it goes to and fro
         ways.append(chance.choice(beside(ways[-1])) if t < steps - 6 else ways[-2])
         run.act("go", {"to": ways[-1]})
-        told = {"exits": beside(ways[-1]), "tasks": TASKS.get(ways[-1], ())}
-        run.observe(f"at {ways[-1]}", place=ways[-1], **told)
+        seen = {"exits": beside(ways[-1]), "tasks": TASKS.get(ways[-1], ())}
+        run.observe(f"at {ways[-1]}", place=ways[-1], **seen)
 
 def agents(number):
     agent, task_group = workers[number]
     chance = random.Random(number)
-    told = {"agent": agent, "task_group": task_group, "place": (0, 0), "exits": beside((0, 0))}
+    start = {"agent": agent, "task_group": task_group, "place": (0, 0), "exits": beside((0, 0))}
     for attempt in range(finished[number]):
         arm = ("on", "off")[attempt % 2]
-        with tidegauge.run(**told, memory=arm, t_max=20, goal="chest") as run:
+        with tidegauge.run(**start, memory=arm, t_max=20, goal="chest") as run:
             walk(run, chance, 7 + attempt + number)
             run.finish(success=chance.random() < 0.6)
     for still in range(number + 1):
-        opened = contextvars.Context().run(tidegauge.run(**told).__enter__)  # and stays so
+        opened = contextvars.Context().run(tidegauge.run(**start).__enter__)  # and stays so
         walk(opened, chance, 8 + 2 * still)
 
 configured()  # what the parent has before it forks does not disturb
@@ -102,7 +102,7 @@ while children:
 
 
 class Fleet(NamedTuple):
-    """Processes with all their runs told, who watches them, and the replay of all recordings.
+    """Processes with all their runs reported, what watches them, and the replay of all recordings.
 
     Attributes:
         complete: when all was scraped, and no process was gone; in seconds of the epoch.
@@ -186,9 +186,11 @@ def replay(recordings: list[Path]) -> dict[str, Any]:
 def documented() -> dict[str, str]:
     """The queries of the page's first part, by what they are called there."""
     first, _, _ = DOCS.read_text().partition("\n## One Kafka")
-    told = re.findall(r"^\*\*(.+?)\*\*[^`]*```promql\n(.*?)```", first, re.DOTALL | re.MULTILINE)
-    assert len(told) == first.count("```promql")
-    return {title: query.strip() for title, query in told}
+    reported = re.findall(
+        r"^\*\*(.+?)\*\*[^`]*```promql\n(.*?)```", first, re.DOTALL | re.MULTILINE
+    )
+    assert len(reported) == first.count("```promql")
+    return {title: query.strip() for title, query in reported}
 
 
 def of_groups(fleet: Fleet, value: Callable[..., float]) -> dict[tuple[str, ...], float]:
@@ -206,9 +208,11 @@ def loop_ratio(fleet: Fleet, **labels: str) -> float:
 
 
 def auv(fleet: Fleet) -> float:
-    """Of all groups and arms, which replay tells one by one."""
-    told = [group for group in fleet.replayed["groups"] if group["auv"] is not None]
-    return sum(group["auv"] * group["runs"] for group in told) / sum(g["runs"] for g in told)
+    """Of all groups and arms, which replay reports one by one."""
+    reported = [group for group in fleet.replayed["groups"] if group["auv"] is not None]
+    return sum(group["auv"] * group["runs"] for group in reported) / sum(
+        g["runs"] for g in reported
+    )
 
 
 def error_rates(fleet: Fleet) -> dict[tuple[str, ...], float]:
@@ -222,7 +226,7 @@ EXPECTED: dict[str, Callable[[Fleet], float | dict[tuple[str, ...], float]]] = {
         fleet, lambda **labels: loop_ratio(fleet, **labels)
     ),
     "Success rate": lambda fleet: mean(run["success"] for run in fleet.finished),
-    "Solved within 10 turns": lambda fleet: mean(
+    "Share of runs solved within 10 turns": lambda fleet: mean(
         run["success"] and run["steps"] <= 10 for run in fleet.finished
     ),
     "AUV": auv,
@@ -230,7 +234,7 @@ EXPECTED: dict[str, Callable[[Fleet], float | dict[tuple[str, ...], float]]] = {
         (index["task_group"],): index["value"] for index in fleet.replayed["memory_index"]
     },
     "Exploration and exploitation error": error_rates,
-    "Mean seconds of a step": lambda fleet: mean(
+    "Mean duration of a step, in seconds": lambda fleet: mean(
         line["seconds"] for line in fleet.lines() if line["type"] == "step"
     ),
     "Mean steps of a finished run": lambda fleet: mean(run["steps"] for run in fleet.finished),
@@ -243,7 +247,7 @@ EXPECTED: dict[str, Callable[[Fleet], float | dict[tuple[str, ...], float]]] = {
     "Mean stale score of active runs": lambda fleet: mean(
         run["stale_score"] for run in fleet.active
     ),
-    "Loop ratio of processes that are gone, too": loop_ratio,
+    "Loop ratio, including ended processes": loop_ratio,
 }
 
 
@@ -274,7 +278,7 @@ def asked(
 def test_what_the_page_asks_is_what_the_replay_of_all_says(title: str, fleet: Fleet) -> None:
     expected = EXPECTED[title](fleet)
     for value in expected.values() if isinstance(expected, dict) else [expected]:
-        assert value, "a number that is 0 anyhow tells nothing"
+        assert value, "a number that is 0 anyhow shows nothing"
     # seconds are counted in grains of a millionth
     approximate = pytest.approx(expected, rel=1e-9, abs=1e-6 if "seconds" in title else 0)
     assert asked(fleet, title) == approximate
@@ -319,7 +323,7 @@ def test_exemplars_are_traces_of_runs(fleet: Fleet) -> None:
 def test_a_process_that_is_gone_counts_where_the_page_says_so(fleet: Fleet) -> None:
     """It ends a process: others ask for what was before that."""
     assert fleet.processes.stdin is not None
-    title = "Loop ratio of processes that are gone, too"
+    title = "Loop ratio, including ended processes"
     before = asked(fleet, title)
     fleet.processes.stdin.write("\n")
     fleet.processes.stdin.flush()

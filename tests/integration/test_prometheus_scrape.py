@@ -11,16 +11,9 @@ import pytest
 import tidegauge
 from support.prometheus import Prometheus
 from support.servers import SharedPrometheus
-from tidegauge.catalog import (
-    DECISIONS,
-    JUDGING,
-    METRICS,
-    POLICY,
-    RECEIVER,
-    SPAN_FAULTS,
-    WORKER,
-)
+from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, SPAN_FAULTS, WORKER
 from tidegauge.streaming_metrics import IssuedStep, Loops
+from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.testing import capture
 
 pytestmark = pytest.mark.system
@@ -70,10 +63,17 @@ def test_the_loop_ratio_of_a_live_run_is_that_of_the_metric(prometheus: Promethe
 
 def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Prometheus) -> None:
     for memory, success in (("on", True), ("off", False)):
-        with tidegauge.run(agent="a", task_group="g", t_max=50, memory=memory, operations=9) as run:
+        with tidegauge.run(
+            agent="a", task_group="g", task="buy", t_max=50, memory=memory, operations=9
+        ) as run:
             shop(run)
-            run.act("lock", object())  # not comparable
+            run.act("lock", object(), entropy=0.5)  # not comparable
+            run.observe("locked")
             run.finish(success=success)
+    with tidegauge.run(agent="a", task_group="g", t_max=50) as run:  # without a loop
+        run.act("look")
+        run.observe("nothing")
+        run.finish(success=True)
     with tidegauge.run(agent="a", task_group="g", t_max=50) as run:
         shop(run)
         prometheus.wait_for(

@@ -27,14 +27,14 @@ def provider() -> Iterator[TracerProvider]:
     provider.shutdown()
 
 
-def scripted(script: Any, provider: TracerProvider, name: str = "helper", **told: Any) -> Any:
+def scripted(script: Any, provider: TracerProvider, name: str = "helper", **fields: Any) -> Any:
     """An agent whose model says ``script(turn, info)``, traced."""
 
     def model(messages: list[Any], info: AgentInfo) -> ModelResponse:
         return script(sum(isinstance(message, ModelResponse) for message in messages), info)
 
     traced = Instrumentation(settings=InstrumentationSettings(tracer_provider=provider))
-    agent = Agent(FunctionModel(model), name=name, capabilities=[traced], **told)
+    agent = Agent(FunctionModel(model), name=name, capabilities=[traced], **fields)
 
     @agent.tool_plain
     def look(place: str) -> str:
@@ -51,8 +51,8 @@ def scripted(script: Any, provider: TracerProvider, name: str = "helper", **told
     return agent
 
 
-def calls(*told: tuple[str, dict[str, Any]]) -> ModelResponse:
-    return ModelResponse(parts=[ToolCallPart(name, arguments) for name, arguments in told])
+def calls(*values: tuple[str, dict[str, Any]]) -> ModelResponse:
+    return ModelResponse(parts=[ToolCallPart(name, arguments) for name, arguments in values])
 
 
 def says(text: str) -> ModelResponse:
@@ -164,8 +164,8 @@ async def test_an_agent_that_is_a_tool_is_a_run_of_its_own(provider):
     with testing.capture() as seen:
         listener = Listener(seen)
         await outer.run("find the key")
-        told = [(run[0][0], run[1][1], [s[1] for s in run[2]]) for run in listener.story()]
-    assert told == [
+        reported = [(run[0][0], run[1][1], [s[1] for s in run[2]]) for run in listener.story()]
+    assert reported == [
         ("leader", None, [("search",)] * 2),
         ("searcher", "run 0", [("look",)] * 2),
         ("searcher", "run 0", [("look",)] * 2),

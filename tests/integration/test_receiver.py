@@ -1,4 +1,4 @@
-"""The listeners, over real sockets: what senders are told, and what they cannot do to us."""
+"""The listeners, over real sockets: what senders are answered, and what they cannot do to us."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from support.certificates import Authority
 from support.receiving import HERE, receiving, refused
 from tidegauge import catalog, testing
+from tidegauge._net.listener import Tls
 from tidegauge.errors import ConfigurationError
-from tidegauge.instrumentation.otlp.limits import ReadLimits
-from tidegauge.instrumentation.otlp.listening import Tls
-from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge.receivers.otlp.decoding import ReadLimits
+from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = "application/x-protobuf"
@@ -44,9 +44,9 @@ def _captured() -> Iterator[None]:
 
 def spans(count: int = 1, first: int = 1) -> bytes:
     message = ExportTraceServiceRequest()
-    told = message.resource_spans.add().scope_spans.add().spans
+    added = message.resource_spans.add().scope_spans.add().spans
     for number in range(first, first + count):
-        told.add(trace_id=bytes(15) + b"\x01", span_id=number.to_bytes(8), name="GET /")
+        added.add(trace_id=bytes(15) + b"\x01", span_id=number.to_bytes(8), name="GET /")
     return message.SerializeToString()
 
 
@@ -55,19 +55,19 @@ def post(
 ) -> tuple[int, dict[str, str], bytes]:
     where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
     connection = http.client.HTTPConnection(where, timeout=10)
-    told = {"Content-Type": PROTOBUF} | {
+    fields = {"Content-Type": PROTOBUF} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
     with contextlib.closing(connection):
-        connection.request("POST", path, body, told)
+        connection.request("POST", path, body, fields)
         answer = connection.getresponse()
         return answer.status, dict(answer.headers), answer.read()
 
 
-def export(receiver: Receiver, body: bytes, method: str = EXPORT, **told: Any) -> bytes:
+def export(receiver: Receiver, body: bytes, method: str = EXPORT, **fields: Any) -> bytes:
     where = urllib.parse.urlsplit(receiver.urls["grpc"]).netloc
     with grpc.insecure_channel(where) as channel:
-        return channel.unary_unary(method)(body, timeout=10, **told)
+        return channel.unary_unary(method)(body, timeout=10, **fields)
 
 
 def received(receiver: Receiver) -> float:
@@ -105,12 +105,12 @@ def test_http_takes_chunks() -> None:
         assert received(receiver) == 30
 
 
-def test_what_is_refused_of_a_request_is_told_and_the_rest_is_taken() -> None:
+def test_what_is_refused_of_a_request_is_reported_and_the_rest_is_taken() -> None:
     with receiving(read=ReadLimits(spans=2)) as receiver:
         for body in (export(receiver, spans(3)), post(receiver, spans(3))[2]):
-            told = ExportTraceServiceResponse.FromString(body).partial_success
-            assert told.rejected_spans == 1
-            assert told.error_message == "1 spans refused: too many in one request"
+            reported = ExportTraceServiceResponse.FromString(body).partial_success
+            assert reported.rejected_spans == 1
+            assert reported.error_message == "1 spans rejected: too many in one request"
         span = {"traceId": "7", "spanId": "7"}
         request = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
         status, _, body = post(
@@ -144,12 +144,12 @@ def test_logs_and_metrics_are_let_pass(path: str) -> None:
 )
 def test_http_refuses(body: bytes, headers: dict[str, str], status: int, reason: str) -> None:
     with receiving(http=HERE._replace(max_bytes=1_000)) as receiver:
-        answer, told, said = post(receiver, body, **headers)
+        answer, sent_headers, said = post(receiver, body, **headers)
         assert answer == status
         if "json" in headers.get("Content_Type", ""):
             assert json.loads(said)["message"]
         else:
-            assert told["Content-Type"] == PROTOBUF
+            assert sent_headers["Content-Type"] == PROTOBUF
             assert Status.FromString(said).message
         assert refused(receiver) == {reason: 1}
         assert post(receiver, spans())[0] == 200  # the next is taken
@@ -209,19 +209,19 @@ def test_a_token_is_asked_for() -> None:
         assert refused(receiver) == {"unauthorized": 7}
 
 
-def test_senders_are_told_to_try_again_when_there_is_no_room(
+def test_senders_are_asked_to_try_again_when_there_is_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with receiving(queued_spans=10) as receiver:
         going_on, entered = threading.Event(), threading.Event()
-        take = receiver._intake._assembly.take  # type: ignore[attr-defined]
+        take = receiver._spans._assembly.take  # type: ignore[attr-defined]
 
-        def slowly(*told: Any, **named: Any) -> None:
+        def slowly(*values: Any, **named: Any) -> None:
             entered.set()
             going_on.wait(20)
-            take(*told, **named)
+            take(*values, **named)
 
-        monkeypatch.setattr(receiver._intake._assembly, "take", slowly)  # type: ignore[attr-defined]
+        monkeypatch.setattr(receiver._spans._assembly, "take", slowly)  # type: ignore[attr-defined]
         assert post(receiver, spans(5))[0] == 200
         assert entered.wait(10)
         assert post(receiver, spans(5, first=10))[0] == 200  # waits
@@ -333,6 +333,6 @@ def test_tls_with_certificates_of_clients(tmp_path) -> None:
 
 def test_files_of_tls_that_cannot_be_used(tmp_path) -> None:
     certificate, key = Authority(tmp_path).sign("server", password=b"secret")
-    for told in (Tls(str(certificate), str(key)), Tls(str(certificate), str(tmp_path / "none"))):
-        with pytest.raises(ConfigurationError, match="the files of TLS cannot be used"):
-            Receiver(ReceiverSettings(grpc=HERE, http=HERE, tls=told))
+    for one in (Tls(str(certificate), str(key)), Tls(str(certificate), str(tmp_path / "none"))):
+        with pytest.raises(ConfigurationError, match="the TLS files cannot be used"):
+            Receiver(ReceiverSettings(grpc=HERE, http=HERE, tls=one))

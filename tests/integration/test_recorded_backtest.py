@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from tidegauge.cli.main import cli
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.step_events import RecordedStep, parse_line
 from tidegauge.policies import read_policy
+from tidegauge.recordings.step_events import RecordedStep, parse_line
 from tidegauge.testing import capture
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_good_runs_are_stopped_no_more_often_than_promised(document) -> None:
         assert summary(document, score)["groups"] == 11
         assert summary(document, score)["good_stopped"] <= ALPHA
     for row in document["rows"]:
-        assert row["lined"] == 1
+        assert row["with_threshold"] == 1
         # in one group the mean over 200 draws of 20 runs varies around its expectation
         assert row["good_stopped"] <= ALPHA + 0.015
 
@@ -92,9 +92,9 @@ def test_every_run_that_is_known_to_have_ended_well_or_badly_is_in_it(
 def test_agents_that_were_left_out_are_judged_too(recorded_runs: Path) -> None:
     """Of one task group there are seven agents, each judged by lines of the six others."""
     asked = ("--leave-out", "agent", "--repeats", 20, "--json")
-    told = json.loads(command("backtest", recorded_runs / "intercode_bash.events.jsonl", *asked))
-    assert len({row["agent"] for row in told["rows"]}) == 7
-    assert all(0 < row["steps_saved"] < 1 for row in told["rows"])
+    decoded = json.loads(command("backtest", recorded_runs / "intercode_bash.events.jsonl", *asked))
+    assert len({row["agent"] for row in decoded["rows"]}) == 7
+    assert all(0 < row["steps_saved"] < 1 for row in decoded["rows"])
 
 
 def test_digests_calibrate_to_the_lines_of_contents(recorded_runs: Path, tmp_path: Path) -> None:
@@ -116,9 +116,11 @@ def test_digests_calibrate_to_the_lines_of_contents(recorded_runs: Path, tmp_pat
                     sink.run_ended(event)  # type: ignore[arg-type]
         out = tmp_path / f"{contents}.toml"
         command("calibrate", path, "--score", "stagnation", "--score", "repetition", "-o", out)
-        lines[contents] = [(one.score, one.above, one.runs) for one in read_policy(out).lines]
+        lines[contents] = [
+            (one.score, one.threshold, one.runs) for one in read_policy(out).thresholds
+        ]
     out = tmp_path / "source.toml"
     command("calibrate", source, "--score", "stagnation", "--score", "repetition", "-o", out)
-    expected = [(one.score, one.above, one.runs) for one in read_policy(out).lines]
+    expected = [(one.score, one.threshold, one.runs) for one in read_policy(out).thresholds]
     assert lines[False] == lines[True] == expected
     assert len(expected) == 2

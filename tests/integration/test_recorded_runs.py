@@ -13,13 +13,14 @@ from click.testing import CliRunner
 
 import tidegauge
 from tidegauge.cli.main import cli
-from tidegauge.cli.recorded import RecordedRuns
+from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.errors import RunStopped
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals
-from tidegauge.instrumentation.replay import Replay, read_lines
-from tidegauge.instrumentation.step_events import RecordedStep, StepEvent, parse_line
+from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
-from tidegauge.streaming_metrics import RunReport
+from tidegauge.recordings.line_replay import Replay, read_lines
+from tidegauge.recordings.step_events import RecordedStep, StepEvent, parse_line
+from tidegauge.streaming_metrics import AUV, LoopRatio, RunReport, SuccessRate
 from tidegauge.testing import capture
 
 FILES = {
@@ -66,7 +67,7 @@ def test_a_table_of_every_file(recorded_runs: Path) -> None:
     ran = CliRunner().invoke(cli, ["replay", *(str(path(recorded_runs, name)) for name in FILES)])
     assert ran.exit_code == 0
     *table, total = ran.stdout.splitlines()
-    assert len(table) == 1 + 16  # groups of agents, told apart by task group
+    assert len(table) == 1 + 16  # groups of agents, distinguished by task group
     assert total == "2822 runs, 0 of them unfinished; 19897 steps; 0 lines skipped"
 
 
@@ -75,11 +76,12 @@ class Watched(RecordedRuns):
 
     def __init__(self) -> None:
         super().__init__(Policy(()))
+        self._sink = EngineSink(self.engine, Policy(()), all_signals=True)
         self.signals: dict[str, list[Signals]] = {}
 
     def step_observed(self, event: Outcome) -> Decision:
         decision = super().step_observed(event)
-        assert decision.signals is not None
+        assert isinstance(decision.signals, Signals)
         self.signals.setdefault(event.run, []).append(decision.signals)
         return decision
 
@@ -117,10 +119,10 @@ class Found:
                 for line in read_lines(stream):
                     replay.take(line, name)
             for run, steps in events_by_run(folder, name):
-                told = [step for step in steps if isinstance(step, RecordedStep)]
+                reported = [step for step in steps if isinstance(step, RecordedStep)]
                 self.kept[run] = [
                     t
-                    for t, step in enumerate(told)
+                    for t, step in enumerate(reported)
                     if step.issued.calls[0].action not in ignore_actions
                 ]
         self.reports = {report.run: report for report in self.watched.reports()}
@@ -206,9 +208,9 @@ def lived(events: list[StepEvent], engine: Any) -> RunReport:
     assert isinstance(end, RunEnded)
     report = None
     keys = ("agent", "task", "task_group", "t_max")
-    told = {key: getattr(start, key) for key in keys}
+    fields = {key: getattr(start, key) for key in keys}
     try:
-        with tidegauge.run(run_id=start.run, **told) as run:
+        with tidegauge.run(run_id=start.run, **fields) as run:
             try:
                 for step in steps:
                     assert isinstance(step, RecordedStep)
@@ -226,7 +228,7 @@ def lived(events: list[StepEvent], engine: Any) -> RunReport:
 def comparable(reports: Iterable[RunReport]) -> list[dict[str, Any]]:
     """Reports without what only a live run has: its trace, and seconds."""
     unlike = ("trace_id", "loop_cost_seconds", "finished", "success", "outcome")
-    return [{k: v for k, v in report._asdict().items() if k not in unlike} for report in reports]
+    return [{k: v for k, v in report.as_dict().items() if k not in unlike} for report in reports]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +261,9 @@ def test_a_replayed_run_has_the_live_runs_numbers(
     (group,) = replayed.groups().values()
     assert group.key == live_group.key
     assert group.finished.finished == live_group.finished.finished
-    assert group.finished.auv.state() == live_group.finished.auv.state()
-    assert group.finished.success_rate.value == live_group.finished.success_rate.value
-    assert group.finished.loop_ratio.value == live_group.finished.loop_ratio.value
+    assert group.finished.of(AUV).state() == live_group.finished.of(AUV).state()
+    assert group.finished.of(SuccessRate).value == live_group.finished.of(SuccessRate).value
+    assert group.finished.of(LoopRatio).value == live_group.finished.of(LoopRatio).value
     assert group.totals.loop_steps == live_group.totals.loop_steps
     assert group.totals.onsets == live_group.totals.onsets
     assert group.totals.interventions == live_group.totals.interventions

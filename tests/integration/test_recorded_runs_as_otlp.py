@@ -11,13 +11,15 @@ import orjson
 import pytest
 
 from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, requests
-from tidegauge.cli.recorded import RecordedRuns
-from tidegauge.exporters.jsonl import Contents, run_entry
-from tidegauge.instrumentation.kafka.messages import decode_spans, encode_spans
-from tidegauge.instrumentation.otlp.assembling import Assembly
-from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
+from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.policies import Policy
+from tidegauge.receivers.kafka.span_decoding import decode_spans
+from tidegauge.receivers.kafka.span_encoding import encode_spans
+from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.recordings import ContentEncoder
+from tidegauge.streaming_metrics import run_entry
 from tidegauge.testing import capture
 
 pytestmark = pytest.mark.slow
@@ -51,7 +53,7 @@ def assembled(batches: Iterable[Sequence[SpanData]]) -> dict[str, dict[str, Any]
             assembly.take(batch, now=now)
         assembly.expire(now + 1.0)
         assert (len(assembly), assembly.open_runs) == (0, 0)
-        assert (assembly.counts.duplicates, assembly.counts.late) == (0, 0)
+        assert (assembly.duplicates, assembly.late) == (0, 0)
     found = {}
     for report in measured.reports():
         assert report.trace_id is not None
@@ -65,7 +67,7 @@ def test_as_they_come(runs: list[RecordedRun], expected: dict[str, dict[str, Any
     assert assembled(received) == expected
 
 
-def as_messages(spans: Sequence[SpanData], shown: Contents) -> Iterator[list[SpanData]]:
+def as_messages(spans: Sequence[SpanData], shown: ContentEncoder) -> Iterator[list[SpanData]]:
     """The spans of each trace, after they have been a message."""
     for trace_id, together in groupby(
         sorted(spans, key=lambda span: span.trace_id), lambda span: span.trace_id
@@ -78,7 +80,7 @@ def test_in_parts_that_pass_each_other_as_messages(
     plain: bool, runs: list[RecordedRun], expected: dict[str, dict[str, Any]]
 ) -> None:
     """Each of two gateways sees every second span of a run, and the other one is ahead."""
-    shown = Contents(bytes.hex, plain=plain)
+    shown = ContentEncoder(bytes.hex, plain=plain)
 
     def received() -> Iterator[list[SpanData]]:
         for one, other in zip_longest(*requests(runs, ways=2)):

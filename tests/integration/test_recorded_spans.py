@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from support.other_spans import Listener
-from support.span_files import flat_spans, otlp_spans, tell
+from support.span_files import flat_spans, otlp_spans, replay_spans
 from tidegauge import testing
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.spans.grouping import Grouping
 
 
@@ -18,8 +19,8 @@ def spans(recorded_runs):
 def steps_of(recorded, *, early):
     with testing.capture() as seen:
         listener = Listener(seen)
-        grouping = Grouping()
-        tell(grouping, recorded, early=early)
+        grouping = Grouping(get_recorder)
+        replay_spans(grouping, recorded, early=early)
         assert len(grouping) == 0
         return listener.story()
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.other_spans import Listener
-from support.span_files import flat_spans, otlp_spans, tell
+from support.span_files import flat_spans, otlp_spans, replay_spans
 from support.span_orders import arriving
 from tidegauge import testing
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.spans.grouping import Grouping
 
 FILES = (
@@ -30,7 +31,7 @@ def recorded(request, recorded_runs):
 def in_process(recorded):
     with testing.capture() as seen:
         listener = Listener(seen)
-        tell(Grouping(), recorded)
+        replay_spans(Grouping(get_recorder), recorded)
         return listener.story()
 
 
@@ -38,7 +39,7 @@ def test_all_at_once(recorded):
     story, assembly = arriving([recorded])
     assert story == in_process(recorded)
     assert len(assembly) == 0
-    assert (assembly.counts.duplicates, assembly.counts.late) == (0, 0)
+    assert (assembly.duplicates, assembly.late) == (0, 0)
 
 
 @examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -53,5 +54,5 @@ def test_any_order_any_batches_and_some_twice(recorded, data):
     again = data.draw(st.lists(st.sampled_from(recorded), max_size=3, unique_by=id))
     story, assembly = arriving([*batches, again])
     assert story == in_process(recorded)
-    assert assembly.counts.duplicates == len(again)
-    assert assembly.counts.late == 0
+    assert assembly.duplicates == len(again)
+    assert assembly.late == 0

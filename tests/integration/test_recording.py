@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 import tidegauge
 from tidegauge.cli.main import cli
-from tidegauge.cli.recorded import RecordedRuns
+from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import RunEnded, RunStarted, Task
-from tidegauge.instrumentation.replay import Replay, read_lines
-from tidegauge.instrumentation.step_events import RecordedStep, parse_line
 from tidegauge.policies import Policy, Rule
+from tidegauge.recordings.line_replay import Replay, read_lines
+from tidegauge.recordings.step_events import RecordedStep, parse_line
 from tidegauge.streaming_metrics import RunReport
 from tidegauge.testing import capture
 
@@ -44,7 +44,7 @@ def replayed(path: Path) -> dict[str, Any]:
 
 
 def secretive_agent() -> None:
-    """Goes in a loop, is stopped, and tells secrets wherever anything can be told."""
+    """Goes in a loop, is stopped, and puts secrets wherever a value can be reported."""
     with tidegauge.run(
         agent="browser",
         task=f"{SECRET} goal",
@@ -118,8 +118,8 @@ def test_steps_that_overlap_have_lines_for_their_outcomes(tmp_path: Path) -> Non
             run.act("look", step)
         run.observe("second", step=1)
         run.observe("third", step=2)
-    told = [(line["type"], line.get("late_outcome")) for line in lines(path)]
-    assert told == [
+    reported = [(line["type"], line.get("late_outcome")) for line in lines(path)]
+    assert reported == [
         ("start", None),
         ("step", 0),  # whose outcome never came
         ("step", 1),
@@ -140,8 +140,8 @@ def test_runs_that_were_evicted_or_started_again_have_an_end(tmp_path: Path) -> 
             sink.run_started(RunStarted(run=run))
         assert sink.run_ended(RunEnded(run="a", success=True)) is None
         sink.run_ended(RunEnded(run="b", success=True))
-    told = [(line["type"], line["run"], line.get("success")) for line in lines(path)]
-    assert told == [
+    reported = [(line["type"], line["run"], line.get("success")) for line in lines(path)]
+    assert reported == [
         ("start", "a", None),
         ("end", "a", None),
         ("start", "a", None),
@@ -169,8 +169,8 @@ def test_what_is_recorded_and_what_is_lost_can_be_scraped(tmp_path: Path) -> Non
     assert dropped == [("queue_full", "0.0"), ("write_failed", "0.0"), ("closed", "1.0")]
 
 
-def test_a_path_that_cannot_be_written_is_told_by_configure(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot record to"):
+def test_a_path_that_cannot_be_written_is_reported_by_configure(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Cannot record to"):
         tidegauge.configure(record_to=tmp_path, serve_metrics=False)
 
 
@@ -214,7 +214,7 @@ def live_again(recorded: list[bytes], sink: Any) -> None:
 
 def numbers(reports: list[RunReport]) -> list[dict[str, object]]:
     return [
-        {key: value for key, value in report._asdict().items() if key not in NOT_REPLAYED}
+        {key: value for key, value in report.as_dict().items() if key not in NOT_REPLAYED}
         for report in sorted(reports, key=lambda report: report.run)
     ]
 

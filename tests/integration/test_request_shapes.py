@@ -22,11 +22,11 @@ from tidegauge._guard import internal_errors
 from tidegauge._net.token import BearerToken
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus import MetricsServer
-from tidegauge.fleet.decision_board import DecisionBoard
+from tidegauge.exporters.reading import Reader
+from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
-from tidegauge.instrumentation.otlp.decoded import MalformedRequestError
-from tidegauge.instrumentation.otlp.limits import READ_LIMITS
-from tidegauge.instrumentation.otlp.reception import Reception, decompress
+from tidegauge.receivers.otlp.decoding import READ_LIMITS, MalformedRequestError
+from tidegauge.receivers.otlp.request_handler import RequestHandler, decompress
 from tidegauge.streaming_metrics import Engine
 
 SECONDS = 0.5
@@ -64,12 +64,13 @@ def decisions(**more: Any) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def metrics(**more: Any) -> Iterator[Place]:
-    server = MetricsServer(Engine(), port=0, **more)
-    server._server.seconds = SECONDS
+    server = MetricsServer(port=0, **more)
+    server.start(Reader(Engine()))
+    server._server.listener = server._server.listener._replace(request_seconds=SECONDS)
     try:
         yield Place("metrics", _address(server.url), b"GET /metrics HTTP/1.1\r\n")
     finally:
-        server.stop()
+        server.close()
 
 
 SERVERS = {"otlp": otlp, "decisions": decisions, "metrics": metrics}
@@ -103,8 +104,8 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return lambda line: line.replace(old, new) + HOST + END
 
 
-def headers(told: bytes, body: bytes = b"") -> Callable[[bytes], bytes]:
-    return lambda line: line + HOST + told + END + body
+def headers(more_headers: bytes, body: bytes = b"") -> Callable[[bytes], bytes]:
+    return lambda line: line + HOST + more_headers + END + body
 
 
 SHAPES: dict[str, tuple[Callable[[bytes], bytes], int]] = {
@@ -229,9 +230,9 @@ def small() -> Iterator[Place]:
 
 @pytest.mark.parametrize("shape", BODIES)
 def test_a_wrong_body_is_refused_by_the_receiver(small: Place, shape: str) -> None:
-    told, body, status = BODIES[shape]
+    more_headers, body, status = BODIES[shape]
     began = time.monotonic()
-    assert ask(small.address, small.line + HOST + told + END + body) == [status]
+    assert ask(small.address, small.line + HOST + more_headers + END + body) == [status]
     assert time.monotonic() - began < SECONDS + 3
     assert ask(small.address, small.line + HOST + b"Content-Length: 0\r\n" + END) == [200]
 
@@ -245,7 +246,7 @@ def test_chunks_have_a_highest_number() -> None:
 
 @pytest.mark.parametrize("server", [decisions, metrics])
 @pytest.mark.parametrize(
-    ("told", "body"),
+    ("more_headers", "body"),
     [
         (b"Content-Length: 5\r\n", b"GET /"),
         (CHUNKED, b"0\r\n\r\n"),
@@ -254,10 +255,10 @@ def test_chunks_have_a_highest_number() -> None:
     ],
 )
 def test_where_only_get_is_served_a_body_is_refused(
-    server: Callable[[], contextlib.AbstractContextManager[Place]], told: bytes, body: bytes
+    server: Callable[[], contextlib.AbstractContextManager[Place]], more_headers: bytes, body: bytes
 ) -> None:
     with server() as place:
-        assert ask(place.address, place.line + HOST + told + END + body) == [400]
+        assert ask(place.address, place.line + HOST + more_headers + END + body) == [400]
 
 
 def test_requests_sent_at_once_are_answered_one_after_the_other() -> None:
@@ -336,15 +337,15 @@ def test_the_names_under_which_a_server_answers(
 def test_a_name_that_is_none_cannot_be_listed() -> None:
     for listed in ("http://gauge.example", "*", ""):
         with pytest.raises(ConfigurationError, match="is not a host name"):
-            MetricsServer(Engine(), port=0, allowed_hosts=[listed])
+            MetricsServer(port=0, allowed_hosts=[listed]).start(Reader(Engine()))
 
 
 @pytest.mark.parametrize("token", ["", " ", "\n"])
 def test_an_empty_token_is_not_the_absence_of_one(token: str) -> None:
     with pytest.raises(ConfigurationError, match="the token is empty"):
-        Reception(None, limits=READ_LIMITS, token=token)
+        RequestHandler(None, limits=READ_LIMITS, token=token)
     with pytest.raises(ConfigurationError, match="the token is empty"):
-        DecisionsServer(DecisionBoard(), HERE, ready=bool, token=token)
+        DecisionsServer(DecisionCache(), HERE, ready=bool, token=token)
 
 
 @pytest.mark.parametrize("token", ["secret", "voil\N{LATIN SMALL LETTER A WITH GRAVE}", "\u2026"])
@@ -383,7 +384,7 @@ def test_members_and_streams_of_any_size_are_read_whole() -> None:
         zlib.compress(text, 0),
     ):
         assert decompress(packed, 10**6).startswith(text)
-        with pytest.raises(MalformedRequestError, match="not whole"):
+        with pytest.raises(MalformedRequestError, match="incomplete"):
             decompress(packed[:-1], 10**6)
 
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from support.otlp_receiver import grpc_receiver, http_receiver
-from support.receiving import COMMAND, Served, served
+from support.receiving import COMMAND, Served, export_two_steps, served
 
 pytestmark = pytest.mark.system
 
@@ -100,26 +100,17 @@ def exporters(server: Served) -> Iterator[SpanExporter]:
 def act(server: Served) -> None:
     """An agent that takes two steps, over each protocol."""
     for exporter in exporters(server):
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-        tracer = provider.get_tracer("theirs")
-        told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
-        with tracer.start_as_current_span("invoke_agent a", attributes=told):
-            step = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-            for _ in range(2):
-                with tracer.start_as_current_span("execute_tool look", attributes=step):
-                    pass
-        provider.shutdown()
+        export_two_steps(exporter)
 
 
 def test_the_live_page_shows_what_arrives() -> None:
-    with served("--settle-seconds", "0") as server:
+    with served("--allowed-lateness", "0") as server:
         act(server)
         server.wait_for("tidegauge_runs_finished_total", "a", "", "unknown", value=2)
         with urllib.request.urlopen(f"{server.page}page/live?run=1", timeout=10) as answer:
-            told = json.load(answer)
-    assert told["fleet"]["ended"] == 2
-    assert [step["tool"] for step in told["chosen"]["trail"]] == ["look", "look"]
+            document = json.load(answer)
+    assert document["fleet"]["ended"] == 2
+    assert [step["tool"] for step in document["chosen"]["trail"]] == ["look", "look"]
     with served("--page", "off") as server:
         assert server.page is None
         assert server.status("/") == 200  # the metrics, as before
@@ -128,7 +119,7 @@ def test_the_live_page_shows_what_arrives() -> None:
 
 def test_sigterm_drains(tmp_path) -> None:
     recording = tmp_path / "runs.jsonl"
-    with served("--settle-seconds", "30", "--record-to", str(recording)) as server:
+    with served("--allowed-lateness", "30", "--record-to", str(recording)) as server:
         act(server)
         assert server.samples()["tidegauge_receiver_spans_total", ()] == 6
         assert "tidegauge_steps_total" not in {name for name, _ in server.samples()}
@@ -136,7 +127,7 @@ def test_sigterm_drains(tmp_path) -> None:
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
         assert server.process.stdout is not None
-        assert server.process.stdout.read() == "stopping: what was received is measured\n"
+        assert server.process.stdout.read() == "stopping: all received spans are being measured\n"
     lines = [json.loads(line) for line in recording.read_text().splitlines()]
     assert [line["type"] for line in lines].count("end") == 2
     assert sum(line["type"] == "step" for line in lines) >= 4
@@ -228,14 +219,17 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(which) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--grpc-port", "x"], "--grpc-port: grpc_port must be a port"),
-        (["--forward-to", "ftp://x"], "forward_to 'ftp://x' is to be"),
+        (["--grpc-port", "x"], "--grpc-port: 'x' is not a whole number; use 0 to 65535, or off"),
+        (["--forward-to", "ftp://x"], "forward_to 'ftp://x' is not an OTLP endpoint"),
         (["--forward-to", "http://[::1"], "forward_to 'http://[::1': Invalid IPv6 URL"),
-        (["--max-request-bytes", "9" * 30], "max_request_bytes must be a whole number"),
-        (["--shutdown-seconds", "1e30"], "shutdown_seconds must be a number of seconds, at most"),
-        (["--policy", "no_signal=3"], "no_signal"),
-        (["--tls-key", "k"], "tls_certificate and tls_key go together"),
-        (["--metrics-port", "off"], "metrics_port cannot be off"),
+        (["--max-request-bytes", "9" * 30], "is out of range; use 1 to 1073741824"),
+        (
+            ["--shutdown-seconds", "1e30"],
+            "--shutdown-seconds: 1e30 is out of range; use 0 to 86400",
+        ),
+        (["--policy", "no_signal=3"], "--policy: unknown signal 'no_signal'"),
+        (["--tls-key", "k"], "set both tls_certificate and tls_key"),
+        (["--metrics-port", "off"], "--metrics-port: 'off' is not a whole number; use 0 to 65535"),
         (["--allowed-hosts", "http://gauge.example"], "'http://gauge.example' is not a host name"),
     ],
 )

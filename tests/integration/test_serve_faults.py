@@ -141,9 +141,9 @@ FUZZED = examples(
 @FUZZED
 @hypothesis.given(body=BODIES, compressed=st.booleans(), said=st.sampled_from(["", "gzip", "br"]))
 def test_any_bytes_over_http(body: bytes, compressed: bool, said: str, serve: Server) -> None:
-    told = {"Content_Encoding": said} if said else {}
+    fields = {"Content_Encoding": said} if said else {}
     sent = gzip.compress(body) if compressed else body
-    assert serve.post(sent, seconds=5, **told).status in ANSWERS
+    assert serve.post(sent, seconds=5, **fields).status in ANSWERS
 
 
 @FUZZED
@@ -245,12 +245,12 @@ def test_clocks_that_are_wrong(clock: str, serve: Server) -> None:
     still_measures(serve)
 
 
-def serve_sum(samples: dict, name: str, told: dict[str, str]) -> float:
+def serve_sum(samples: dict, name: str, given: dict[str, str]) -> float:
     """The sum of the series of this name that have these labels."""
     return sum(
         value
         for (other, labels), value in samples.items()
-        if other == name and told.items() <= dict(labels).items()
+        if other == name and given.items() <= dict(labels).items()
     )
 
 

@@ -25,8 +25,9 @@ from support.other_spans import instrumented
 from support.rotel import Rotel, rotel
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from support.serve import Server, samples_at, serving
-from support.span_files import otlp_spans, tell
+from support.span_files import otlp_spans, replay_spans
 from tidegauge import testing
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.spans.grouping import Grouping
 
 pytestmark = pytest.mark.system
@@ -73,7 +74,7 @@ def route(request: pytest.FixtureRequest, serve: Server) -> Any:
 WAYS = ["straight grpc", "straight http", "collector grpc", "collector http"]
 
 
-def told(samples: dict[Any, float], agent: str) -> dict[Any, float]:
+def of_agent(samples: dict[Any, float], agent: str) -> dict[Any, float]:
     """What a page of metrics says of an agent."""
     return {key: value for key, value in samples.items() if ("agent", agent) in key[1]}
 
@@ -100,9 +101,10 @@ def test_an_agent_that_others_trace_shows_its_loop(
         agent = create_agent(ScriptedChatModel(script=script), [look], name=name)
         agent.invoke({"messages": [("system", "be brief"), ("user", "find the key")]})
         on.close()  # what is left is sent
-        here = told(samples_at(seen.pipeline.metrics_url), name)
+        here = of_agent(samples_at(seen.pipeline.metrics_url), name)
     serve.wait_for("tidegauge_runs_finished_total", agent=name)
-    there = told(serve.samples(), name)
+    there = of_agent(serve.samples(), name)
+    assert set(there) ^ set(here) == set()
     assert there == pytest.approx(here)
     assert serve.value("tidegauge_steps_total", agent=name) == 9
     assert serve.value("tidegauge_loop_steps_total", agent=name) == 4
@@ -119,8 +121,8 @@ def in_protobuf(path: Path) -> bytes:
             for key, value in pairs
         }
 
-    told = json.loads(path.read_text(), object_pairs_hook=with_base64_ids)
-    return ParseDict(told, ExportTraceServiceRequest()).SerializeToString()
+    document = json.loads(path.read_text(), object_pairs_hook=with_base64_ids)
+    return ParseDict(document, ExportTraceServiceRequest()).SerializeToString()
 
 
 @pytest.mark.parametrize("way", ["straight", "collector"])
@@ -128,8 +130,8 @@ def in_protobuf(path: Path) -> bytes:
 def test_recorded_spans(name: str, way: str, recorded_runs: Path, tmp_path: Path) -> None:
     path = recorded_runs / "spans" / name
     with testing.capture(serve_metrics=True, metrics_port=0) as seen:
-        tell(Grouping(), otlp_spans(path))
-        here = told(samples_at(seen.pipeline.metrics_url), "AgentExecutor")
+        replay_spans(Grouping(get_recorder), otlp_spans(path))
+        here = of_agent(samples_at(seen.pipeline.metrics_url), "AgentExecutor")
     with serving(tmp_path) as serve, contextlib.ExitStack() as stack:
         if way == "straight":
             answer = serve.post(path.read_bytes(), kind="application/json")
@@ -138,6 +140,6 @@ def test_recorded_spans(name: str, way: str, recorded_runs: Path, tmp_path: Path
             answer = serve.post(in_protobuf(path), url=f"{collector.http_endpoint}/v1/traces")
         assert answer.status == 200
         serve.wait_for("tidegauge_runs_finished_total", agent="AgentExecutor")
-        there = told(serve.samples(), "AgentExecutor")
+        there = of_agent(serve.samples(), "AgentExecutor")
     assert here
     assert there == pytest.approx(here)

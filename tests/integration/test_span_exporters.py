@@ -17,7 +17,7 @@ from support.other_spans import INSTRUMENTORS, Listener, instrumented
 from support.receiving import receiving
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import catalog, testing
-from tidegauge.instrumentation.otlp.limits import AssemblyLimits
+from tidegauge.receivers.otlp.assembly import AssemblyLimits
 
 
 @tool
@@ -54,11 +54,11 @@ def in_process(monkeypatch, dialect, act) -> tuple[list, list[ReadableSpan]]:
     spans: list[ReadableSpan] = []
     with testing.capture() as seen, instrumented(monkeypatch, dialect) as processor:
         listener = Listener(seen)
-        told = processor.on_end
+        reported = processor.on_end
 
         def on_end(span: ReadableSpan) -> None:
             spans.append(span)
-            told(span)
+            reported(span)
 
         monkeypatch.setattr(processor, "on_end", on_end)
         act()
@@ -73,7 +73,7 @@ def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> N
     assert expected[0][2], "no steps"
     with testing.capture() as seen:
         listener = Listener(seen)
-        with receiving(assembly=AssemblyLimits(settle_seconds=0.3)) as receiver:
+        with receiving(assembly=AssemblyLimits(allowed_lateness=0.3)) as receiver:
             exporter: GrpcExporter | HttpExporter
             if protocol == "grpc":
                 exporter = GrpcExporter(endpoint=receiver.urls["grpc"], insecure=True)
@@ -88,7 +88,7 @@ def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> N
             while len(listener.ended) < len(expected):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            told = receiver.metrics()
-            assert told[catalog.SPANS_RECEIVED][()] == len(spans)
-            assert told[catalog.SPANS_LATE][()] == told[catalog.SPANS_DUPLICATE][()] == 0
+            metrics = receiver.metrics()
+            assert metrics[catalog.SPANS_RECEIVED][()] == len(spans)
+            assert metrics[catalog.SPANS_LATE][()] == metrics[catalog.SPANS_DUPLICATE][()] == 0
         assert listener.story() == expected

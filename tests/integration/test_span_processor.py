@@ -52,7 +52,7 @@ def open_door(key: str) -> str:
     raise ValueError(f"{key} does not fit")
 
 
-class TellTheModel(AgentMiddleware):
+class NudgeTheModel(AgentMiddleware):
     """A tool's error is an answer."""
 
     def wrap_tool_call(self, request, handler):
@@ -89,7 +89,7 @@ def script(messages):
 def agent():
     tools = [look, read, rest, open_door]
     model = ScriptedChatModel(script=script)
-    return create_agent(model, tools, name="helper", middleware=[TellTheModel()])
+    return create_agent(model, tools, name="helper", middleware=[NudgeTheModel()])
 
 
 QUESTION = {"messages": [("system", "be brief"), ("user", "find the key")]}
@@ -162,9 +162,9 @@ def test_without_contents_no_loop_is_invented(ours, names, monkeypatch):
         listener = Listener(seen)
         agent().invoke(QUESTION, config=CONFIG)
         [(_, _, steps, outcomes, measured)] = listener.story()
-        [(_, _, told, _, _)] = ours
-        assert [sorted(step[1]) for step in steps] == [sorted(step[1]) for step in told]
-        assert [step[4] for step in steps] == [step[4] for step in told]
+        [(_, _, our_steps, _, _)] = ours
+        assert [sorted(step[1]) for step in steps] == [sorted(step[1]) for step in our_steps]
+        assert [step[4] for step in steps] == [step[4] for step in our_steps]
         assert [failed for _, results, _ in outcomes for _, failed in results].count(True) == 1
         assert measured["loop_steps"] == 0
         assert measured["result_streak_max"] == 1  # the error's text is no captured content

@@ -151,7 +151,7 @@ def test_a_call_without_a_span_is_taken_from_its_answer(names, monkeypatch):
     agent = create_agent(ScriptedChatModel(script=script), [look], name="lost")
     ours, theirs = both(lambda config: agent.invoke(QUESTION, config=config), names, monkeypatch)
     assert [step[1] for step in theirs[0][2]] == [("nosuch",)] * 3
-    if names != ("openllmetry",):  # which does not tell what this model was shown
+    if names != ("openllmetry",):  # which does not say what this model was shown
         assert theirs[0][2] == ours[0][2]
         assert theirs[0][4]["loop_steps"] == ours[0][4]["loop_steps"]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import pytest
 
 import tidegauge
 from support.drawn_grid import drawn
 from tidegauge import testing
-from tidegauge.events import Identity, Task
-from tidegauge.instrumentation.replay import Replay, read_lines
+from tidegauge.events import Task
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
+from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import (
     Engine,
     FailedRounds,
@@ -35,12 +35,12 @@ from tidegauge.worlds import (
     LoreTask,
     Recording,
     Start,
+    StepResult,
     TaskGraph,
     code_task,
     document_task,
 )
-from tidegauge.worlds.grid_agents import explorer, optimal, oscillator, wanderer
-from tidegauge.worlds.grid_route import distances
+from tidegauge.worlds.grid_agents import distances, explorer, optimal, oscillator, wanderer
 
 SEEDS = range(100)
 MAPS: list[dict[str, Any]] = [
@@ -65,31 +65,22 @@ class Judged:
 
     def __init__(self, start: Start) -> None:
         keys = ("place", "exits", "tasks", "goal", "reach")
-        told: dict[str, Any] = {key: value for key, value in start.items() if key in keys}
-        self.exploration = Exploration(**told)
+        fields: dict[str, Any] = {key: value for key, value in start.items() if key in keys}
+        self.exploration = Exploration(**fields)
         self.failed_rounds = FailedRounds()
         self.verdicts: list[Verdict] = []
 
     def act(self, action: str, arguments: object = None) -> None: ...
 
-    def observe(
-        self,
-        outcome: object = None,
-        *,
-        error: bool = False,
-        place: Identity | None = None,
-        exits: Iterable[Identity] | None = None,
-        tasks: Iterable[Task] = (),
-        achieved: Iterable[Identity] = (),
-        progress: float | None = None,
-    ) -> None:
+    def observe(self, outcome: object = None, **result: Unpack[StepResult]) -> None:
+        exits = result.get("exits")
         step = ObservedStep(
             len(self.verdicts),
-            failed=error,
-            place=place,
+            failed=result.get("error", False),
+            place=result.get("place"),
             exits=None if exits is None else tuple(exits),
-            tasks=tuple(tasks),
-            achieved=tuple(achieved),
+            tasks=tuple(result.get("tasks", ())),
+            achieved=tuple(result.get("achieved", ())),
         )
         self.failed_rounds.update(step)
         said = self.exploration
@@ -250,7 +241,7 @@ class TestTheExploiter:
 
 
 class Flags(NamedTuple):
-    """What tells the readers apart."""
+    """What distinguishes the readers."""
 
     premature_halt: bool
     displaced_leads: bool
@@ -280,7 +271,7 @@ def flags(agent: LoreAgent, task: LoreTask, draw: int) -> Flags:
 
 @pytest.mark.parametrize("sample", [document_task, code_task])
 class TestTheReaders:
-    """Each reader is told from the solver by the metric meant for it.
+    """Each reader is distinguished from the solver by the metric meant for it.
 
     A lost lead is a lead that is left, so that the loser also ends too early; what the halter
     leaves is not displaced.
@@ -327,13 +318,13 @@ class TestReadingInThePipeline:
             assert (report.failed_rounds_max, report.loop_steps) == (0, 0)
             assert report.intervention is None
 
-    def test_progress_is_told(self) -> None:
+    def test_progress_is_reported(self) -> None:
         assert through_the_pipeline(document_task(5), "solver").progress == 1
         halted = through_the_pipeline(document_task(5), "halter").progress
         assert halted is not None
         assert 0 < halted < 1
 
-    def test_the_horizon_is_told(self) -> None:
+    def test_the_horizon_is_reported(self) -> None:
         task = code_task(5)
         with testing.capture() as seen, tidegauge.run(**task.start()) as run:
             state = seen.pipeline.engine.get(run.id)
@@ -372,9 +363,9 @@ def test_a_replayed_recording_has_the_live_numbers(world: GridWorld | LoreTask, 
     # of the live run only: ids and its clock
     own = {"run", "trace_id", "loop_cost_seconds", "saved_seconds"}
     differing = {
-        field: (was, now)
-        for field, was, now in zip(RunReport._fields, live, replayed, strict=True)
-        if was != now and field not in own
+        field: (was, replayed.as_dict()[field])
+        for field, was in live.as_dict().items()
+        if was != replayed.as_dict()[field] and field not in own
     }
     assert not differing
 

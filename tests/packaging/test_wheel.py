@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -23,15 +23,15 @@ IMPORTS = {
     "": ["tidegauge", "tidegauge.instrumentation.spans", "tidegauge.testing"],
     "dashboards": ["tidegauge.dashboards"],
     "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
-    "every": ["tidegauge.fleet.worker", "tidegauge.instrumentation.openai_agents"],
+    "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
     "langchain": ["tidegauge.instrumentation.langchain"],
     "openai-agents": ["tidegauge.instrumentation.openai_agents"],
     "page": ["tidegauge.exporters.page"],
     "report": ["tidegauge.diagnose.report"],
-    "serve": ["tidegauge.instrumentation.otlp"],
-    "worker": ["tidegauge.fleet.worker"],
+    "serve": ["tidegauge.receivers.otlp"],
+    "worker": ["tidegauge.fleet.partition_worker"],
 }
 """What a user of each extra imports."""
 

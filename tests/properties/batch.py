@@ -55,7 +55,7 @@ def _read(steps, max_period):
         if all(pairs[t] == pairs[t - period] for t in rest):
             current = (period, repeats, first)
     total = len(pairs)
-    told = {
+    fields = {
         "steps": total,
         "loop_steps": sum(flags),
         "value": sum(flags) / total if total else None,
@@ -69,7 +69,7 @@ def _read(steps, max_period):
         "first_step": current[2],
         "pending": open_steps,
     }
-    return told, flags
+    return fields, flags
 
 
 def _first_to_close(pairs, cursor, max_period):
@@ -108,8 +108,8 @@ def loop_cost(steps):
 
 
 def _total(amounts):
-    told = [amount for amount in amounts if amount is not None]
-    return sum(told) if told else None
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if known_amounts else None
 
 
 def result_streak(steps):
@@ -170,14 +170,14 @@ def repetition(moments, window=16):
     """Squared likeness of every action, half of it once its outcome was new to the run.
 
     ``moments`` are what became known, in order: an action that was issued and whether it is
-    excused, or the index of a step that was observed and whether its outcome was new.
+    exempt, or the index of a step that was observed and whether its outcome was new.
     """
     issued = [known for kind, *known in moments if kind == "issue"]
     paid_off = {t for kind, t, new in moments if kind == "observe" and new}
     steps = [step for step, _ in issued]
     alike = [
-        0.0 if excused else action_similarity(steps[: t + 1], window)["value"]
-        for t, (_, excused) in enumerate(issued)
+        0.0 if exempt else action_similarity(steps[: t + 1], window)["value"]
+        for t, (_, exempt) in enumerate(issued)
     ]
     return {
         "total": sum(one**2 / (2 if t in paid_off else 1) for t, one in enumerate(alike)),
@@ -188,13 +188,13 @@ def repetition(moments, window=16):
 
 def progress_auv(steps, t_max):
     """Trapezoids under the best progress so far, which stays where it is after the last turn."""
-    told = [step.progress for step in steps if step.progress is not None]
+    reported = [step.progress for step in steps if step.progress is not None]
     best = [0.0]
     for step in steps:
         best.append(max(best[-1], step.progress or 0.0))
     best += [best[-1]] * t_max
     area = sum((best[t] + best[t + 1]) / 2 for t in range(t_max)) / t_max
-    return {"value": area if told else None, "best": max(told) if told else None}
+    return {"value": area if reported else None, "best": max(reported) if reported else None}
 
 
 def success_rate(runs):
@@ -303,7 +303,7 @@ def navigation(steps, place, zone):
 def exploration(steps, place, exits, tasks, goal):
     """Cases, targets, gain, progress and errors (E&E 4), from the definitions.
 
-    For runs that tell every place, and move along exits that were told.
+    For runs that report every place, and move along exits that were reported.
     """
     known = {place: set(exits)}
     requires = {task.id: task.requires for task in tasks}
@@ -315,7 +315,7 @@ def exploration(steps, place, exits, tasks, goal):
     stale_max = 0
 
     def frontier():
-        return {there for told in known.values() for there in told} - known.keys()
+        return {there for one in known.values() for there in one} - known.keys()
 
     def pending():
         return {task for task in requires if _ready(task, requires, achieved)} - achieved
@@ -404,8 +404,8 @@ def _distance(known, start, target):
             return moves
         layer = {
             there
-            for place, told in known.items()
-            for exit_ in told
+            for place, one in known.items()
+            for exit_ in one
             for here, there in ((place, exit_), (exit_, place))
             if here in layer
         } - reached

@@ -97,11 +97,11 @@ def observed_steps():
 
 
 def chosen_actions():
-    """Actions of few words, some of no word, of some of which the likeness is told."""
+    """Actions of few words, some of no word, of some of which the likeness is given."""
     words = st.frozensets(st.integers(1, 6), max_size=5)
-    told = st.none() | st.none() | st.sampled_from([0.0, 0.5, 1.0])
-    return st.lists(st.tuples(words, told), max_size=MAX_STEPS).map(
-        lambda chosen: [ChosenAction(t, *told) for t, told in enumerate(chosen)]
+    reported = st.none() | st.none() | st.sampled_from([0.0, 0.5, 1.0])
+    return st.lists(st.tuples(words, reported), max_size=MAX_STEPS).map(
+        lambda chosen: [ChosenAction(t, *one) for t, one in enumerate(chosen)]
     )
 
 

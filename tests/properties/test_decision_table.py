@@ -7,8 +7,8 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.fleet.decision_record import DecisionAction, DecisionRecord
-from tidegauge.fleet.decision_table import DecisionTable
+from tidegauge.fleet.decision_cache import DecisionTable
+from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord
 
 RUNS = ["t", "t-1", "t-2", "alone"]
 
@@ -28,7 +28,7 @@ def logs(draw: Any) -> list[DecisionRecord]:
 
 
 def holding(log: list[DecisionRecord]) -> dict[str, DecisionRecord]:
-    """What holds, told plainly: the newest; but a stop stays, and the end more so."""
+    """What holds, in the plainest form: the newest; but a stop stays, and the end more so."""
     found: dict[str, DecisionRecord] = {}
     for record in log:
         held = found.get(record.run)
@@ -40,7 +40,7 @@ def holding(log: list[DecisionRecord]) -> dict[str, DecisionRecord]:
     return found
 
 
-def told(table: DecisionTable) -> list[DecisionRecord | None]:
+def decisions_of(table: DecisionTable) -> list[DecisionRecord | None]:
     return [table.find(name) for name in RUNS]
 
 
@@ -60,7 +60,7 @@ def test_any_order_of_duplicates_gives_the_table_of_the_log(log: Any, data: Any)
     copies = st.permutations(log + log) if log else st.just([])
     for record in data.draw(copies):
         again.take(record, 0.0)
-    assert told(again) == told(table)
+    assert decisions_of(again) == decisions_of(table)
     assert len(again) == len(table) == len(expected)
 
 

@@ -6,13 +6,12 @@ import copy
 import importlib
 import inspect
 import json
-import math
 import pkgutil
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,154 +21,25 @@ from hypothesis import strategies as st
 from support.examples import examples
 from tidegauge import streaming_metrics
 from tidegauge.events import Task
-from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
-from tidegauge.streaming_metrics.auv import AUV
-from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
-from tidegauge.streaming_metrics.exploration import Exploration
-from tidegauge.streaming_metrics.failed_rounds import FailedRounds
-from tidegauge.streaming_metrics.horizon import SuccessByHorizon
-from tidegauge.streaming_metrics.loop_cost import LoopCost
-from tidegauge.streaming_metrics.loop_ratio import LoopRatio
-from tidegauge.streaming_metrics.loop_split import LoopActionShare, LoopSplit
 from tidegauge.streaming_metrics.loops import Loops
-from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
-from tidegauge.streaming_metrics.navigation import Navigation, zone_of
-from tidegauge.streaming_metrics.novelty import Novelty
-from tidegauge.streaming_metrics.pass_at_k import PassAtK
-from tidegauge.streaming_metrics.premature_halt import PrematureHalts
-from tidegauge.streaming_metrics.progress_auv import ProgressAUV
-from tidegauge.streaming_metrics.recall_lag import GroupRecallLag, RecallLag
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
-from tidegauge.streaming_metrics.recurrence import Recurrence
-from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.stale_score import StaleScore
-from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 
-from . import batch, batch_comparisons, streams, streams_comparisons
+from . import batch, streams
+from .counterpart import Counterpart
 
 CAP = 8
 
 
-@dataclass(frozen=True)
-class Counterpart:
-    """How a metric is compared with its batch version.
-
-    Args:
-        records: streams of what it is fed.
-        batch: from all records so far, what its attributes are to be.
-        parameters: of its constructor; those that go with one stream come with the stream.
-        seen: what is compared and is no attribute, as functions of the metric.
-    """
-
-    records: st.SearchStrategy[list[Any]]
-    batch: Callable[..., dict[str, Any]]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    seen: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
-
-    def streams(self) -> st.SearchStrategy[tuple[dict[str, Any], list[Any]]]:
-        """(parameters, records) of one metric."""
-        return self.records.map(
-            lambda drawn: drawn if isinstance(drawn, tuple) else (self.parameters, drawn)
-        )
-
-    def differences(self, metric: Any, records: list[Any], parameters: dict[str, Any]) -> list[str]:
-        """What the metric says now that the batch version does not."""
-        told = []
-        for name, expected in self.batch(records, **parameters).items():
-            found = self.seen[name](metric) if name in self.seen else getattr(metric, name)
-            if not same(found, expected):
-                told.append(f"{name} is {found}, not {expected}")
-        return told
+def counterparts() -> dict[type[Metric[Any]], Counterpart]:
+    """The counterparts of every module ``compare_*.py`` beside this one."""
+    found: dict[type[Metric[Any]], Counterpart] = {}
+    for path in sorted(Path(__file__).parent.glob("compare_*.py")):
+        found |= importlib.import_module(f".{path.stem}", __package__).COUNTERPARTS
+    return found
 
 
-def same(found, expected):
-    """Equal, but for the rounding of sums."""
-    if isinstance(found, float) and isinstance(expected, float):
-        return math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12)
-    if isinstance(found, list) and isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    return found == expected
-
-
-def curve(metric):
-    return [metric.at(turn) for turn in batch.CURVE_TURNS] if metric.runs else None
-
-
-COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
-    Loops: Counterpart(streams.issued_steps(), batch.loops),
-    LoopCost: Counterpart(streams.looping_steps(), batch.loop_cost),
-    ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
-    FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
-    Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),
-    Novelty: Counterpart(streams.observed_steps(), batch.novelty),
-    ActionSimilarity: Counterpart(streams.chosen_actions(), batch.action_similarity),
-    ProgressAUV: Counterpart(streams.observed_steps(), batch.progress_auv, {"t_max": 16}),
-    StaleScore: Counterpart(streams.placed_steps(), batch.stale_score, {"place": "a/1"}),
-    Navigation: Counterpart(
-        streams.placed_steps(),
-        lambda steps, place: batch.navigation(steps, place, zone_of),
-        {"place": "a/1"},
-    ),
-    Exploration: Counterpart(streams.worlds(), batch.exploration),
-    SuccessRate: Counterpart(streams.finished_runs(), batch.success_rate),
-    SuccessCurve: Counterpart(streams.finished_runs(), batch.success_curve, seen={"curve": curve}),
-    AUV: Counterpart(streams.finished_runs(), batch.auv),
-    LoopRatio: Counterpart(streams.finished_runs(), batch.loop_ratio),
-    MemoryIndex: Counterpart(
-        streams_comparisons.runs_of_arms(),
-        batch_comparisons.memory_index,
-        seen={"arms": lambda m: sorted([arm, a.runs, a.value] for arm, a in m.arms.items())},
-    ),
-    LoopSplit: Counterpart(
-        streams_comparisons.looping_runs(),
-        batch_comparisons.loop_split,
-        seen={"looping": lambda m: m.looping.value, "straight": lambda m: m.straight.value},
-    ),
-    LoopActionShare: Counterpart(
-        streams_comparisons.looping_runs(),
-        batch_comparisons.loop_action_share,
-        seen={"shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None},
-    ),
-    PassAtK: Counterpart(
-        streams_comparisons.attempts(),
-        batch_comparisons.pass_at_k,
-        {"k": 2},
-        seen={"tasks": lambda m: m.tasks(2)},
-    ),
-    SuccessByHorizon: Counterpart(
-        streams_comparisons.runs_of_horizons(),
-        batch_comparisons.horizon,
-        seen={
-            "by_operations": lambda m: [[b, r.value] for b, r in m.by_operations.items()],
-            "by_height": lambda m: [[b, r.value] for b, r in m.by_height.items()],
-        },
-    ),
-    PrematureHalts: Counterpart(
-        streams_comparisons.exploring_runs(), batch_comparisons.premature_halts
-    ),
-    EntropySplit: Counterpart(
-        streams_comparisons.looping_steps_with_entropy(),
-        batch_comparisons.entropy_split,
-        seen={"steps": lambda m: [m.sums.loop_steps, m.sums.other_steps]},
-    ),
-    GroupEntropySplit: Counterpart(
-        streams_comparisons.runs_with_entropy(),
-        batch_comparisons.group_entropy_split,
-        seen={"steps": lambda m: [m.loop_steps, m.other_steps]},
-    ),
-    RecallLag: Counterpart(streams_comparisons.recalling_steps(), batch_comparisons.recall_lag),
-    GroupRecallLag: Counterpart(
-        streams_comparisons.recalling_runs(),
-        batch_comparisons.group_recall_lag,
-        seen={
-            "means": lambda m: [m.mean(success=known) for known in (True, False, None)],
-            "counts": lambda m: [
-                list(m.recall(success=known).counts) for known in (True, False, None)
-            ],
-        },
-    ),
-}
+COUNTERPARTS = counterparts()
 
 
 def every_metric() -> list[type[Metric[Any]]]:
@@ -200,7 +70,10 @@ def fed(kind, parameters, records):
 
 def test_every_metric_has_a_batch_counterpart():
     missing = [kind.__name__ for kind in METRICS if kind not in COUNTERPARTS]
-    assert not missing, f"write the batch versions of {missing} and register them"
+    assert not missing, (
+        f"{missing} have no batch version. Add tests/properties/compare_NAME.py with COUNTERPARTS, "
+        "as in compare_groups.py."
+    )
 
 
 @each(REGISTERED)
@@ -212,8 +85,8 @@ def test_streaming_equals_batch_at_every_prefix(kind, data):
     assert counterpart.differences(metric, [], parameters) == []
     for count, record in enumerate(records, 1):
         metric.update(record)
-        told = counterpart.differences(metric, records[:count], parameters)
-        assert told == [], f"after record {count} of {records}"
+        found = counterpart.differences(metric, records[:count], parameters)
+        assert found == [], f"after record {count} of {records}"
 
 
 @examples(4)

@@ -1,4 +1,4 @@
-"""Whoever goes through what was kept of a partition goes on as if nothing had happened."""
+"""A worker that restores what was kept of a partition goes on as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from support.fleet_log import (
     A_WHILE,
+    Produced,
     Sent,
-    Told,
     WorkerHere,
     by_run,
     event_message,
@@ -35,7 +35,7 @@ def _nothing_stays_configured() -> Iterator[None]:
 
 @st.composite
 def logs(draw: Any) -> list[Sent]:
-    """Some runs told by spans and some by step events, interleaved, some messages twice."""
+    """Some runs reported as spans and some as step events, interleaved, some messages twice."""
     streams: list[list[list[Any]]] = []
     for number in draw(st.lists(st.integers(0, 60), min_size=1, max_size=3, unique=True)):
         spans = spans_of(WireRun(number))
@@ -57,11 +57,13 @@ def logs(draw: Any) -> list[Sent]:
     now = 1_000.0
     while streams:
         at = draw(st.integers(0, len(streams) - 1))
-        kind, told = streams[at].pop(0)
+        kind, produced = streams[at].pop(0)
         if not streams[at]:
             del streams[at]
         now += draw(st.sampled_from([0.0, 0.01, 0.2]))
-        log.append(spans_message(told, now) if kind == "spans" else event_message(told, now))
+        log.append(
+            spans_message(produced, now) if kind == "spans" else event_message(produced, now)
+        )
         if draw(st.integers(0, 9)) == 0:
             log.append(log[draw(st.integers(0, len(log) - 1))]._replace(time=now))
         if draw(st.integers(0, 19)) == 0:
@@ -74,15 +76,15 @@ def counters(engines: list[Engine]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for engine in engines:
         for view in engine.snapshot().groups:
-            told = found.setdefault(view.key.agent, dict.fromkeys(("started", "finished"), 0))
-            told["started"] += view.runs_started
-            told["finished"] += sum(view.finished.finished.values())
+            produced = found.setdefault(view.key.agent, dict.fromkeys(("started", "finished"), 0))
+            produced["started"] += view.runs_started
+            produced["finished"] += sum(view.finished.finished.values())
             for name in Totals.__slots__:
                 value = getattr(view.totals, name)
                 if isinstance(value, int):
-                    told[name] = told.get(name, 0) + value
+                    produced[name] = produced.get(name, 0) + value
                 elif isinstance(value, dict) and name != "exemplars":
-                    told[name] = told.get(name, 0) + sum(value.values())
+                    produced[name] = produced.get(name, 0) + sum(value.values())
     return found
 
 
@@ -96,21 +98,21 @@ def test_a_worker_dies_and_another_goes_on_from_what_was_committed(
     log: list[Sent], commits: frozenset[int], deaths: frozenset[int]
 ) -> None:
     expected, _ = uninterrupted(log)
-    told = Told.nothing()
+    produced = Produced.nothing()
     store: dict[bytes, bytes] = {}
     committed = taken = 0
-    worker = WorkerHere(told, store, 0)
+    worker = WorkerHere(produced, store, 0)
     while worker.partition.position < len(log):
         worker.take(log)
         taken += 1
         if taken in commits:
             committed = worker.commit()
         elif taken in deaths:
-            worker = WorkerHere(told, store, committed)
+            worker = WorkerHere(produced, store, committed)
     finish(worker, log)
-    assert by_run(told.summaries) == by_run(expected.summaries)
-    assert all(len(of_run) == 1 for of_run in by_run(told.summaries).values())
-    assert by_run(told.decisions) == by_run(expected.decisions)
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    assert all(len(of_run) == 1 for of_run in by_run(produced.summaries).values())
+    assert by_run(produced.decisions) == by_run(expected.decisions)
     worker.commit()
     assert not [key for key in store if key.startswith(b"r")]
 
@@ -121,9 +123,9 @@ def test_counters_of_all_workers_add_up_when_partitions_move(
     log: list[Sent], moves: frozenset[int]
 ) -> None:
     expected, alone = uninterrupted(log, ticks=moves)
-    told = Told.nothing()
+    produced = Produced.nothing()
     store: dict[bytes, bytes] = {}
-    workers = [WorkerHere(told, store, 0)]
+    workers = [WorkerHere(produced, store, 0)]
     while (at := workers[-1].partition.position) < len(log):
         workers[-1].take(log)
         if at in moves:
@@ -131,32 +133,32 @@ def test_counters_of_all_workers_add_up_when_partitions_move(
             position = workers[-1].commit()
             workers[-1].partition.drop()
             assert not any(view.active for view in workers[-1].engine.snapshot().groups)
-            workers.append(WorkerHere(told, store, position))
+            workers.append(WorkerHere(produced, store, position))
     finish(workers[-1], log)
-    assert by_run(told.summaries) == by_run(expected.summaries)
-    assert len(told.summaries) == len(expected.summaries)
-    assert by_run(told.decisions) == by_run(expected.decisions)
-    assert told.dead == expected.dead
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    assert len(produced.summaries) == len(expected.summaries)
+    assert by_run(produced.decisions) == by_run(expected.decisions)
+    assert produced.dead == expected.dead
     assert counters([worker.engine for worker in workers]) == counters([alone.engine])
 
 
 def test_nothing_is_kept_of_what_is_over_but_that_it_is() -> None:
     spans = spans_of(WireRun(7))
     log = [spans_message([span], 100.0 + n) for n, span in enumerate(spans)]
-    told = Told.nothing()
-    worker = WorkerHere(told, {}, 0)
+    produced = Produced.nothing()
+    worker = WorkerHere(produced, {}, 0)
     for _ in log[:-1]:
         worker.take(log)
     worker.commit()
     records = [data for key, data in worker.store.items() if key.startswith(b"r")]
     assert len(records) == len(log) - 1
-    assert worker.partition.kept_bytes == sum(map(len, records))
+    assert worker.partition.state_bytes == sum(map(len, records))
     worker.take(log)
     finish(worker, log)
     worker.commit()
     assert [key[:1] for key in worker.store] == [b"e"]
-    assert (worker.partition.kept_bytes, len(worker.partition)) == (0, 0)
-    [summary] = told.summaries
+    assert (worker.partition.state_bytes, len(worker.partition)) == (0, 0)
+    [summary] = produced.summaries
     assert summary["run"] == WireRun(7).trace_id.hex()
 
 
@@ -167,26 +169,26 @@ def test_what_comes_after_the_end_is_late_also_for_the_next_worker() -> None:
         spans_message(spans[:2], 101.0),
         event_message({"type": "start", "run": WireRun(7).trace_id.hex()}, 102.0),
     ]
-    told = Told.nothing()
-    worker = WorkerHere(told, {}, 0)
+    produced = Produced.nothing()
+    worker = WorkerHere(produced, {}, 0)
     worker.take(log)
     worker.partition.tick(101.0)
-    assert len(told.summaries) == 1
-    worker = WorkerHere(told, worker.store, worker.commit())
+    assert len(produced.summaries) == 1
+    worker = WorkerHere(produced, worker.store, worker.commit())
     worker.take(log)
     worker.take(log)
     assert worker.partition.counts.late == 3
-    assert len(told.summaries) == 1
+    assert len(produced.summaries) == 1
     worker.partition.tick(101.0 + 4_000)
     worker.commit()
     assert worker.store == {}
 
 
 def test_state_of_another_version_is_refused() -> None:
-    worker = WorkerHere(Told.nothing(), {}, 0)
+    worker = WorkerHere(Produced.nothing(), {}, 0)
     worker.take([spans_message(spans_of(WireRun(1))[:1], 1.0)])
     worker.commit()
     [(key, value)] = [item for item in worker.store.items() if item[0].startswith(b"r")]
     other = value.replace(b'{"version":1,', b'{"version":2,', 1)
     with pytest.raises(ValueError, match="version 2"):
-        WorkerHere(Told.nothing(), {key: other}, 0)
+        WorkerHere(Produced.nothing(), {key: other}, 0)

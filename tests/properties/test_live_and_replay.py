@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.cli.recorded import RecordedRuns
+from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.events import (
     ABSENT,
     Call,
@@ -23,11 +23,11 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
-from tidegauge.exporters.jsonl import Contents, JsonlSink
-from tidegauge.instrumentation.replay import Replay, read_lines
 from tidegauge.pipeline import EngineSink
 from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import Policy, Rule
+from tidegauge.recordings import ContentEncoder, JsonlSink
+from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine, RunReport
 
 NOT_REPLAYED = {
@@ -61,7 +61,7 @@ class Recording:
         self.lines: list[bytes] = []
         self.reports: list[RunReport] = []
         self.engine = Engine(on_finished=self._finished, **engine)
-        contents = Contents(bytes.hex, plain=plain, normaliser=engine.get("normaliser"))
+        contents = ContentEncoder(bytes.hex, plain=plain, normaliser=engine.get("normaliser"))
         lines = JsonlSink(self, contents, declarations=engine.get("declarations"))
         self.sink = RecordingSink(EngineSink(self.engine, policy or Policy()), lines)
 
@@ -83,7 +83,7 @@ class Recording:
 
 
 def numbers(report: RunReport) -> Mapping[str, object]:
-    return {key: value for key, value in report._asdict().items() if key not in NOT_REPLAYED}
+    return {key: value for key, value in report.as_dict().items() if key not in NOT_REPLAYED}
 
 
 def by_run(reports: list[RunReport]) -> list[Mapping[str, object]]:
@@ -119,13 +119,13 @@ moments = st.sampled_from([None, None, None, 1_000.0, 1_002.5, 1_001.0])
 @st.composite
 def steps(draw):
     """A step of a script, of which a run takes the same few again and again."""
-    told = tuple(draw(st.lists(calls, min_size=1, max_size=3)))
+    reported = tuple(draw(st.lists(calls, min_size=1, max_size=3)))
     result = st.builds(CallResult, contents | st.just(ABSENT), errors)
-    results = tuple(draw(st.lists(result, min_size=len(told), max_size=len(told))))
+    results = tuple(draw(st.lists(result, min_size=len(reported), max_size=len(reported))))
     where = draw(st.booleans())
     step = Step(
         "",
-        told,
+        reported,
         draw(st.just(ABSENT) | contents),
         draw(amounts),
         draw(amounts),

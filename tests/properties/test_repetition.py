@@ -15,10 +15,10 @@ from . import batch, streams
 
 
 def take(repetition, moment, alike):
-    """Tell of one moment; ``alike`` keeps what every issued action is to be observed with."""
+    """Report one moment; ``alike`` keeps what every issued action is to be observed with."""
     if moment[0] == "issue":
-        _, step, excused = moment
-        alike.append(repetition.issue(step, excused=excused))
+        _, step, exempt = moment
+        alike.append(repetition.issue(step, exempt=exempt))
     else:
         _, t, new = moment
         repetition.observe(alike[t], new=new, latest=t == len(alike) - 1)
@@ -29,8 +29,8 @@ def test_repetition_is_what_its_definition_gives_at_every_moment(moments):
     repetition, alike = Repetition(), []
     for count, moment in enumerate(moments, 1):
         take(repetition, moment, alike)
-        told = {name: getattr(repetition, name) for name in ("total", "current", "similarity")}
-        assert told == pytest.approx(batch.repetition(moments[:count]))
+        fields = {name: getattr(repetition, name) for name in ("total", "current", "similarity")}
+        assert fields == pytest.approx(batch.repetition(moments[:count]))
 
 
 @given(streams.moments(), st.data())

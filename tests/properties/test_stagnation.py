@@ -38,14 +38,14 @@ def words(action: str, request: str) -> frozenset[Any]:
 
 def moments_of(walk, observed: int):
     """The moments of a run of which so many outcomes were observed."""
-    told: list[Any] = []
+    received: list[Any] = []
     seen = set()
     for t, (action, request, (outcome, _)) in enumerate(walk):
-        told.append(("issue", ChosenAction(t, words(action, request)), False))
+        received.append(("issue", ChosenAction(t, words(action, request)), False))
         if t < observed and outcome is not ABSENT:
-            told.append(("observe", t, outcome not in seen))
+            received.append(("observe", t, outcome not in seen))
             seen.add(outcome)
-    return told
+    return received
 
 
 def loop_repeats(walk) -> int:
@@ -54,8 +54,8 @@ def loop_repeats(walk) -> int:
     for t, (_, _, (outcome, _)) in enumerate(walk):
         if outcome is not ABSENT:
             states[t + 1] = outcome
-    told = [IssuedStep(t, states[t], walk[t][:2]) for t in range(len(walk))]
-    return batch.loops(told)["repeats"]
+    issued = [IssuedStep(t, states[t], walk[t][:2]) for t in range(len(walk))]
+    return batch.loops(issued)["repeats"]
 
 
 def trailing(values, of) -> int:
@@ -137,7 +137,7 @@ def test_it_never_falls_below_the_steps_that_were_completed(events):
         elif isinstance(event, Outcome):
             signals = engine.step_observed(event)
         else:
-            drawn_runs.tell(cast(Any, engine), event)
+            drawn_runs.feed(cast(Any, engine), event)
         if signals is not None:
             assert STAGNATION.read(signals) >= SCORES["steps"].read(signals)
 

@@ -1,4 +1,4 @@
-"""A trace tells of any line where the run would have crossed it: live runs are stopped there."""
+"""A trace says where a run would have exceeded any threshold: live runs are stopped there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from support import drawn_runs
 from support.examples import examples
 from tidegauge.events import Step
-from tidegauge.exporters.jsonl import Contents, JsonlSink
-from tidegauge.instrumentation.replay import Replay, read_lines
 from tidegauge.pipeline import EngineSink
 from tidegauge.pipeline.recording_sink import RecordingSink
-from tidegauge.policies import SCORES, Line, Policy, Rule, RunTrace, TraceSink
+from tidegauge.policies import SCORES, Policy, Rule, RunTrace, Threshold, TraceSink
 from tidegauge.policies.trace import RULES
+from tidegauge.recordings import ContentEncoder, JsonlSink
+from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 
@@ -29,7 +29,7 @@ def traced(
     traces: list[RunTrace] = []
     sink = TraceSink(scores, on_trace=traces.append, rules=rules)
     for event in events:
-        drawn_runs.tell(sink, event)
+        drawn_runs.feed(sink, event)
     sink.close()
     return {trace.run: trace for trace in traces}
 
@@ -44,13 +44,13 @@ class Stopped(NamedTuple):
 
 def stopped_live(events: list[drawn_runs.Event], policy: Policy) -> dict[str, Stopped]:
     """The same events live, under a policy that stops; who is stopped does no more."""
-    engine = Engine(clock=None, repetition=policy.lines.reads_words)
+    engine = Engine(clock=None, repetition=policy.thresholds.reads_words)
     sink = EngineSink(engine, policy)
     stopped: dict[str, Stopped] = {}
     for event in events:
         if event.run in stopped:
             continue
-        decision = drawn_runs.tell(sink, event)
+        decision = drawn_runs.feed(sink, event)
         if decision is None or not hasattr(decision, "stop") or not decision.stop:
             continue
         assert decision.signals.run == event.run
@@ -71,9 +71,11 @@ def stopped_live(events: list[drawn_runs.Event], policy: Policy) -> dict[str, St
 def test_a_live_run_is_stopped_where_its_trace_crosses_the_line(events, score, data):
     traces = traced(events, score)
     reached = [rise.value for trace in traces.values() for rise in trace.rises[score]]
-    above = data.draw(st.sampled_from([-0.5, 0.0, *reached, *(value - 0.25 for value in reached)]))
-    crossings = {run: trace.crossing(score, above) for run, trace in traces.items()}
-    assert stopped_live(events, Policy((), lines=[Line(score, above, "stop")])) == {
+    threshold = data.draw(
+        st.sampled_from([-0.5, 0.0, *reached, *(value - 0.25 for value in reached)])
+    )
+    crossings = {run: trace.crossing(score, threshold) for run, trace in traces.items()}
+    assert stopped_live(events, Policy((), thresholds=[Threshold(score, threshold, "stop")])) == {
         run: crossing[1:] for run, crossing in crossings.items() if crossing is not None
     }
 
@@ -90,9 +92,9 @@ rules = st.builds(
 
 @examples(2)
 @given(drawn_runs.runs(), st.lists(rules, max_size=3, unique_by=lambda rule: rule.signal))
-def test_a_live_run_is_stopped_where_the_first_of_its_rules_holds(events, told):
-    traces = traced(events, rules=Policy(told))
-    stopping = Policy([replace(rule, rung="stop") for rule in told])
+def test_a_live_run_is_stopped_where_the_first_of_its_rules_holds(events, reported):
+    traces = traced(events, rules=Policy(reported))
+    stopping = Policy([replace(rule, action="stop") for rule in reported])
     assert stopped_live(events, stopping) == {
         run: trace.rises[RULES][0][1:] for run, trace in traces.items() if trace.rises[RULES]
     }
@@ -102,33 +104,33 @@ def test_a_live_run_is_stopped_where_the_first_of_its_rules_holds(events, told):
 def test_what_would_have_been_saved_is_what_an_observing_policy_counts(events, data):
     traces = traced(events, "stagnation")
     reached = [rise.value for one in traces.values() for rise in one.rises["stagnation"]]
-    above = data.draw(st.sampled_from([0.0, *reached]))
+    threshold = data.draw(st.sampled_from([0.0, *reached]))
     engine = Engine(clock=None, repetition=True)
-    sink = EngineSink(engine, Policy((), lines=[Line("stagnation", above)]))
+    sink = EngineSink(engine, Policy((), thresholds=[Threshold("stagnation", threshold)]))
     for event in events:
-        drawn_runs.tell(sink, event)
+        drawn_runs.feed(sink, event)
     totals = [group.totals for group in engine.snapshot().groups]
-    crossed = [
+    exceeded = [
         (trace, crossing)
         for trace in traces.values()
-        if (crossing := trace.crossing("stagnation", above)) is not None
+        if (crossing := trace.crossing("stagnation", threshold)) is not None
     ]
     assert sum(one.saved_steps for one in totals) == sum(
-        trace.steps - crossing.steps for trace, crossing in crossed
+        trace.steps - crossing.steps for trace, crossing in exceeded
     )
     assert sum(one.saved_tokens for one in totals) == pytest.approx(
-        sum((trace.tokens or 0) - (crossing.tokens or 0) for trace, crossing in crossed)
+        sum((trace.tokens or 0) - (crossing.tokens or 0) for trace, crossing in exceeded)
     )
     assert sum(one.saved_seconds for one in totals) == pytest.approx(
-        sum((trace.seconds or 0) - (crossing.seconds or 0) for trace, crossing in crossed)
+        sum((trace.seconds or 0) - (crossing.seconds or 0) for trace, crossing in exceeded)
     )
     assert sum(one.interventions.get(("would_stop", "stagnation"), 0) for one in totals) == len(
-        crossed
+        exceeded
     )
 
 
 @given(drawn_runs.runs())
-def test_a_trace_tells_how_the_run_ended_and_what_it_took(events):
+def test_a_trace_says_how_the_run_ended_and_what_it_took(events):
     traces = traced(events, "steps", "tokens")
     for run, trace in traces.items():
         own = [event for event in events if event.run == run]
@@ -167,12 +169,12 @@ class Recording(list[bytes]):
     ) -> None:
         super().__init__()
         engine = Engine(clock=None, repetition=True, normaliser=normaliser)
-        contents = Contents(bytes.hex, plain=plain, normaliser=normaliser)
+        contents = ContentEncoder(bytes.hex, plain=plain, normaliser=normaliser)
         lines = JsonlSink(self, contents, clock=lambda: 0.0)
         sink = RecordingSink(EngineSink(engine, Policy()), lines)
         engine._on_finished = sink.run_finished
         for event in events:
-            drawn_runs.tell(sink, event)
+            drawn_runs.feed(sink, event)
 
     def traces(self, *scores: str) -> dict[str, RunTrace]:
         found: list[RunTrace] = []
@@ -200,13 +202,13 @@ def test_a_recording_of_digests_has_the_traces_of_one_of_contents(events):
     }
 
 
-TOLD_ONCE = ("tokens", "loop_cost_tokens", "loop_cost_seconds")
+REPORTED_ONCE = ("tokens", "loop_cost_tokens", "loop_cost_seconds")
 """Of a recorded step they are known in one moment, whichever of the two they came in."""
 
 
 @given(drawn_runs.runs(), st.booleans())
 def test_a_recording_has_the_traces_of_the_live_runs(events, plain):
-    scores = [score for score in SCORES if score not in TOLD_ONCE]
+    scores = [score for score in SCORES if score not in REPORTED_ONCE]
     live = traced(events, *scores)
     recorded = Recording(events, plain=plain).traces(*scores)
 

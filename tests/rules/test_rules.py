@@ -11,7 +11,7 @@ import yaml
 
 from support.prometheus import find_binary
 from tidegauge.dashboards import ALERTS, rule_files
-from tidegauge.dashboards.rules import recording_groups
+from tidegauge.dashboards.ratios import recording_groups
 
 pytestmark = pytest.mark.system
 
@@ -27,7 +27,7 @@ def promtool(*arguments: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def told(kind: str) -> list[dict[str, Any]]:
+def expectations(kind: str) -> list[dict[str, Any]]:
     """Every expectation of this kind in the stories."""
     return [
         expectation
@@ -51,13 +51,13 @@ def test_rules_do_as_the_story_says(story: Path) -> None:
 def test_each_alert_is_seen_firing_and_not_firing(alert: Any) -> None:
     seen = {
         bool(case["exp_alerts"])
-        for case in told("alert_rule_test")
+        for case in expectations("alert_rule_test")
         if case["alertname"] == alert.name
     }
     assert seen == {True, False}
 
 
-def test_each_recording_rule_is_told_in_a_story() -> None:
-    expressions = "\n".join(case["expr"] for case in told("promql_expr_test"))
+def test_each_recording_rule_is_in_a_story() -> None:
+    expressions = "\n".join(case["expr"] for case in expectations("promql_expr_test"))
     records = [rule["record"] for group in recording_groups() for rule in group["rules"]]
     assert [name for name in records if name not in expressions] == []

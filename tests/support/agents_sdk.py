@@ -92,10 +92,10 @@ def _client(turns: Sequence[Turn], body: Callable[[Turn], dict[str, Any]]) -> As
     script = iter(turns)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        told = body(next(script))
+        reported = body(next(script))
         if not json.loads(request.content).get("stream"):
-            return httpx.Response(200, json=told)
-        events = "".join(f"data: {json.dumps(event)}\n\n" for event in _events(told))
+            return httpx.Response(200, json=reported)
+        events = "".join(f"data: {json.dumps(event)}\n\n" for event in _events(reported))
         headers = {"content-type": "text/event-stream"}
         return httpx.Response(200, text=events + "data: [DONE]\n\n", headers=headers)
 
@@ -152,17 +152,17 @@ def _response_body(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _events(told: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if told["object"] == "response":
-        yield {"type": "response.completed", "sequence_number": 0, "response": told}
+def _events(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if given["object"] == "response":
+        yield {"type": "response.completed", "sequence_number": 0, "response": given}
         return
-    (choice,) = told["choices"]
+    (choice,) = given["choices"]
     delta = dict(choice["message"])
     if "tool_calls" in delta:
         delta["tool_calls"] = [
             {"index": number, **call} for number, call in enumerate(delta["tool_calls"])
         ]
-    chunk = {**told, "object": "chat.completion.chunk", "usage": None}
+    chunk = {**given, "object": "chat.completion.chunk", "usage": None}
     reason = choice["finish_reason"]
     yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-    yield {**chunk, "choices": [], "usage": told["usage"]}
+    yield {**chunk, "choices": [], "usage": given["usage"]}

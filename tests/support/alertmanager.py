@@ -1,4 +1,4 @@
-"""A real Alertmanager that sends what it is told to a webhook of the test's."""
+"""A real Alertmanager that sends its notices to a webhook of the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.prometheus import PATIENCE, find_binary, free_port, wait_until_ready
+from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
+from support.prometheus import answers, find_binary, free_port
 
 
 class Notice(NamedTuple):
@@ -25,7 +26,7 @@ class Notice(NamedTuple):
 
 
 class Webhook:
-    """Takes notices, and tells when each came (seconds of ``time.monotonic``)."""
+    """Takes notices, and says when each came (seconds of ``time.monotonic``)."""
 
     def __init__(self, alertmanager: str) -> None:
         self.alertmanager = alertmanager
@@ -96,14 +97,11 @@ def notifying(directory: Path) -> Iterator[Webhook]:
             stderr=subprocess.STDOUT,
         )
     try:
-        wait_until_ready(process, f"http://{webhook.alertmanager}/-/ready", log)
-        yield webhook
+        with stopped_in_the_end(process):
+            wait_until_ready(
+                process, log, lambda: answers(f"http://{webhook.alertmanager}/-/ready")
+            )
+            yield webhook
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
         server.shutdown()
         server.server_close()

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.prometheus import PATIENCE, free_port
+from support.processes import PATIENCE, wait_until_ready
+from support.prometheus import free_port
 from support.requirements import missing
 
 QUICK = {"fetch.wait.max.ms": 5}
@@ -35,8 +36,8 @@ class Broker:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.address})
-        told = {**KEPT, **{name.replace("_", "."): value for name, value in config.items()}}
-        for made in admin.create_topics([NewTopic(topic, partitions, 1, config=told)]).values():
+        fields = {**KEPT, **{name.replace("_", "."): value for name, value in config.items()}}
+        for made in admin.create_topics([NewTopic(topic, partitions, 1, config=fields)]).values():
             made.result(PATIENCE)
         return topic
 
@@ -52,7 +53,7 @@ class Broker:
     def read(
         self, topic: str, *, until: int | None = None, seconds: float = PATIENCE, **config: Any
     ) -> list[Any]:
-        """The messages of a topic from its beginning, as ``confluent_kafka`` tells them.
+        """The messages of a topic from its beginning, as ``confluent_kafka`` gives them.
 
         Args:
             topic: its name.
@@ -62,12 +63,12 @@ class Broker:
         """
         from confluent_kafka import Consumer, TopicPartition
 
-        told = {name.replace("_", "."): value for name, value in config.items()}
+        fields = {name.replace("_", "."): value for name, value in config.items()}
         consumer = Consumer(
-            {"bootstrap.servers": self.address, "group.id": "tests", **QUICK, **told}
+            {"bootstrap.servers": self.address, "group.id": "tests", **QUICK, **fields}
         )
         try:
-            # What Tansu says of a partition's end is not always so: its messages tell.
+            # What Tansu says of a partition's end is not always so: its messages show it.
             known = consumer.list_topics(topic, PATIENCE).topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in known])
             found: list[Any] = []
@@ -117,17 +118,16 @@ def broker(directory: Path) -> Iterator[Broker]:
             stderr=subprocess.STDOUT,
         )
     try:
-        until = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.05)
+        wait_until_ready(process, log, lambda: _accepts(port))
         yield Broker(process, f"127.0.0.1:{port}", log)
     finally:
         process.kill()  # it has nothing to keep; asked to end, it waits for its clients
         process.wait()
+
+
+def _accepts(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return True
 
 
 def _binary() -> str:

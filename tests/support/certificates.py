@@ -19,7 +19,7 @@ class Authority:
 
     Args:
         folder: where ``ca.pem`` and what is signed are written.
-        name: tells it from other authorities.
+        name: distinguishes it from other authorities.
     """
 
     def __init__(self, folder: Path, name: str = "ca") -> None:

@@ -21,8 +21,18 @@ from langchain_core.tools import tool as langchain_tool
 import tidegauge
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import RunStopped
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
+from tidegauge.events import (
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Signals,
+    Step,
+    StepSink,
+)
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.pipeline import EngineSink
 
 Meeting = Callable[[], Awaitable[None]]
 """Called once by every run, in its midst: returns when all of them are open."""
@@ -39,7 +49,7 @@ def script(number: int) -> Iterator[tuple[str, str]]:
 
 
 def found(what: str) -> str:
-    """What a tool finds, as the script tells it."""
+    """What a tool finds, as the script says."""
     return what.replace(": way", ": on way").replace(": look", ": seen")
 
 
@@ -195,6 +205,8 @@ class Witness:
     def __init__(self, sink: StepSink) -> None:
         self.said: dict[tuple[str, str | None], list[Any]] = {}
         self._sink = sink
+        if isinstance(sink, EngineSink):
+            sink.all_signals = True
         self._open: dict[str, tuple[str, str | None]] = {}
 
     def run_started(self, event: RunStarted) -> None:
@@ -216,7 +228,7 @@ class Witness:
 
     def _keep(self, moment: str, decision: Decision) -> Decision:
         signals = decision.signals
-        assert signals is not None
+        assert isinstance(signals, Signals)
         self.said[self._open[signals.run]].append(
             (
                 moment,

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from support.serve import PATIENCE
-from tidegauge.fleet.decision_board import DecisionBoard
-from tidegauge.fleet.decision_record import DecisionAction, DecisionRecord
+from support.processes import PATIENCE
+from tidegauge._net.listener import Listener
+from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
-from tidegauge.instrumentation.otlp.listening import Listening
+from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord
 
 
-class Told(NamedTuple):
+class Response(NamedTuple):
     """An HTTP answer."""
 
     status: int
@@ -39,9 +39,9 @@ class Told(NamedTuple):
 class Deciding:
     """A server, and who writes the decisions."""
 
-    def __init__(self, server: DecisionsServer, board: DecisionBoard) -> None:
+    def __init__(self, server: DecisionsServer, cache: DecisionCache) -> None:
         self.server = server
-        self.board = board
+        self.cache = cache
         self.url = server.url
         parts = urlsplit(server.url)
         self.address = (parts.hostname or "", parts.port or 0)
@@ -49,16 +49,16 @@ class Deciding:
     def decide(self, run: str, action: DecisionAction, step: int = 0, **more: Any) -> None:
         """Post a decision."""
         record = DecisionRecord(run, action, step, **more)
-        self.board.post(run.encode(), record.encoded(), "here")
+        self.cache.take(run.encode(), record.encoded(), "here")
 
-    def get(self, path: str, *, method: str = "GET", **headers: str) -> Told:
+    def get(self, path: str, *, method: str = "GET", **headers: str) -> Response:
         """Ask; ``If_None_Match="..."`` names a header."""
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
         with contextlib.closing(connection):
-            told = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, headers=told)
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, headers=fields)
             response = connection.getresponse()
-            return Told(response.status, response.headers, response.read())
+            return Response(response.status, response.headers, response.read())
 
     def count(self, answer: str) -> float:
         """How many requests were answered so."""
@@ -68,7 +68,7 @@ class Deciding:
 
     def wait_until_asked(self, run: str) -> None:
         """Until somebody waits for news of this run."""
-        until_true(lambda: run in self.board._waiting)
+        until_true(lambda: run in self.cache._waiting)
 
 
 @contextlib.contextmanager
@@ -76,10 +76,11 @@ def deciding(
     *, token: str | None = None, ready: Callable[[], bool] = lambda: True, **listening: Any
 ) -> Iterator[Deciding]:
     """A server, until it is left."""
-    board = DecisionBoard()
-    server = DecisionsServer(board, Listening(**listening), ready=ready, token=token)
+    cache = DecisionCache()
+    server = DecisionsServer(cache, Listener(**listening), ready=ready, token=token)
+    server.start()
     try:
-        yield Deciding(server, board)
+        yield Deciding(server, cache)
     finally:
         server.stop(1.0)
 

@@ -85,7 +85,7 @@ def runs(draw: Callable[..., Any], *, late: bool = True) -> list[Event]:
     return happened
 
 
-def tell(sink: StepSink, event: Event) -> Any:
+def feed(sink: StepSink, event: Event) -> Any:
     """Report an event; the answer is the sink's."""
     match event:
         case RunStarted():

@@ -1,4 +1,4 @@
-"""Gateways and workers as processes around a broker, and what a fleet tells of its runs."""
+"""Gateways and workers as processes around a broker, and what a fleet reports of its runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ import orjson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from support.broker import QUICK, Broker
+from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.prometheus import free_port
-from support.serve import PATIENCE, Ports, Server, serving
+from support.serve import Ports, Server, serving
 
 COMMAND = (sys.executable, "-c", "from tidegauge.cli.main import main; main()")
 BUSY = 503
@@ -37,7 +38,7 @@ CONFIG = {
     "batch.num.messages": 1,
 }
 NOT_OF_THE_ENTRY = ("type", "version", "outcome", "trace_id")
-"""What a summary tells beside what ``tidegauge replay`` does."""
+"""What a summary says beside what ``tidegauge replay`` does."""
 
 
 class Worker(Server):
@@ -70,7 +71,7 @@ def worker_command(
         config: properties of librdkafka.
     """
     settings = directory / f"{name}.toml"
-    settings.write_text("".join(f'"{key}" = {json.dumps(told)}\n' for key, told in config.items()))
+    settings.write_text("".join(f'"{key}" = {json.dumps(one)}\n' for key, one in config.items()))
     return [
         *COMMAND,
         "worker",
@@ -85,37 +86,23 @@ def worker_command(
 
 @contextlib.contextmanager
 def working(
-    directory: Path, broker: Broker, topic: str, *flags: str, name: str = "worker", **told: Any
+    directory: Path, broker: Broker, topic: str, *flags: str, name: str = "worker", **fields: Any
 ) -> Iterator[Worker]:
     """Start a worker, wait until it answers, and stop it; see :func:`worker_command`."""
     port, log = free_port(), directory / f"{name}.log"
     flags = (f"--metrics-port={port}", *flags)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            worker_command(directory, broker, topic, *flags, name=name, **told),
+            worker_command(directory, broker, topic, *flags, name=name, **fields),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=dict(os.environ),
         )
     worker = Worker(process, Ports(0, 0, port), log)
-    try:
-        until = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(OSError):
-                if worker.get("/healthz").status == 200:
-                    break
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.05)
-        yield worker
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with stopped_in_the_end(process):
+        wait_until_ready(process, log, lambda: worker.get("/healthz").status == 200)
+        with worker.explained():
+            yield worker
 
 
 def packed(ways: Sequence[Sequence[ExportTraceServiceRequest]]) -> list[list[bytes]]:
@@ -190,9 +177,15 @@ def records(
     """
     from confluent_kafka import Consumer, TopicPartition
 
-    told = {name.replace("_", "."): value for name, value in config.items()}
+    fields = {name.replace("_", "."): value for name, value in config.items()}
     consumer = Consumer(
-        {"bootstrap.servers": broker.address, "group.id": "tests", "log_level": 0, **QUICK, **told}
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "tests",
+            "log_level": 0,
+            **QUICK,
+            **fields,
+        }
     )
     found: dict[str, list[dict[str, Any]]] = {}
     try:
@@ -215,9 +208,7 @@ def records(
 def entries(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """What they say of each run, as ``tidegauge replay`` says it; all of a run say the same."""
     found = {}
-    for run, told in summaries.items():
-        assert all(other == told[0] for other in told), told
-        found[run] = {
-            name: value for name, value in told[0].items() if name not in NOT_OF_THE_ENTRY
-        }
+    for run, one in summaries.items():
+        assert all(other == one[0] for other in one), one
+        found[run] = {name: value for name, value in one[0].items() if name not in NOT_OF_THE_ENTRY}
     return found

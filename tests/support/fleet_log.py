@@ -9,25 +9,26 @@ from typing import Any, NamedTuple
 
 from support.wire_runs import WireRun, request
 from tidegauge import testing
-from tidegauge.exporters.jsonl import Contents
-from tidegauge.fleet.message import Message, UnreadableError
+from tidegauge.fleet.kafka_records import Message
 from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.instrumentation.current import set_recorder
-from tidegauge.instrumentation.kafka.messages import encode_spans
-from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
-from tidegauge.instrumentation.otlp.limits import READ_LIMITS, AssemblyLimits
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
+from tidegauge.receivers.kafka.fields import MessageError
+from tidegauge.receivers.kafka.span_encoding import encode_spans
+from tidegauge.receivers.otlp.assembly import AssemblyLimits
+from tidegauge.receivers.otlp.decoding import READ_LIMITS, decode_protobuf
+from tidegauge.recordings import ContentEncoder
 from tidegauge.streaming_metrics import Engine, RunReport
 
 POLICY = Policy(parse_rules("loop_repeats=2,failed_rounds=3"))
 A_WHILE = 0.3
 """Seconds: less than it takes to settle."""
 LIMITS = AssemblyLimits(idle_seconds=50.0)
-DIGESTS = Contents(bytes.hex, plain=False)
+DIGESTS = ContentEncoder(bytes.hex, plain=False)
 
 
 class Sent(NamedTuple):
@@ -54,15 +55,15 @@ def event_message(event: dict[str, Any], time: float) -> Sent:
     return Sent(str(event["run"]).encode(), json.dumps(event).encode(), time)
 
 
-class Told(NamedTuple):
-    """What a worker has told, in its order."""
+class Produced(NamedTuple):
+    """What a worker has produced, in its order."""
 
     summaries: list[dict[str, Any]]
     decisions: list[dict[str, Any]]
     dead: list[str]
 
     @classmethod
-    def nothing(cls) -> Told:
+    def nothing(cls) -> Produced:
         return cls([], [], [])
 
 
@@ -70,16 +71,16 @@ class WorkerHere:
     """One partition with an engine of its own, on a store that outlives it.
 
     Args:
-        told: what it tells is added to.
-        store: what was kept by whoever had the partition before.
+        produced: what it produces is added to this.
+        store: what was kept by the worker that had the partition before.
         position: up to where that had been committed.
     """
 
-    def __init__(self, told: Told, store: dict[bytes, bytes], position: int) -> None:
-        self.told = told
+    def __init__(self, produced: Produced, store: dict[bytes, bytes], position: int) -> None:
+        self.produced = produced
         self.store = store
         self.engine = Engine(clock=None, max_runs=10**9, on_finished=self._finished)
-        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._tell)
+        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
         self._recorder = Recorder(self.sink, testing_spans())
         self.partition = Partition(self.sink, self._refuse, limits=LIMITS)
         self.use()
@@ -97,8 +98,8 @@ class WorkerHere:
         sent = log[offset]
         try:
             self.partition.take(offset, sent.key, sent.value, sent.time)
-        except UnreadableError as error:
-            self.told.dead.append(error.reason)
+        except MessageError as error:
+            self.produced.dead.append(error.reason)
 
     def commit(self) -> int:
         """Make what was done last; the position that is committed."""
@@ -112,14 +113,14 @@ class WorkerHere:
     def _finished(self, report: RunReport) -> None:
         self.sink.run_finished(report)
 
-    def _tell(self, kind: str, key: str, encoded: bytes) -> None:
+    def _produce(self, kind: str, key: str, encoded: bytes) -> None:
         record = json.loads(encoded)
         assert record["run"] == key
-        told = self.told.summaries if kind == "summary" else self.told.decisions
-        told.append({name: value for name, value in record.items() if name != "time"})
+        records = self.produced.summaries if kind == "summary" else self.produced.decisions
+        records.append({name: value for name, value in record.items() if name != "time"})
 
     def _refuse(self, message: Message, why: str) -> None:
-        self.told.dead.append("invalid")
+        self.produced.dead.append("invalid")
 
 
 def testing_spans() -> Any:
@@ -139,21 +140,21 @@ def nothing_configured() -> Iterator[None]:
         yield
 
 
-def uninterrupted(log: Sequence[Sent], ticks: Container[int] = ()) -> tuple[Told, WorkerHere]:
-    """What one worker tells that reads the whole log, and then waits.
+def uninterrupted(log: Sequence[Sent], ticks: Container[int] = ()) -> tuple[Produced, WorkerHere]:
+    """What one worker produces that reads the whole log, and then waits.
 
     Args:
         log: it.
         ticks: after which messages some time passes.
     """
-    told = Told.nothing()
-    worker = WorkerHere(told, {}, 0)
+    produced = Produced.nothing()
+    worker = WorkerHere(produced, {}, 0)
     for at, sent in enumerate(log):
         worker.take(log)
         if at in ticks:
             worker.partition.tick(sent.time + A_WHILE)
     finish(worker, log)
-    return told, worker
+    return produced, worker
 
 
 def finish(worker: WorkerHere, log: Sequence[Sent]) -> None:

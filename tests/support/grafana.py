@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pytest
+
 from support.prometheus import Prometheus
+from tidegauge.dashboards import dashboard_files
 
 POINTS = 1000
 """About how many pixels a panel is wide, and so how many points it asks for."""
@@ -23,6 +27,17 @@ def seconds(text: str) -> float:
     """Of a duration such as ``5m``."""
     number, unit = re.fullmatch(r"([\d.]+)(\w+)", text).groups()
     return float(number) * _UNITS[unit]
+
+
+def panels() -> list[Any]:
+    """Every panel of the dashboards, as a parameter of a test."""
+    return [
+        pytest.param(panel, id=f"{name}: {panel['title']}")
+        for name, text in dashboard_files().items()
+        if name.endswith(".json")
+        for panel in json.loads(text)["panels"]
+        if panel["type"] != "row"
+    ]
 
 
 def reasons_to_be_empty(panel: Any) -> set[str]:

@@ -30,15 +30,15 @@ def knowing(pages: Sequence[str], directory: Path, *, end: float) -> Iterator[Pr
         directory: where it keeps its data.
         end: when the last page was scraped, in seconds of the epoch.
     """
-    told, data = directory / "history.txt", directory / "data"
-    with told.open("w") as file:
+    files, data = directory / "history.txt", directory / "data"
+    with files.open("w") as file:
         for number, page in enumerate(pages, 1 - len(pages)):
             at = f"{end + number * EVERY:.3f}"
             file.write(f"up{{{_LABELS}}} 1 {at}\n")
             file.writelines(f"{line} {at}\n" for line in _labelled(page))
         file.write("# EOF\n")
     subprocess.run(
-        [find_binary("promtool"), "tsdb", "create-blocks-from", "openmetrics", told, data],
+        [find_binary("promtool"), "tsdb", "create-blocks-from", "openmetrics", files, data],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -1,4 +1,4 @@
-"""Runs to be judged, and a model that judges them as it is told to."""
+"""Runs to be judged, and a model that judges them as scripted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 
 
-def verdict(score: int | None = 3, **told: Any) -> str:
+def verdict(score: int | None = 3, **fields: Any) -> str:
     """A good answer."""
     usual = {"applicable": score is not None, "score": score, "reason": "it did", "steps": [0]}
-    return json.dumps(usual | told)
+    return json.dumps(usual | fields)
 
 
 class Judged(list[Sequence[BaseMessage]]):
@@ -33,18 +33,18 @@ class Judged(list[Sequence[BaseMessage]]):
 
         def answer(messages: Sequence[BaseMessage]) -> Any:
             self.append(list(messages))
-            told = next(ahead)
-            told = told() if callable(told) else told
-            if isinstance(told, Exception):
-                raise told
-            return answers(told, (100, 20))
+            scripted = next(ahead)
+            scripted = scripted() if callable(scripted) else scripted
+            if isinstance(scripted, Exception):
+                raise scripted
+            return answers(scripted, (100, 20))
 
         self.model = ScriptedChatModel(script=answer)
 
 
-def run_of(steps: int, *, run: str = "r1", task: str | None = "find the order", **told: Any):
+def run_of(steps: int, *, run: str = "r1", task: str | None = "find the order", **fields: Any):
     """The transcript of a run that turned page after page."""
-    transcript = Transcript(RunStarted(run=run, task=task, agent="a", task_group="g"), **told)
+    transcript = Transcript(RunStarted(run=run, task=task, agent="a", task_group="g"), **fields)
     for index in range(steps):
         transcript.issue(Step(run, (Call("open", {"page": index}),)))
         transcript.observe(Outcome(run, (CallResult(f"this is page {index}"),)))

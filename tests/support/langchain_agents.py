@@ -36,6 +36,26 @@ def graph_agent(model: ScriptedChatModel, tools: Sequence[BaseTool], name: str =
     return graph.compile(name=name)
 
 
+async def via_invoke(agent: Any, task: Any, config: Any) -> Any:
+    """One of the ways to call an agent; gives its last state."""
+    return agent.invoke(task, config=config)
+
+
+async def via_ainvoke(agent: Any, task: Any, config: Any) -> Any:
+    """As :func:`via_invoke`."""
+    return await agent.ainvoke(task, config=config)
+
+
+async def via_stream(agent: Any, task: Any, config: Any) -> Any:
+    """As :func:`via_invoke`."""
+    return list(agent.stream(task, config=config, stream_mode="values"))[-1]
+
+
+async def via_astream(agent: Any, task: Any, config: Any) -> Any:
+    """As :func:`via_invoke`."""
+    return [c async for c in agent.astream(task, config=config, stream_mode="values")][-1]
+
+
 class Reports(list[RunReport]):
     """The reports of the runs that ended, as the engine gave them."""
 
@@ -45,7 +65,7 @@ class Reports(list[RunReport]):
 
 
 class StepLog:
-    """Everything that the engine is told, run by run; it is passed on."""
+    """Everything that the engine receives, run by run; it is passed on."""
 
     def __init__(self, seen: testing.Capture) -> None:
         self._sink = seen.pipeline.recorder.sink

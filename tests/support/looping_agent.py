@@ -18,7 +18,7 @@ LOOKS = 5
 
 
 class LoopingAgent:
-    """Runs in a thread of its own until it is told to stop.
+    """Runs in a separate thread until it is asked to stop.
 
     Args:
         name: of the agent.

@@ -1,4 +1,4 @@
-"""What a run was, for whoever reported it; and the instrumentations of others, one at a time."""
+"""What a run was, whatever instrumentation reported it; and others' instrumentations, in turn."""
 
 from __future__ import annotations
 
@@ -91,11 +91,10 @@ class Listener:
 
 def _measured(report: Any) -> dict[str, Any]:
     """All of a report but what is new at every run: its ids, and how long things took."""
-    names = getattr(report, "_fields", None) or type(report).__dataclass_fields__
     hidden = ("run", "trace_id", "model")
     return {
-        name: getattr(report, name)
-        for name in names
+        name: value
+        for name, value in report.as_dict().items()
         if name not in hidden and not name.endswith("_seconds")
     }
 

@@ -12,11 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import tidegauge
 from support.otlp_receiver import ReceivedPoint
-from tidegauge.catalog import METRICS, MetricDefinition
+from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Task
-from tidegauge.exporters.prometheus.families import read_families
 from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.reading import read_families
 from tidegauge.pipeline import Pipeline
+from tidegauge.streaming_metrics.registry import METRICS
 
 Series: TypeAlias = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -25,8 +26,8 @@ CATALOGUE = {metric.name.removesuffix("_total"): metric for metric in METRICS}
 
 def meet_everything() -> None:
     """Runs after which, with ``stop_on_loop=3``, every metric of finished runs is measured."""
-    with tidegauge.run(agent="a", t_max=5, memory="on", operations=3) as run:
-        run.act("find", {"handle": object()})  # by an address: not comparable
+    with tidegauge.run(agent="a", task="find it", t_max=5, memory="on", operations=3) as run:
+        run.act("find", {"handle": object()}, entropy=0.5)  # by an address: not comparable
         run.observe("found", progress=1.0)
         run.finish(success=True)
     with tidegauge.run(agent="a", t_max=5, memory="off") as run:

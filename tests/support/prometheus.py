@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.requirements import missing
-
-PATIENCE = 30.0
-"""Seconds until something that must happen is given up."""
 
 
 class Sample(NamedTuple):
@@ -99,7 +97,7 @@ def scraping(
 
     Args:
         metrics_url: an address that ends in ``/metrics``; ``None``, targets are what the files
-            ``targets/*.json`` in ``directory`` tell.
+            ``targets/*.json`` in ``directory`` say.
         directory: where it keeps its data and its log.
         rule_files: rules that it evaluates as often.
         every: how often it scrapes and evaluates.
@@ -109,7 +107,7 @@ def scraping(
     """
     binary = find_binary("prometheus")
     often = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), every)
-    told = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
+    managers = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
     scrape: dict[str, Any] = {"job_name": "agents", **(job or {})}
     if metrics_url is None:
         scrape["file_sd_configs"] = [{"files": [str(directory / "targets" / "*.json")]}]
@@ -121,7 +119,7 @@ def scraping(
         json.dumps(
             {
                 "global": often,
-                "alerting": {"alertmanagers": told},
+                "alerting": {"alertmanagers": managers},
                 "rule_files": [str(path) for path in rule_files],
                 "scrape_configs": [scrape],
             }
@@ -141,24 +139,12 @@ def scraping(
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    try:
-        wait_until_ready(process, f"http://{address}/-/ready", log)
+    with stopped_in_the_end(process):
+        wait_until_ready(process, log, lambda: answers(f"http://{address}/-/ready"))
         yield Prometheus(f"http://{address}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until a server answers at ``url``; its log is the reason when it does not."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
-            return
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < until, log.read_text()
-        time.sleep(0.05)
+def answers(url: str) -> bool:
+    """Whether a server answers at ``url``."""
+    with urllib.request.urlopen(url, timeout=5):
+        return True

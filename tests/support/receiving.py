@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegauge import catalog
-from tidegauge.instrumentation.otlp.listening import Listening
-from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge._net.listener import Listener
+from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
 
-HERE = Listening(port=0)
+HERE = Listener(port=0)
 COMMAND = [sys.executable, "-c", "from tidegauge.cli.main import main; main()", "serve"]
 
 
@@ -36,8 +38,8 @@ def receiving(**settings: Any) -> Iterator[Receiver]:
 
 def refused(receiver: Receiver) -> dict[str, float]:
     """What it refused, by reason."""
-    told = receiver.metrics()[catalog.SPANS_REFUSED]
-    return {reason: count for (reason,), count in told.items() if count}
+    counts = receiver.metrics()[catalog.SPANS_REFUSED]
+    return {reason: count for (reason,), count in counts.items() if count}
 
 
 @dataclass
@@ -90,7 +92,7 @@ def served(*flags: str, **environment: str) -> Iterator[Served]:
     try:
         assert process.stdout is not None
         urls: dict[str, str] = {}
-        while "metrics" not in urls:  # told last
+        while "metrics" not in urls:  # reported last
             line = process.stdout.readline()
             assert ": http" in line, line + process.stdout.read()
             name, _, url = line.strip().partition(": ")
@@ -107,3 +109,17 @@ def served(*flags: str, **environment: str) -> Iterator[Served]:
             process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def export_two_steps(exporter: SpanExporter) -> None:
+    """Send the spans of an agent that takes two steps."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    tracer = provider.get_tracer("theirs")
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    with tracer.start_as_current_span("invoke_agent a", attributes=attributes):
+        step = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+        for _ in range(2):
+            with tracer.start_as_current_span("execute_tool look", attributes=step):
+                pass
+    provider.shutdown()

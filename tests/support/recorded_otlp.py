@@ -1,7 +1,7 @@
 """Recorded runs of real agents as the spans that an instrumentation would have sent of them.
 
 Each run is a trace: its agent, and for every step the model call that chose it and the tool call
-that was chosen. Spans cannot tell all that a recording does: what the agent saw is to them what
+that was chosen. Spans cannot say all that a recording does: what the agent saw is to them what
 its last call brought back, and neither progress nor success is known. A call of which nobody knows
 whether it failed has no span: what it brought back is in what the model is shown next.
 """
@@ -45,19 +45,19 @@ class RecordedRun:
 
     @property
     def id(self) -> str:
-        """What it is called by whoever knows of its spans."""
+        """Its name in everything that knows its spans."""
         return self.trace_id.hex()
 
     @property
     def resource(self) -> dict[str, str]:
         """What its process says of itself, which is all that the runs in it have in common."""
-        told = {
+        fields = {
             "service.name": self.start["agent"],
             "tidegauge.task_group": self.start["task_group"],
         }
         if "t_max" in self.start:
-            told["tidegauge.t_max"] = str(self.start["t_max"])
-        return told
+            fields["tidegauge.t_max"] = str(self.start["t_max"])
+        return fields
 
     @cached_property
     def spans(self) -> list[Span]:
@@ -65,14 +65,14 @@ class RecordedRun:
         return list(self._spans())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The run as it was recorded, but for what spans do not tell."""
+        """The run as it was recorded, but for what spans do not say."""
         yield {**self.start, "run": self.id}
         for step in self.steps:
-            told = {key: step[key] for key in ("type", "action", "args", "outcome", "error")}
-            told |= {"run": self.id, "tokens": TOKENS}
+            fields = {key: step[key] for key in ("type", "action", "args", "outcome", "error")}
+            fields |= {"run": self.id, "tokens": TOKENS}
             if step["error"] is not None:
-                told["seconds"] = ACTING / 1e9
-            yield told
+                fields["seconds"] = ACTING / 1e9
+            yield fields
         yield {"type": "end", "run": self.id}
 
     def _spans(self) -> Iterator[Span]:
@@ -101,12 +101,12 @@ class RecordedRun:
         said = _message("assistant", {"type": "text", "content": "I am done"})
         yield self._span(next(ids), root, "chat some-model", now, CHOOSING, _chat(shown, said))
         now += CHOOSING
-        told = {"gen_ai.operation.name": "invoke_agent"}
+        fields = {"gen_ai.operation.name": "invoke_agent"}
         name = f"invoke_agent {self.start['agent']}"
-        yield self._span(int.from_bytes(root), b"", name, self._began, now - self._began, told)
+        yield self._span(int.from_bytes(root), b"", name, self._began, now - self._began, fields)
 
     def _span(
-        self, span_id: int, parent: bytes, name: str, start: int, lasts: int, told: dict[str, Any]
+        self, span_id: int, parent: bytes, name: str, start: int, lasts: int, given: dict[str, Any]
     ) -> Span:
         return Span(
             trace_id=self.trace_id,
@@ -116,7 +116,7 @@ class RecordedRun:
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=start,
             end_time_unix_nano=start + lasts,
-            attributes=attributes({"gen_ai.agent.name": self.start["agent"], **told}),
+            attributes=attributes({"gen_ai.agent.name": self.start["agent"], **given}),
         )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import grpc  # type: ignore[import-untyped]
 
-from support.prometheus import PATIENCE, free_port
+from support.processes import stopped_in_the_end, wait_until_ready
+from support.prometheus import free_port
 from support.requirements import missing
 
 
@@ -49,24 +49,11 @@ def rotel(forward_to: str, directory: Path, *, protocol: str = "grpc") -> Iterat
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    try:
-        until = time.monotonic() + PATIENCE
+    with stopped_in_the_end(process):
         with grpc.insecure_channel(grpc_address) as channel:
-            ready = grpc.channel_ready_future(channel)
-            while True:
-                with contextlib.suppress(grpc.FutureTimeoutError):
-                    ready.result(timeout=0.2)
-                    break
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until, log.read_text()
+            connected = grpc.channel_ready_future(channel)
+            wait_until_ready(process, log, connected.done)
         yield Rotel(f"http://{grpc_address}", f"http://{http_address}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _binary() -> Path:

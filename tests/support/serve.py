@@ -22,12 +22,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.prometheus import free_port
 
-PATIENCE = 30.0
-"""Seconds until something that must happen is given up."""
-
 _COMMAND = (sys.executable, "-c", "from tidegauge.cli.main import main; main()")
+_LOG_CHARACTERS = 4_000
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -84,8 +83,8 @@ class Server:
         """The sum of the series of this name that have these labels."""
         return sum(
             value
-            for (_, told), value in samples_at(self.metrics_url, name).items()
-            if labels.items() <= dict(told).items()
+            for (_, one), value in samples_at(self.metrics_url, name).items()
+            if labels.items() <= dict(one).items()
         )
 
     def wait_for(
@@ -117,9 +116,9 @@ class Server:
 
         ``Content_Encoding="gzip"`` names a header.
         """
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
-        told["Content-Type"] = kind
-        return http(urllib.request.Request(url or self.traces_url, body, told), seconds)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        fields["Content-Type"] = kind
+        return http(urllib.request.Request(url or self.traces_url, body, fields), seconds)
 
     def send(self, requests: Iterable[ExportTraceServiceRequest]) -> None:
         """Send requests over HTTP, which must all be taken."""
@@ -129,7 +128,7 @@ class Server:
             assert answer.status == 200, answer
 
     def send_grpc(self, requests: Iterable[ExportTraceServiceRequest]) -> int:
-        """Send requests over gRPC; how many spans are told to be refused."""
+        """Send requests over gRPC; how many spans the answer says were refused."""
         rejected = 0
         with grpc.insecure_channel(self.grpc_target) as channel:
             export = channel.unary_unary(
@@ -150,6 +149,23 @@ class Server:
             except grpc.RpcError as error:
                 return error.code()
         return grpc.StatusCode.OK
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Add its log and its counters to an error, which happens too seldom to be repeated."""
+        try:
+            yield
+        except BaseException as error:
+            counters = "no answer"
+            with contextlib.suppress(OSError, AssertionError):
+                counters = "\n".join(
+                    f"{name}{dict(labels) or ''} {value:g}"
+                    for (name, labels), value in sorted(self.samples().items(), key=str)
+                    if value and not name.endswith(("_bucket", "_created"))
+                )
+            log = self.log.read_text(errors="replace")[-_LOG_CHARACTERS:]
+            error.add_note(f"{self.log.name}:\n{log}\n{counters}")
+            raise
 
     def stop(self, seconds: float = PATIENCE) -> int:
         """SIGTERM; its exit code."""
@@ -195,17 +211,10 @@ def serving(
             env={**os.environ, **(environment or {})},
         )
     server = Server(process, ports, log)
-    try:
-        _wait_until_ready(server)
-        yield server
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with stopped_in_the_end(process):
+        wait_until_ready(process, log, lambda: server.get("/readyz").status == 200)
+        with server.explained():
+            yield server
 
 
 def samples_at(metrics_url: str, name: str | None = None) -> Samples:
@@ -231,14 +240,3 @@ def http(request: urllib.request.Request, seconds: float = PATIENCE) -> Answer:
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.read())
-
-
-def _wait_until_ready(server: Server) -> None:
-    until = time.monotonic() + PATIENCE
-    while True:
-        with contextlib.suppress(OSError):
-            if server.get("/readyz").status == 200:
-                return
-        assert server.process.poll() is None, server.log.read_text()
-        assert time.monotonic() < until, server.log.read_text()
-        time.sleep(0.05)

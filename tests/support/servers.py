@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from support.broker import Broker, broker
-from support.prometheus import PATIENCE, Prometheus, scraping
+from support.processes import PATIENCE
+from support.prometheus import Prometheus, scraping
 
 __all__ = ["SharedPrometheus", "kafka", "prometheus", "topic"]
 
@@ -29,7 +30,7 @@ _RESERVED = range(20_000, 32_000)
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker. Whoever lets it stand still lets it go on; topics have names of their own."""
+    """The broker. A test that lets it stand still lets it go on; each topic has its own name."""
     with broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
@@ -37,8 +38,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that is no other test's, for a topic, those beside it, and a group."""
-    told = f"{request.node.path.stem.removeprefix('test_')}.{request.node.name}"
-    return re.sub("[^A-Za-z0-9._-]+", "-", told).strip("-")
+    name = f"{request.node.path.stem.removeprefix('test_')}.{request.node.name}"
+    return re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-")
 
 
 class SharedPrometheus(Prometheus):

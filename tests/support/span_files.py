@@ -1,4 +1,4 @@
-"""Recorded spans, read from files and told to a grouping as they happened."""
+"""Recorded spans, read from files and given to a grouping as they happened."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def flat_spans(path: Path) -> list[SpanData]:
 
 
 class Untold:
-    """A span that tells nothing before it ends."""
+    """A span that says nothing before it ends."""
 
     attributes = None
 
 
-def tell(grouping: Grouping, spans: Iterable[SpanData], *, early: bool = False) -> None:
-    """Tell of every start and end in the order of their times.
+def replay_spans(grouping: Grouping, spans: Iterable[SpanData], *, early: bool = False) -> None:
+    """Report every start and end in the order of their times.
 
     ``early``: attributes are known from the start.
     """
@@ -88,8 +88,8 @@ def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
     return {pair["key"]: _value(pair["value"]) for pair in holder.get("attributes", ())}
 
 
-def _value(told: dict[str, Any]) -> Any:
-    [(kind, value)] = told.items()
+def _value(given: dict[str, Any]) -> Any:
+    [(kind, value)] = given.items()
     if kind == "intValue":
         return int(value)
     if kind == "arrayValue":

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from support.other_spans import Listener
 from tidegauge import testing
-from tidegauge.instrumentation.otlp.assembling import Assembly
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly
 
 
 def arriving(batches: Iterable[Sequence[SpanData]], *, every: float = 0.01, **settings):

@@ -22,21 +22,21 @@ def story(seen: Capture) -> list[tuple]:
     names = (f"#{n}" for n in count())
 
     def attributes(span):
-        told = dict(span.attributes)
+        found = dict(span.attributes)
         for name in ("gen_ai.operation.name", "gen_ai.tool.type"):
-            told.pop(name, None)
+            found.pop(name, None)
         for name in _KEYED:
-            if name in told:
-                digest = told[name]
+            if name in found:
+                digest = found[name]
                 assert len(digest) == 16
                 if digest not in numbers:
                     numbers[digest] = next(names)
-                told[name] = numbers[digest]
-        return told
+                found[name] = numbers[digest]
+        return found
 
-    def tell(span):
+    def describe(span):
         status = "" if span.status.status_code is StatusCode.UNSET else span.status.status_code.name
-        below = [tell(child) for child in children[span.context.span_id]]
+        below = [describe(child) for child in children[span.context.span_id]]
         return span.name, span.kind.name, status, attributes(span), below
 
     children: dict[int, list] = {span.context.span_id: [] for span in spans}
@@ -44,7 +44,7 @@ def story(seen: Capture) -> list[tuple]:
     for span in spans:
         parent = span.parent.span_id if span.parent else 0
         children.get(parent, roots).append(span)
-    return [tell(span) for span in roots]
+    return [describe(span) for span in roots]
 
 
 def events(seen: Capture) -> list[tuple]:

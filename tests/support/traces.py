@@ -43,19 +43,19 @@ def trace(
     made = RunTrace(run, agent, task_group, rises)
     made.success, made.finished, made.steps, made.onset = success, True, steps, onset
     made.tokens, made.seconds = spent(tokens_each, steps), spent(seconds_each, steps)
-    for score, told in rises.items():
+    for score, one in rises.items():
         made.rises[score] = [
             Crossing(value, after, spent(tokens_each, after), spent(seconds_each, after))
-            for value, after in told
+            for value, after in one
             if value != -math.inf
         ]
     return made
 
 
-def counting(run: str, success: bool | None, steps: int, **told: object) -> RunTrace:
+def counting(run: str, success: bool | None, steps: int, **fields: object) -> RunTrace:
     """A run of which the steps are counted, and twice as many of them are its stagnation."""
     rises = {
         "steps": [(step, step) for step in range(1, steps + 1)],
         "stagnation": [(2 * step, step) for step in range(1, steps + 1)],
     }
-    return trace(run, success, rises, steps=steps, **told)  # type: ignore[arg-type]
+    return trace(run, success, rises, steps=steps, **fields)  # type: ignore[arg-type]

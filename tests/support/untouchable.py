@@ -1,4 +1,4 @@
-"""Values whose every method raises: whoever looks at one must not call code of its class."""
+"""Values whose every method raises: code that looks at one must not call its class."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def script(number: int) -> Iterator[Turn]:
 
 
 class WireRun:
-    """One run, as it is told over the wire.
+    """One run, as it is sent over the wire.
 
     Args:
         number: what it does.
@@ -101,14 +101,14 @@ class WireRun:
             now += ACTING
         spans.append(self._chat(now, {"type": "text", "content": "I am done"}))
         now += CHOOSING
-        name, told = f"invoke_agent {self.agent}", {"gen_ai.operation.name": "invoke_agent"}
-        root = self._span(self._root, b"", name, self._began, now, told)
+        name, fields = f"invoke_agent {self.agent}", {"gen_ai.operation.name": "invoke_agent"}
+        root = self._span(self._root, b"", name, self._began, now, fields)
         return spans, root
 
     def _chat(self, start: int, part: dict[str, Any]) -> Span:
         question = {"role": "user", "parts": [{"type": "text", "content": self.task}]}
         answer = {"role": "assistant", "parts": [part], "finish_reason": "stop"}
-        told = {
+        fields = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": "some-model",
             "gen_ai.input.messages": json.dumps([question]),
@@ -117,10 +117,10 @@ class WireRun:
             "gen_ai.usage.output_tokens": 2,
         }
         name = "chat some-model"
-        return self._span(self._id(), self._root, name, start, start + CHOOSING, told)
+        return self._span(self._id(), self._root, name, start, start + CHOOSING, fields)
 
     def _tool(self, start: int, turn: Turn, call_id: str) -> Span:
-        told = {
+        fields = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": turn.action,
             "gen_ai.tool.call.id": call_id,
@@ -128,13 +128,13 @@ class WireRun:
             "gen_ai.tool.call.result": turn.outcome,
         }
         name = f"execute_tool {turn.action}"
-        span = self._span(self._id(), self._root, name, start, start + ACTING, told)
+        span = self._span(self._id(), self._root, name, start, start + ACTING, fields)
         if turn.failed:
             span.status.code = Status.STATUS_CODE_ERROR
         return span
 
     def _span(
-        self, span_id: bytes, parent: bytes, name: str, start: int, end: int, told: dict[str, Any]
+        self, span_id: bytes, parent: bytes, name: str, start: int, end: int, given: dict[str, Any]
     ) -> Span:
         return Span(
             trace_id=self.trace_id,
@@ -144,7 +144,7 @@ class WireRun:
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=start,
             end_time_unix_nano=end,
-            attributes=attributes({"gen_ai.agent.name": self.agent, **told}),
+            attributes=attributes({"gen_ai.agent.name": self.agent, **given}),
         )
 
     def _id(self) -> bytes:
@@ -152,7 +152,7 @@ class WireRun:
         return (self.number + 1 << 32 | self._ids).to_bytes(8)
 
 
-def attributes(told: dict[str, Any]) -> list[KeyValue]:
+def attributes(given: dict[str, Any]) -> list[KeyValue]:
     """Attributes as they go over the wire."""
     return [
         KeyValue(
@@ -161,16 +161,16 @@ def attributes(told: dict[str, Any]) -> list[KeyValue]:
             if isinstance(value, int)
             else AnyValue(string_value=value),
         )
-        for key, value in told.items()
+        for key, value in given.items()
     ]
 
 
 def request(spans: Iterable[Span], **resource: str) -> ExportTraceServiceRequest:
     """One request with these spans, all of one process."""
-    told = {"service.name": "agents", "tidegauge.task_group": TASK_GROUP, **resource}
+    fields = {"service.name": "agents", "tidegauge.task_group": TASK_GROUP, **resource}
     made = ExportTraceServiceRequest()
     resource_spans = made.resource_spans.add()
-    resource_spans.resource.attributes.extend(attributes(told))
+    resource_spans.resource.attributes.extend(attributes(fields))
     scope_spans = resource_spans.scope_spans.add()
     scope_spans.scope.name = SCOPE
     scope_spans.spans.extend(spans)

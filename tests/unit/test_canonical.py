@@ -35,8 +35,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from tidegauge._canonical import Identities, Reading, canonical_start, canonical_text
+from support.speed import slowness
+from tidegauge._canonical import Identities, ValueCache, canonical_start, canonical_text
 from tidegauge._canonical.encoder import Encoder
+from tidegauge._canonical.handlers import handler_of
 from tidegauge.streaming_metrics.fingerprint import content_digest, plain_identity
 
 
@@ -340,7 +342,7 @@ def test_no_value_costs_much(name) -> None:
         start = time.process_time()
         content_digest(value)
         took.append(time.process_time() - start)
-    assert min(took) < 0.2  # 50 ms on a quiet machine
+    assert min(took) < 0.1 * slowness()  # 50 ms, and what coverage adds
     tracemalloc.start()
     content_digest(value)
     peak = tracemalloc.get_traced_memory()[1]
@@ -364,7 +366,7 @@ def test_what_is_long_is_read_in_pieces(make) -> None:
     value = make()
     start = time.process_time()
     assert content_digest(value) is not None
-    assert time.process_time() - start < 0.6  # 2 ms a megabyte, on a slow machine
+    assert time.process_time() - start < 0.4 * slowness()  # 2 ms a megabyte, and as much again
     tracemalloc.start()
     content_digest(value)
     peak = tracemalloc.get_traced_memory()[1]
@@ -391,12 +393,12 @@ def test_shared_parts_are_not_unfolded_to_know_that_they_are_plain() -> None:
     start = time.process_time()
     for _ in range(20):
         assert content_digest(value) is None
-    assert time.process_time() - start < 0.1
+    assert time.process_time() - start < 0.1 * slowness()
 
 
 def test_no_more_is_read_than_the_beginning_that_is_wanted() -> None:
     value = [{"row": [n, None, "x" * 9]} for n in range(9_000)] + [object()]
-    encoder = Encoder(lenient=True, wanted=100)
+    encoder = Encoder(handler_of, lenient=True, wanted=100)
     assert b"".join(encoder.pieces(value))[:100] == canonical_start(value, 100)
     assert len(encoder.out) < 100
     assert canonical_start(value, 100) == canonical_start(value[:50], 100)
@@ -408,18 +410,18 @@ def test_no_more_is_read_than_the_beginning_that_is_wanted() -> None:
 
 
 def test_a_report_reads_each_value_once() -> None:
-    reading = Reading()
+    cache = ValueCache()
     array = np.arange(200_000)
     text = "x" * 3_000_000
-    first = content_digest([array, text, array], reading=reading)
+    first = content_digest([array, text, array], cache=cache)
     assert first == content_digest([array.copy(), text[:-1] + "x", array])
-    before = content_digest(text, reading=reading)
+    before = content_digest(text, cache=cache)
     array[0], array[1] = 7, 8  # not seen: it was read
-    assert content_digest([array, text, array], reading=reading) == first
+    assert content_digest([array, text, array], cache=cache) == first
     assert content_digest([array, text, array]) != first
     assert before == content_digest(text)
-    assert content_digest([object()], reading=reading) is None
-    assert content_digest((value := {1, 2}), reading=reading) == content_digest(value)
+    assert content_digest([object()], cache=cache) is None
+    assert content_digest((value := {1, 2}), cache=cache) == content_digest(value)
 
 
 def test_identities_of_a_report_share_one_budget() -> None:
@@ -445,7 +447,7 @@ def test_what_is_shared_is_read_once() -> None:
     whole = content_digest([inner] * 4)
     assert whole == content_digest([copy.deepcopy(inner) for _ in range(4)])
     assert whole is not None
-    once, often = Encoder(), Encoder()
+    once, often = Encoder(handler_of), Encoder(handler_of)
     list(once.pieces(inner))
     list(often.pieces([inner] * 4))
     assert len(often._written) < len(once._written) + 3
@@ -559,7 +561,7 @@ plain = st.recursive(
 
 
 def slow(value):
-    return b"".join(Encoder().pieces(value))
+    return b"".join(Encoder(handler_of).pieces(value))
 
 
 def shuffled(value, chance):

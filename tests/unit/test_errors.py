@@ -11,10 +11,9 @@ import pytest
 
 from tidegauge import errors
 from tidegauge.dashboards.push import PushError
-from tidegauge.fleet.message import UnreadableError
-from tidegauge.instrumentation.kafka.fields import MessageError
 from tidegauge.instrumentation.langchain.control_flow import STOP
-from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
+from tidegauge.instrumentation.openai_agents.agent_run import AgentRunStopped
+from tidegauge.receivers.kafka.fields import MessageError
 
 _STOP: dict[str, Any] = {
     "step": 1,
@@ -33,7 +32,6 @@ _ERRORS = [
     errors.MissingExtraError("langchain_core", extra="langchain"),
     errors.StepEventError("no run"),
     PushError("no answer"),
-    UnreadableError("malformed", "no run"),
     MessageError("version", "version 9"),
 ]
 

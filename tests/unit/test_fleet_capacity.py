@@ -46,9 +46,9 @@ def test_the_table_of_the_docs_is_what_it_prints() -> None:
 
 
 def test_options_are_those_of_the_docs() -> None:
-    told = "--runs 5000 --steps-per-minute 12 --steps-per-run 200"
-    assert f"python examples/fleet/capacity.py {told}" in (ROOT / "docs/fleets.md").read_text()
-    table = printed(*told.split())
+    text = "--runs 5000 --steps-per-minute 12 --steps-per-run 200"
+    assert f"python examples/fleet/capacity.py {text}" in (ROOT / "docs/fleets.md").read_text()
+    table = printed(*text.split())
     assert row(table, "runs at a time") == ["5,000"]
     assert row(table, "steps a second") == ["1,000"]
     assert row(table, "spans a second") == ["2,005"]  # 5 runs a second end
@@ -94,5 +94,5 @@ def test_its_examples_hold(capacity: ModuleType) -> None:
 
 
 def test_amounts_are_said_shortly(capacity: ModuleType) -> None:
-    told = [capacity.size(amount) for amount in (0.4, 999, 1_000, 99_400, 2.5e9, 3.6e12)]
-    assert told == ["0.4 B", "999 B", "1 kB", "99 kB", "2.5 GB", "3.6 TB"]
+    reported = [capacity.size(amount) for amount in (0.4, 999, 1_000, 99_400, 2.5e9, 3.6e12)]
+    assert reported == ["0.4 B", "999 B", "1 kB", "99 kB", "2.5 GB", "3.6 TB"]

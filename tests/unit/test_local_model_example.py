@@ -89,8 +89,10 @@ def test_a_model_that_loops_is_nudged_then_stopped(example: Any) -> None:
     nudge, stop = lines[kinds.index("nudge")], lines[kinds.index("stop")]
     assert "the same 2 steps repeated twice" in nudge
     assert "the same 2 steps repeated 4 times" in stop
-    told = [n for n, turns in enumerate(llama.asked) if "Not visited yet" in turns[-1]["content"]]
-    assert told[0] == 7, "before it chose again"
+    reported = [
+        n for n, turns in enumerate(llama.asked) if "Not visited yet" in turns[-1]["content"]
+    ]
+    assert reported[0] == 7, "before it chose again"
     ways = {call["properties"]["name"]["const"] for call in llama.held_to["schema"]["anyOf"]}
     assert ways == {"go_up", "go_right", "go_down", "go_left"}
     assert lines[-1].startswith("1 of 6 tasks achieved")
@@ -98,9 +100,9 @@ def test_a_model_that_loops_is_nudged_then_stopped(example: Any) -> None:
 
 def test_a_model_that_gets_there_is_let_go(example: Any) -> None:
     world = GridWorld(6, graph=TaskGraph.sample(6, naming="semantic"))
-    told = Recording(**world.start())
-    GRID_AGENTS["optimal"](world.walk(told), random.Random(0))
-    ways = [event["args"]["direction"] for event in told.events if event["type"] == "step"]
+    recording = Recording(**world.start())
+    GRID_AGENTS["optimal"](world.walk(recording), random.Random(0))
+    ways = [event["args"]["direction"] for event in recording.events if event["type"] == "step"]
     walk, lines = play(example, ScriptedLlama([f"go_{way}" for way in ways]))
     assert walk.solved
     assert not any(line.startswith("stop") for line in lines)
@@ -168,7 +170,7 @@ def test_a_call_is_read_whatever_its_white_space() -> None:
         '["move", {}]',
     ],
 )
-def test_what_is_no_call_is_told(text: str) -> None:
+def test_what_is_no_call_is_reported(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- of json, or ours
         tool_calls.read_call(text)
 
@@ -201,8 +203,8 @@ def test_turns_take_turns() -> None:
     ]
 
 
-class Told:
-    """Compares, step by step, what the grid tells its walker with what is read from its words."""
+class Comparison:
+    """Compares at each step what the grid reports with what is read from its words."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any, bool]] = []
@@ -211,8 +213,8 @@ class Told:
     def act(self, action: str, arguments: object = None) -> None:
         self.call = Call(action, arguments)
 
-    def observe(self, outcome: object = ABSENT, *, error: bool = False, **told: Any) -> None:
-        self.seen.append((told, sight.read_sight(self.call, CallResult(outcome, error)), error))
+    def observe(self, outcome: object = ABSENT, *, error: bool = False, **fields: Any) -> None:
+        self.seen.append((fields, sight.read_sight(self.call, CallResult(outcome, error)), error))
 
 
 @pytest.mark.parametrize("naming", ["symbolic", "semantic"])
@@ -221,11 +223,11 @@ def test_what_is_read_from_the_words_of_the_grid_is_what_is_so(agent: str, namin
     found = 0
     for seed in range(5):
         graph = TaskGraph.sample(seed, naming=naming, option_counts={1: 1, 2: 1})
-        told = Told()
-        walk = GridWorld(seed, graph=graph).walk(told)
+        comparison = Comparison()
+        walk = GridWorld(seed, graph=graph).walk(comparison)
         GRID_AGENTS[agent](walk, random.Random(seed))
         achieved = set()
-        for is_so, read, _ in told.seen:
+        for is_so, read, _ in comparison.seen:
             assert (read.place, read.exits) == (is_so["place"], is_so["exits"])
             if read.tasks:
                 (so,), (task,) = is_so["tasks"], read.tasks
@@ -238,16 +240,16 @@ def test_what_is_read_from_the_words_of_the_grid_is_what_is_so(agent: str, namin
 
 
 def test_against_a_wall_it_stays_where_it_is() -> None:
-    told = Told()
-    walk = GridWorld(6).walk(told)
+    comparison = Comparison()
+    walk = GridWorld(6).walk(comparison)
     for _ in range(2):
         walk.move("right")
-    is_so, read, blocked = told.seen[-1]
+    is_so, read, blocked = comparison.seen[-1]
     assert blocked
     assert (read.place, read.exits) == (is_so["place"], None) == ((4, 2), None)
 
 
-def test_other_words_tell_no_place() -> None:
+def test_other_words_name_no_place() -> None:
     assert sight.read_sight(Call("go_up"), CallResult("Error: invoke it with other words.")) is None
 
 
@@ -256,7 +258,7 @@ def printed(*, width: int = 100) -> tuple[Console, io.StringIO]:
     return Console(file=out, width=width), out
 
 
-def test_a_step_is_a_line_with_its_numbers_and_a_nudge_is_told() -> None:
+def test_a_step_is_a_line_with_its_numbers_and_a_nudge_is_shown() -> None:
     console, out = printed()
     with testing.capture(rules=[Rule("loop_repeats", 9, "stop")]) as seen:
         shown = show.Show(console, seen.pipeline.engine)

@@ -1,4 +1,4 @@
-"""The pipeline: settings that cannot work are told, what is configured is what runs take."""
+"""The pipeline: settings that cannot work are rejected, what is configured is what runs take."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class TestSettings:
         [
             ({"stop_on_lop": 3}, "unknown setting 'stop_on_lop'; did you mean stop_on_loop"),
             ({"zzz": 3}, "unknown setting 'zzz'; known: stop_on_loop"),
-            ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "either rules or the settings"),
-            ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "one rule"),
+            ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "rules cannot be combined with"),
+            ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "two rules have the same"),
         ],
     )
-    def test_what_cannot_work_is_told_where_it_is_set(self, settings, message):
+    def test_what_cannot_work_is_rejected_where_it_is_set(self, settings, message):
         before = get_recorder()
         with pytest.raises(ConfigurationError, match=message):
             tidegauge.configure(**settings)
@@ -79,12 +79,12 @@ class TestSettings:
             Pipeline(Settings())
 
     def test_nothing_is_stopped_unless_asked_for(self):
-        assert Settings().rules_told() == DEFAULT_RULES
-        assert all(rule.rung == "observe" for rule in DEFAULT_RULES)
+        assert Settings().given_rules() == DEFAULT_RULES
+        assert all(rule.action == "observe" for rule in DEFAULT_RULES)
 
     def test_a_stop_takes_the_place_of_the_observed_rule(self):
-        rules = Settings(stop_on_loop=2, stop_on_steps=30).rules_told()
-        assert [(rule.signal, rule.threshold, rule.rung) for rule in rules] == [
+        rules = Settings(stop_on_loop=2, stop_on_steps=30).given_rules()
+        assert [(rule.signal, rule.threshold, rule.action) for rule in rules] == [
             ("loop_repeats", 2, "stop"),
             ("steps", 30, "stop"),
             ("result_streak", 5, "observe"),
@@ -225,12 +225,14 @@ class TestMetrics:
         first = configure(registry=registry)
         register = registry.register
 
+        refused = []
+
         def refuse(collector):
-            if collector is not was:
+            if not refused:
+                refused.append(collector)
                 raise ValueError("duplicate")
             register(collector)
 
-        was = first._collector
         monkeypatch.setattr(registry, "register", refuse)
         with pytest.raises(ValueError, match="duplicate"):
             configure(registry=registry)
@@ -291,3 +293,24 @@ class TestDecisions:
             ("would_stop", "loop_repeats"): 2,
             ("would_stop", "result_streak"): 2,
         }
+
+
+class _Failing:
+    """An exporter that cannot be closed."""
+
+    def start(self, reader: object) -> None:
+        """Start exporting."""
+
+    def close(self) -> None:
+        """Fail."""
+        raise OSError("no collector")
+
+
+def test_what_cannot_be_closed_leaves_nothing_else_open(configure, tmp_path):
+    recording = tmp_path / "runs.events.jsonl"
+    pipeline = configure(record_to=recording)
+    pipeline._exporters.append(_Failing())
+    loop(times=2)
+    with pytest.raises(OSError, match="no collector"):
+        pipeline.shutdown()
+    assert len(recording.read_text().splitlines()) == 4

@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import json
-import os
 import pkgutil
-import subprocess
-import sys
 
 import pytest
 
 import tidegauge
+from support.processes import run_python
 
 NAMES = [
     "CallBlocked",
@@ -50,14 +48,7 @@ HEAVY = [
 
 
 def python(code, **environ):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**clean, **environ},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(code, **environ)
     assert done.stderr == ""
     return json.loads(done.stdout)
 
@@ -109,5 +100,5 @@ def test_importing_starts_no_thread_and_opens_no_run():
     assert python(code, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1") == 1
 
 
-def test_the_types_are_told():
+def test_type_checkers_see_the_types():
     assert (importlib.resources.files(tidegauge) / "py.typed").is_file()

@@ -85,14 +85,14 @@ WRONG: dict[str, Any] = {
 )
 def test_what_cannot_work_is_refused_in_one_line(name, value):
     before = get_recorder()
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as reported:
         tidegauge.configure(**{"serve_metrics": False, name: value})
-    message = str(told.value)
+    message = str(reported.value)
     assert name in message
     assert "use " in message
     assert "\n" not in message
     assert len(message) < 200
-    assert told.value.__context__ is None
+    assert reported.value.__context__ is None
     assert get_recorder() is before
 
 
@@ -122,9 +122,9 @@ def test_the_line_has_the_setting_its_value_and_what_to_use(settings, message):
 
 
 def test_a_secret_is_not_shown():
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as reported:
         Settings(digest_key="hunter2")  # type: ignore[arg-type]
-    assert str(told.value) == (
+    assert str(reported.value) == (
         'digest_key is of type str; use from 1 to 64 bytes, such as os.environ["KEY"].encode()'
     )
 

@@ -1,7 +1,7 @@
 // One dashboard: /?board=tidegauge-fleet&prometheus=http://127.0.0.1:9090&from=…&to=…&var-run=…
 //
-// `from` and `to` are milliseconds since 1970, variables are set as in Grafana. The server is told
-// when everything is drawn.
+// `from` and `to` are milliseconds since 1970, variables are set as in Grafana. The server gets a
+// request when everything is drawn.
 import { ThemeContext } from "@grafana/data";
 import { config } from "@grafana/runtime";
 import { sceneGraph, SceneQueryRunner } from "@grafana/scenes";

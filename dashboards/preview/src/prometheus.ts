@@ -48,8 +48,8 @@ export class Prometheus extends DataSourceApi<PromQuery> {
 
   async metricFindQuery(query: { query: string }, options?: { scopedVars?: ScopedVars }): Promise<MetricFindValue[]> {
     const [, series, label] = /^label_values\((.*), (\w+)\)$/s.exec(query.query)!;
-    const told = { "match[]": interpolated(series, options?.scopedVars) };
-    const values: string[] = await this.get(`label/${label}/values`, told);
+    const parameters = { "match[]": interpolated(series, options?.scopedVars) };
+    const values: string[] = await this.get(`label/${label}/values`, parameters);
     return values.map((text) => ({ text }));
   }
 
@@ -80,11 +80,11 @@ export class Prometheus extends DataSourceApi<PromQuery> {
 
   private async get(path: string, parameters: Record<string, string>) {
     const answer = await fetch(`${this.address}/api/v1/${path}?${new URLSearchParams(parameters)}`);
-    const told = await answer.json();
-    if (told.status !== "success") {
-      throw new Error(`${told.error}: ${parameters.query}`);
+    const body = await answer.json();
+    if (body.status !== "success") {
+      throw new Error(`${body.error}: ${parameters.query}`);
     }
-    return told.data;
+    return body.data;
   }
 }
 

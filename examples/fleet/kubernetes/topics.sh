@@ -1,5 +1,5 @@
 #!/bin/bash
-# The topics of a fleet, where they are not there yet. To be run where Kafka's own scripts are.
+# Creates the topics of a fleet that do not exist yet. Run it where Kafka's own scripts are.
 #
 #   BROKERS=kafka:9092 TOPIC=agents PARTITIONS=8 REPLICAS=3 IN_SYNC=2 bash topics.sh
 #
@@ -21,11 +21,11 @@ create() { # NAME PARTITIONS CONFIG...
     --partitions "$partitions" --replication-factor "$REPLICAS" "${config[@]}"
 }
 
-# Longer than workers may ever be away. Its partitions cannot be changed later.
+# Retention: longer than workers may ever be down. The number of partitions cannot change later.
 create "$TOPIC" "$PARTITIONS" cleanup.policy=delete retention.ms=$DAY
-# The newest of a run is kept, and not for ever.
+# Only the newest record of a run is kept, for a week.
 create "$TOPIC.summaries" "$PARTITIONS" cleanup.policy=compact,delete retention.ms=$((7 * DAY))
-# Longer than any run.
+# Retention: longer than any run.
 create "$TOPIC.decisions" "$PARTITIONS" cleanup.policy=compact,delete retention.ms=$((7 * DAY))
-# Until somebody has looked.
+# Retention: until you have looked at them.
 create "$TOPIC.dead-letters" 1 cleanup.policy=delete retention.ms=$((30 * DAY))

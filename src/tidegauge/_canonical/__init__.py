@@ -22,21 +22,19 @@ from tidegauge._canonical.attributes import (
     namespace,
     type_name,
 )
-from tidegauge._canonical.encoder import MAX_COST, MAX_DEPTH, Incomparable, Reading, digest_of
-from tidegauge._canonical.identities import (
+from tidegauge._canonical.encoder import MAX_COST, MAX_DEPTH, Incomparable, ValueCache, digest_of
+from tidegauge._canonical.texts import (
     MAX_IDENTITY,
+    MAX_TEXT,
     Identities,
     PlainIdentity,
     built_in,
-    is_plain,
-)
-from tidegauge._canonical.texts import (
-    MAX_TEXT,
     canonical_digest,
     canonical_pieces,
     canonical_start,
     canonical_text,
     is_long,
+    is_plain,
     plain_text,
     plain_tree,
 )
@@ -49,7 +47,7 @@ __all__ = [
     "Identities",
     "Incomparable",
     "PlainIdentity",
-    "Reading",
+    "ValueCache",
     "bases",
     "built_in",
     "canonical_digest",

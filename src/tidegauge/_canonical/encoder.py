@@ -23,7 +23,7 @@ __all__ = [
     "Children",
     "Encoder",
     "Incomparable",
-    "Reading",
+    "ValueCache",
     "bytes_length",
     "digest_of",
     "is_bytes",
@@ -39,13 +39,13 @@ is comparable follows from what it equals, not from how it is shared.
 """
 
 CONTAINER: Final = 10
-"""What a container costs beside its items."""
+"""Cost of a container without its items."""
 
 OBJECT: Final = 30
-"""What an object costs beside its attributes."""
+"""Cost of an object without its attributes."""
 
 SHORT: Final = 1 << 18
-"""Characters of the longest text that is written as it is; a longer one, as its digest."""
+"""Characters of the longest text that is written unchanged; longer ones become digests."""
 
 MAX_DEPTH: Final = 1_000
 """Levels of containers and objects inside one another."""
@@ -68,6 +68,7 @@ _dumps: Final = orjson.dumps
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 Children: TypeAlias = Iterable[Any]
+Tokens: TypeAlias = list[bytes | str]
 Handler: TypeAlias = "Callable[[Encoder, Any], Children]"
 
 
@@ -94,46 +95,39 @@ class _Written(NamedTuple):
     levels: int
 
 
-class Reading:
+class ValueCache:
     """What was read of the values of one report: each that takes long is read once.
 
-    It holds the values: whoever makes it drops it when the report is done, outside of locks.
-
-    >>> reading = Reading()
-    >>> b"".join(reading.pieces({1, 2})) == b"".join(reading.pieces({2, 1}))
-    True
+    It holds the values: its creator must drop it after the report, outside of locks.
     """
 
     __slots__ = ("_digests", "_encoded")
 
     def __init__(self) -> None:
         self._digests: dict[int, tuple[object, bytes]] = {}
-        self._encoded: dict[int, tuple[object, list[bytes | str] | None]] = {}
+        self._encoded: dict[int, tuple[object, Tokens | None]] = {}
 
     def knows(self, value: object) -> bool:
         """Whether the encoder has read it."""
         return id(value) in self._encoded
 
-    def pieces(self, value: object) -> Iterator[bytes]:
-        """The text of a value, as the encoder writes it.
+    def tokens(self, value: object) -> Tokens | None:
+        """What the encoder has written of a value; ``None``: it has not read it.
 
         Raises:
-            Incomparable: it has none.
+            Incomparable: it has read it, and the value has no text.
         """
         known = self._encoded.get(id(value))
-        if known is not None:
-            tokens = known[1]
-            if tokens is None:
-                raise Incomparable("as it was before")
-            return rendered(tokens)
-        encoder = Encoder(reading=self)
-        try:
-            pieces = encoder.pieces(value)
-        except Incomparable:
-            self._encoded[id(value)] = (value, None)
-            raise
-        self._encoded[id(value)] = (value, encoder.out)
-        return pieces
+        if known is None:
+            return None
+        tokens = known[1]
+        if tokens is None:
+            raise Incomparable("as it was before")
+        return tokens
+
+    def keep(self, value: object, tokens: Tokens | None) -> None:
+        """Keep what the encoder has written of a value; ``None``: the value has no text."""
+        self._encoded[id(value)] = (value, tokens)
 
     def digest(self, value: object, pieces: Iterable[bytes]) -> bytes:
         """The digest of pieces, which are those of a value."""
@@ -160,25 +154,27 @@ class Encoder:
     again.
 
     Args:
+        handler_of: finds what writes the values of a type.
         lenient: write the type's name of what is not comparable, for display.
         wanted: bytes of the text that are wanted; it may be left off after them.
-        reading: what was read in the same report.
+        cache: what was read in the same report.
         room: what the value may cost.
     """
 
     def __init__(
         self,
+        handler_of: Callable[[type], Handler],
         *,
         lenient: bool = False,
         wanted: int = sys.maxsize,
-        reading: Reading | None = None,
+        cache: ValueCache | None = None,
         room: int = MAX_COST,
     ) -> None:
-        self.out: list[bytes | str] = []
+        self.out: Tokens = []
         self.taken_back = 0  # how many handlers will cut what they have written
         self._wanted = wanted
         self._size = 0  # of what was packed: the tokens have a byte at least
-        self._reading = reading or Reading()
+        self._cache = cache or ValueCache()
         self._long_texts: dict[int, object] = {}
         self._levels = [0]  # of each open container, how many are inside it
         self.room = room
@@ -187,6 +183,7 @@ class Encoder:
         self._lenient = lenient
         self._open: set[int] = set()
         self._written: dict[int, _Written] = {}
+        self._handler_of = handler_of
         self._handlers: dict[int, tuple[type, Handler]] = {}
         self._layouts: dict[int, tuple[type, Layout]] = {}
 
@@ -247,7 +244,7 @@ class Encoder:
         self.room += min(slots, _SLOT * len(held))
         return held
 
-    def cut(self, start: int) -> list[bytes | str]:
+    def cut(self, start: int) -> Tokens:
         """Take back what was written since ``start``."""
         taken = self.out[start:]
         del self.out[start:]
@@ -281,8 +278,8 @@ class Encoder:
         self.out.append(b'"%s"' % b"".join(raw_pieces(value)).hex().encode())
 
     def digested(self, tag: str, shape: Any, pieces: Iterable[bytes], of: object = None) -> None:
-        """Write a digest in place of something long: of a value of the user's, if that is told."""
-        digest = digest_of(pieces) if of is None else self._reading.digest(of, pieces)
+        """Write a digest instead of something long: ``of`` is the user's value."""
+        digest = digest_of(pieces) if of is None else self._cache.digest(of, pieces)
         self.tag(tag)
         self.out.append(_dumps([shape, digest.hex()]))
 
@@ -291,7 +288,7 @@ class Encoder:
             self._long_texts[id(value)] = value
             self.hold(length)
         self.tag(tag)
-        self.out.append(_dumps([length, self._reading.long(value).hex()]))
+        self.out.append(_dumps([length, self._cache.long(value).hex()]))
 
     def _write(self, value: object) -> None:
         stack = [_Frame(iter((value,)), None, 0, 0)]
@@ -358,9 +355,7 @@ class Encoder:
     def _handler(self, kind: type) -> Handler:
         known = self._handlers.get(id(kind))
         if known is None:
-            from tidegauge._canonical.handlers import handler_of
-
-            known = self._handlers[id(kind)] = (kind, handler_of(kind))
+            known = self._handlers[id(kind)] = (kind, self._handler_of(kind))
         return known[1]
 
     def packed(self, leaves: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bytes | None:

@@ -1,4 +1,4 @@
-"""How each kind of value is written: by its real type, never by what it says of itself."""
+"""How each kind of value is written: by its real type, never by a type that it claims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import decimal
 import enum
 import functools
 import gc
-import pathlib
 import re
 import sys
 import types
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 import xxhash
 
-from tidegauge._canonical import arrays, tables
+from tidegauge._canonical import arrays
 from tidegauge._canonical.attributes import (
     bases,
     basic_size,
@@ -84,7 +83,7 @@ def _dict(encoder: Encoder, value: Any) -> Children:
 
 
 def _keyed(encoder: Encoder, items: list[tuple[Any, Any]]) -> Iterator[Any]:
-    """A mapping some of whose keys are no plain texts."""
+    """A mapping with keys that are not plain strings."""
     entries: list[tuple[str, Any]] = []
     others: list[tuple[str, Any]] = []
     for key, item in items:
@@ -122,7 +121,7 @@ def _members(encoder: Encoder, entries: list[tuple[str, Any]]) -> Iterator[Any]:
 
 
 def _key(tokens: list[bytes | str]) -> str:
-    """A key that is no text, as one."""
+    """A key that is not a string, as a string."""
     text = b"".join(rendered(tokens))
     return xxhash.xxh3_128_hexdigest(text) if len(text) > _MAX_KEY else text.decode()
 
@@ -403,7 +402,7 @@ def _path(encoder: Encoder, value: Any) -> Children:
         return _object(encoder, value)
     encoder.spend(OBJECT)
     encoder.tag("path")
-    encoder.text(pathlib.PurePath.__str__(value))
+    encoder.text(sys.modules["pathlib"].PurePath.__str__(value))
     return ()
 
 
@@ -431,7 +430,7 @@ _BUILT_IN: Final[dict[type, Handler]] = {
     slice: _members_of("slice", slice, "start", "stop", "step"),
     type: _class,
     object: _object,
-    tables.Column: tables.column,
+    arrays.ColumnValues: arrays.column,
     BaseException: _exception,
     enum.Enum: _enum,
     decimal.Decimal: _decimal,
@@ -442,7 +441,6 @@ _BUILT_IN: Final[dict[type, Handler]] = {
     dt.timezone: _timezone,
     collections.deque: _deque,
     functools.partial: _partial,
-    pathlib.PurePath: _path,
     re.Pattern: _members_of("pattern", re.Pattern, "pattern", "flags"),
     types.FunctionType: _function,
     types.BuiltinFunctionType: _builtin,
@@ -465,21 +463,22 @@ _FOREIGN: Final[dict[str, tuple[tuple[str, str, Handler], ...]]] = {
     ),
     "scipy": (("scipy.sparse._base", "_spbase", arrays.sparse),),
     "pandas": (
-        ("pandas", "DataFrame", tables.frame),
-        ("pandas", "Series", tables.series),
-        ("pandas", "Index", tables.index),
-        ("pandas", "Timestamp", tables.moment),
-        ("pandas", "Timedelta", tables.moment),
+        ("pandas", "DataFrame", arrays.frame),
+        ("pandas", "Series", arrays.series),
+        ("pandas", "Index", arrays.index),
+        ("pandas", "Timestamp", arrays.moment),
+        ("pandas", "Timedelta", arrays.moment),
         ("pandas._libs.tslibs.nattype", "NaTType", _constant),
         ("pandas._libs.missing", "NAType", _constant),
     ),
     "pyarrow": (
-        ("pyarrow", "Table", tables.arrow_table),
-        ("pyarrow", "RecordBatch", tables.arrow_table),
-        ("pyarrow", "Array", tables.arrow_array),
-        ("pyarrow", "ChunkedArray", tables.arrow_array),
+        ("pyarrow", "Table", arrays.arrow_table),
+        ("pyarrow", "RecordBatch", arrays.arrow_table),
+        ("pyarrow", "Array", arrays.arrow_array),
+        ("pyarrow", "ChunkedArray", arrays.arrow_array),
     ),
     "pydantic": (("pydantic.main", "BaseModel", _model),),
+    "pathlib": (("pathlib", "PurePath", _path),),
     "zoneinfo": (("zoneinfo", "ZoneInfo", _zone),),
     "array": (("array", "array", arrays.standard),),
 }

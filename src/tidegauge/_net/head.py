@@ -65,10 +65,10 @@ def read_head(reader: BufferedReader[Any]) -> list[bytes]:
         if room <= 0 or len(lines) > _MAX_HEADERS:
             raise RejectedRequestError(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"the head is longer than {_MAX_BYTES} bytes or {_MAX_HEADERS} headers",
+                f"the request head is longer than {_MAX_BYTES} bytes or {_MAX_HEADERS} headers",
             )
         if not line.endswith(b"\n"):
-            raise ConnectionError("the sender went away")
+            raise ConnectionError("the client closed the connection")
         if not lines:
             _check_first(line)
         elif line != b"\r\n" and not _HEADER.fullmatch(line):
@@ -81,13 +81,13 @@ def read_head(reader: BufferedReader[Any]) -> list[bytes]:
 def _check_first(line: bytes) -> None:
     found = _FIRST.fullmatch(line)
     if found is None:
-        raise _malformed("the first line is not that of an HTTP/1.1 request")
+        raise _malformed("the first line is not an HTTP/1.1 request line")
     if found[2] not in (b"1.0", b"1.1"):
         raise RejectedRequestError(
             HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is supported"
         )
     if not found[1].startswith(b"/"):
-        raise _malformed("the target of a request is a path")
+        raise _malformed("the request target is not a path")
 
 
 def _check_framing(lines: Sequence[bytes]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+from http import HTTPStatus
 
+from tidegauge._net.head import RejectedRequestError
 from tidegauge.errors import ConfigurationError
 
 __all__ = ["BearerToken"]
@@ -36,3 +38,17 @@ class BearerToken:
         given = token.strip(" \t")
         shown = f"{scheme.lower()} {given}".encode("latin-1", errors="replace")
         return hmac.compare_digest(shown, self._shown)
+
+    def check(self, authorization: str | None) -> None:
+        """Reject a request without the token.
+
+        Raises:
+            RejectedRequestError: this ``Authorization`` does not have it.
+        """
+        if not self.authorizes(authorization):
+            raise RejectedRequestError(
+                HTTPStatus.UNAUTHORIZED,
+                "send a valid bearer token",
+                "unauthorized",
+                {"WWW-Authenticate": "Bearer"},
+            )

@@ -1,121 +1,84 @@
-"""``tidegauge backtest``: what stopping at calibrated lines would have done to recorded runs."""
+"""``tidegauge backtest``: what stopping at calibrated thresholds would do to recorded runs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import click
 import orjson
 
-from tidegauge.cli.backtested import document, tell
-from tidegauge.cli.progress import RunProgress
-from tidegauge.cli.recording_options import recording_options
-from tidegauge.cli.traced import (
-    SCORES_HELP,
-    checked_alpha,
-    checked_scores,
-    traced,
+from tidegauge.cli.command_settings import COUNT, FLAG, TEXT, number, setting, settings_options
+from tidegauge.cli.output_files import print_bytes
+from tidegauge.cli.recording_options import TraceSettings, read_traces
+from tidegauge.cli.terminal import (
+    NOT_MEASURED,
+    RunProgress,
+    add_row,
+    open_table,
+    percent,
+    print_table,
+    printable,
 )
+from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     DEFAULT_RULES,
-    Line,
-    Lines,
     Policy,
     PolicyFile,
     RunTrace,
+    Threshold,
+    Thresholds,
     calibrate,
     read_policy,
     run_mark,
 )
-from tidegauge.policies.backtest import (
+from tidegauge.policies.backtesting import (
     BEFOREHAND,
     Backtest,
-    backtest_lines,
+    Share,
+    backtest_thresholds,
 )
-from tidegauge.policies.backtest import backtest as judge
+from tidegauge.policies.backtesting import backtest as judge
 from tidegauge.policies.trace import RULES
 
 __all__ = ["backtest"]
 
-_COMBINED = "stagnation"
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestSettings(TraceSettings):
+    """Settings of ``tidegauge backtest``."""
+
+    calibration_runs: int = setting(
+        COUNT, 20, "Number of successful runs per group for each calibration."
+    )
+    repeats: int = setting(number(int, "N", 1, 5_000), 200, "Number of random draws of these runs.")
+    leave_out: str | None = setting(
+        click.Choice(["agent"]),
+        None,
+        "Calibrate each agent's thresholds on the runs of the other agents of its task group.",
+    )
+    policy: str | None = setting(
+        TEXT,
+        None,
+        "Test the thresholds and rules of this policy, as if each stopped a run, on the runs that "
+        "it was not calibrated on. FILE is a policy (.toml), or default for the default rules.",
+        metavar="FILE",
+    )
+    seed: int = setting(number(int, "N", 0), 0, "Seed of the draws.")
+    json: bool = setting(FLAG, False, "Print one JSON document instead of a table.")
 
 
-@click.command(context_settings={"max_content_width": 100})
-@recording_options
-@click.option(
-    "--alpha",
-    default=0.05,
-    show_default=True,
-    callback=checked_alpha,
-    help="Share of good runs that may be stopped by mistake, at most.",
-)
-@click.option(
-    "--score",
-    "scores",
-    metavar="NAME",
-    multiple=True,
-    default=(_COMBINED,),
-    show_default=_COMBINED,
-    callback=checked_scores,
-    help="What is judged, always beside steps (step count alone); can be given several times. "
-    f"{SCORES_HELP}",
-)
-@click.option(
-    "--calibration-runs",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many good runs of a group each line is learned from.",
-)
-@click.option(
-    "--repeats",
-    metavar="N",
-    type=click.IntRange(min=1, max=5_000),
-    default=200,
-    show_default=True,
-    help="How often they are drawn anew.",
-)
-@click.option(
-    "--leave-out",
-    type=click.Choice(["agent"]),
-    help="Learn an agent's lines from the other agents' runs of its task group only.",
-)
-@click.option(
-    "--policy",
-    "policy_file",
-    metavar="FILE",
-    help="Judge this policy's lines and rules instead, as if each stopped a run, on the runs that "
-    "it was not learned from; default: the rules that hold when nothing is set.",
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, not a table.")
-@click.pass_context
-def backtest(
-    ctx: click.Context,
-    *,
-    files: tuple[str, ...],
-    alpha: float,
-    scores: tuple[str, ...],
-    calibration_runs: int,
-    repeats: int,
-    leave_out: str | None,
-    policy_file: str | None,
-    seed: int,
-    as_json: bool,
-    ignore_actions: tuple[str, ...],
-    strict: bool,
-) -> None:
-    """Tell what stopping runs at a calibrated line would have done to recorded ones.
+@click.command()
+@settings_options(BacktestSettings)
+def backtest(settings: BacktestSettings) -> None:
+    """Report what stopping runs at a calibrated threshold would have done to recorded runs.
 
-    In every group of runs (task group and agent) a line is learned from some of the good runs and
-    held against all others, again and again; no run is on both sides. Told are the share of good
-    runs that would have been stopped, the share of the others, what that would have saved, and
-    the same for step count alone, which is the rule to beat. An interval holds 95% of the draws,
-    with the test runs resampled: what one calibration may bring.
+    In each group of runs (task group and agent), a threshold is calibrated on random successful
+    runs and tested on all others, many times; no run is on both sides. The table shows the share
+    of successful runs that would have been stopped, the share of the others, what stopping would
+    have saved, and the same for step count alone, which is the baseline. Intervals contain 95% of
+    the draws, with the test runs resampled: the range of results of a single calibration.
 
     \b
     Examples:
@@ -125,43 +88,38 @@ def backtest(
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
 
-    Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or a fault with
-    --strict.
+    Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
+    the input with --strict.
     """
-    policy = _policy(policy_file)
+    policy, scores = _policy(settings.policy), settings.scores
     if policy is not None:
-        scores = tuple(dict.fromkeys(line.score for line in policy.lines))
+        scores = tuple(dict.fromkeys(one.score for one in policy.thresholds))
         if not scores and not policy.rules:
-            raise click.BadParameter(
-                f"{policy_file} has no line and no rule", param_hint="--policy"
-            )
+            raise ConfigurationError(f"--policy: {settings.policy} has no threshold and no rule")
     scores = (*(score for score in scores if score != BEFOREHAND), BEFOREHAND)
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
-    traces, recording, faults = traced(
-        files, scores, ignore_actions=ignore_actions, strict=strict, rules=rules
-    )
-    shown: float | None = alpha
+    traces, skipped, errors = read_traces(settings, scores, rules)
+    shown: float | None = settings.alpha
     if policy is not None:
-        found, shown = _of_policy(policy, traces, scores, alpha=alpha, repeats=repeats, seed=seed)
+        found, shown = _of_policy(policy, traces, scores, settings)
     else:
         with RunProgress(len(traces)) as progress:
             found = judge(
                 traces,
                 scores=scores,
-                alpha=alpha,
-                calibration_runs=calibration_runs,
-                repeats=repeats,
-                leave_out_agent=leave_out == "agent",
-                seed=seed,
+                alpha=settings.alpha,
+                calibration_runs=settings.calibration_runs,
+                repeats=settings.repeats,
+                leave_out_agent=settings.leave_out == "agent",
+                seed=settings.seed,
                 advance=progress.advance,
             )
-    if as_json:
-        told = document(found, shown, skipped_lines=recording.skipped_lines)
-        sys.stdout.buffer.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE))
+    if settings.json:
+        data = _document(found, shown, skipped_lines=skipped)
+        print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
-        tell(found, shown)
-    if faults.unreadable_files:
-        ctx.exit(1)
+        _print_backtest(found, shown)
+    errors.exit_if_unreadable()
 
 
 def _policy(name: str | None) -> PolicyFile | None:
@@ -174,38 +132,144 @@ def _of_policy(
     policy: PolicyFile,
     traces: Sequence[RunTrace],
     scores: Sequence[str],
-    *,
-    alpha: float,
-    repeats: int,
-    seed: int,
+    settings: BacktestSettings,
 ) -> tuple[Backtest, float | None]:
-    """The policy's own lines, beside step count learned from the same runs where they are there."""
+    """The policy's thresholds, compared with step count calibrated on the same runs, if given."""
     learned_from = [trace for trace in traces if run_mark(trace.run) in policy.calibrated_on]
     test = [trace for trace in traces if run_mark(trace.run) not in policy.calibrated_on]
     if learned_from:
-        click.echo(f"left out: {len(learned_from)} runs that the lines were learned from", err=True)
-    alpha = next((line.alpha for line in policy.lines if line.alpha is not None), alpha)
-    lines: list[Line] = list(policy.lines)
-    if all(line.score != BEFOREHAND for line in lines):
+        click.echo(
+            f"left out: {len(learned_from)} runs that the policy was calibrated on", err=True
+        )
+    alphas = (one.alpha for one in policy.thresholds if one.alpha is not None)
+    alpha = next(alphas, settings.alpha)
+    thresholds: list[Threshold] = list(policy.thresholds)
+    if all(one.score != BEFOREHAND for one in thresholds):
         learned = calibrate(learned_from, score=BEFOREHAND, alpha=alpha)
-        lines += [group.line for group in learned if group.line is not None]
-    held = Lines(lines)
+        thresholds += [group.threshold for group in learned if group.threshold is not None]
+    held = Thresholds(thresholds)
 
     def above(trace: RunTrace, score: str) -> float | None:
         if score == RULES:
             return 0.0
         own = held.of(trace.agent, trace.task_group)
-        return next((line.above for line in own if line.score == score), None)
+        return next((one.threshold for one in own if one.score == score), None)
 
-    shown = alpha if lines else None
-    found = backtest_lines(
+    shown = alpha if thresholds else None
+    found = backtest_thresholds(
         test,
         above,
         scores=[
-            *(score for score in scores if any(line.score == score for line in lines)),
+            *(score for score in scores if any(one.score == score for one in thresholds)),
             *([RULES] if policy.rules else ()),
         ],
-        repeats=repeats,
-        seed=seed,
+        repeats=settings.repeats,
+        seed=settings.seed,
     )
     return found, shown
+
+
+def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> dict[str, Any]:
+    """The document of ``--json``; ``alpha`` is ``None`` if no threshold was calibrated."""
+    return {
+        "alpha": alpha,
+        "rows": [
+            {
+                "task_group": row.task_group,
+                "agent": row.agent,
+                "score": row.score,
+                "runs": row.runs,
+                "good": row.good,
+                **_shares(row, "good_stopped", "bad_stopped", "steps_saved", "tokens_saved"),
+                **_shares(row, "seconds_saved"),
+                "delay": row.delay,
+                "stopped_at": row.stopped_at,
+                "with_threshold": row.with_threshold,
+            }
+            for row in found.rows
+        ],
+        "summary": [
+            {
+                "score": one.score,
+                **_shares(one, "good_stopped", "steps_saved"),
+                "groups": one.groups,
+            }
+            for one in found.summary
+        ],
+        "left_out": [
+            {"task_group": task_group, "agent": agent, "good": good}
+            for task_group, agent, good in found.left_out
+        ],
+        "skipped_lines": skipped_lines,
+    }
+
+
+def _shares(of: object, *names: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        share: Share | None = getattr(of, name)
+        found[name] = None if share is None else share.value
+        found[f"{name}_interval"] = None if share is None else [share.low, share.high]
+    return found
+
+
+def _print_backtest(found: Backtest, alpha: float | None) -> None:
+    """Print the table, the groups that it leaves out, and a summary."""
+    numbers = (
+        "runs",
+        "successful",
+        "of these stopped",
+        "others stopped",
+        "steps saved",
+        "tokens saved",
+    )
+    table = open_table(("task group", "agent", "score"), (*numbers, "stopped at", "delay"))
+    for row in found.rows:
+        add_row(
+            table,
+            printable(row.task_group),
+            printable(row.agent),
+            row.score,
+            str(row.runs),
+            str(row.good),
+            _share(row.good_stopped),
+            percent(row.bad_stopped.value if row.bad_stopped is not None else None),
+            _share(row.steps_saved),
+            percent(row.tokens_saved.value if row.tokens_saved is not None else None),
+            NOT_MEASURED if row.stopped_at is None else f"{row.stopped_at:.1f}",
+            NOT_MEASURED if row.delay is None else f"{row.delay:+.1f}",
+        )
+    print_table(table)
+    for task_group, agent, good in found.left_out:
+        name = " ".join(printable(one) for one in (task_group, agent) if one) or "unnamed"
+        click.echo(f"left out: {name}, because {good} successful runs are too few to calibrate on")
+    missing = sum(row.with_threshold == 0 for row in found.rows)
+    if missing and alpha is not None:
+        click.echo(f"no threshold in {missing} rows: too few calibration runs for alpha {alpha:g}")
+    click.echo()
+    _print_summary(found, alpha)
+
+
+def _print_summary(found: Backtest, alpha: float | None) -> None:
+    beside = next((one for one in found.summary if one.score == BEFOREHAND), None)
+    for one in found.summary:
+        if one.steps_saved is None or one.good_stopped is None:
+            click.echo(
+                f"{one.score}: no summary; it needs a group with 30 successful runs and 10 others"
+            )
+            continue
+        line = (
+            f"{one.score}: {_share(one.steps_saved)} of the steps saved, "
+            f"{_share(one.good_stopped)} of the successful runs stopped "
+            f"({'' if alpha is None else f'alpha {alpha:g}; '}mean of {one.groups} groups)"
+        )
+        base = beside.steps_saved if beside is not None else None
+        if one.score != BEFOREHAND and base is not None and base.value > 0:
+            line += f"; {one.steps_saved.value / base.value:.2f} x step count alone"
+        click.echo(line)
+
+
+def _share(share: Share | None) -> str:
+    if share is None:
+        return NOT_MEASURED
+    return f"{share.value:.1%} [{share.low:.0%} to {share.high:.0%}]"

@@ -1,37 +1,47 @@
-"""``tidegauge dashboards``: Grafana's dashboards, written to files or sent to a Grafana."""
+"""``tidegauge dashboards``: Grafana dashboards, written to files or sent to Grafana."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
 
 from tidegauge._version import __version__
-from tidegauge.cli.written import write_files
+from tidegauge.cli.command_settings import OUT_FOLDER, TEXT, URL, setting, settings_options
+from tidegauge.cli.output_files import write_files
 
 __all__ = ["dashboards"]
 
-_TOKEN: Final = "TIDEGAUGE_GRAFANA_TOKEN"  # noqa: S105 -- the variable's name, no token
+_TOKEN: Final = "TIDEGAUGE_GRAFANA_TOKEN"  # noqa: S105 -- the name of the variable
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--out",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write the dashboards' JSON and Grafana's provisioning tree here.",
-)
-@click.option("--push", "push_url", metavar="URL", help="Send the dashboards to this Grafana.")
-@click.option("--prometheus-url", metavar="URL", help="Where Grafana reaches Prometheus.")
-@click.option("--tempo-url", metavar="URL", help="Where Grafana reaches Tempo, for the traces.")
-@click.option("--mounted-at", metavar="PATH", help="Where Grafana finds the JSON files.")
-@click.option("--runbooks", metavar="URL", help="Where docs/runbooks is served from.")
-def dashboards(*, out: Path | None, push_url: str | None, **settings: str | None) -> None:
-    """Write Grafana's dashboards, or send them to a Grafana.
+@dataclass(frozen=True, kw_only=True)
+class DashboardsSettings:
+    """Settings of ``tidegauge dashboards``."""
 
-    The token of a service account that may write dashboards is read from the variable
+    out: Path | None = setting(
+        OUT_FOLDER,
+        None,
+        "Write the dashboards (JSON) and Grafana's provisioning files to this folder.",
+    )
+    push: str | None = setting(URL, None, "Send the dashboards to the Grafana at this address.")
+    prometheus_url: str | None = setting(URL, None, "Address of Prometheus, as Grafana reaches it.")
+    tempo_url: str | None = setting(URL, None, "Address of Tempo (traces), as Grafana reaches it.")
+    mounted_at: str | None = setting(
+        TEXT, None, "Folder of the JSON files, as Grafana sees it.", metavar="PATH"
+    )
+    runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+
+
+@click.command()
+@settings_options(DashboardsSettings)
+def dashboards(settings: DashboardsSettings) -> None:
+    """Write Grafana dashboards to files, or send them to Grafana.
+
+    --push reads the token of a service account that may write dashboards from the variable
     TIDEGAUGE_GRAFANA_TOKEN.
 
     \b
@@ -39,17 +49,20 @@ def dashboards(*, out: Path | None, push_url: str | None, **settings: str | None
       tidegauge dashboards --out grafana
       TIDEGAUGE_GRAFANA_TOKEN=… tidegauge dashboards --push https://grafana.example
     """
-    if out is None and push_url is None:
-        raise click.UsageError("say where to: --out DIR or --push URL")
+    if settings.out is None and settings.push is None:
+        raise click.UsageError("nothing to do; set --out DIR, --push URL, or both")
     token = os.environ.get(_TOKEN, "")
-    if push_url is not None and not token:
-        raise click.UsageError(f"--push needs a token in the variable {_TOKEN}")
-    from tidegauge import dashboards as built
+    if settings.push is not None and not token:
+        raise click.UsageError(f"--push needs a token; set the variable {_TOKEN}")
+    from tidegauge import dashboards as builder
 
-    if out is not None:
-        chosen = {name: value for name, value in settings.items() if value is not None}
-        write_files(out, built.dashboard_files(**chosen))
-    if push_url is not None:
-        for board in built.dashboards():
-            where = built.push(board, push_url, token, message=f"tidegauge {__version__}")
-            click.echo(f"{board.title}: {where}")
+    if settings.out is not None:
+        names = ("prometheus_url", "tempo_url", "mounted_at", "runbooks")
+        given = {name: getattr(settings, name) for name in names}
+        files = builder.dashboard_files(**{k: v for k, v in given.items() if v is not None})
+        write_files(settings.out, files)
+    if settings.push is not None:
+        for board in builder.dashboards():
+            message = f"tidegauge {__version__}"
+            address = builder.push(board, settings.push, token, message=message)
+            click.echo(f"{board.title}: {address}")

@@ -3,37 +3,61 @@
 from __future__ import annotations
 
 import queue
-import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 import orjson
 
-from tidegauge.cli.decisions_settings import SETTINGS
-from tidegauge.cli.exposure import host_names, tls_files, warn_if_exposed
-from tidegauge.cli.secret import read_token
-from tidegauge.errors import ConfigurationError
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILE,
+    PORT,
+    SECONDS,
+    TEXT,
+    setting,
+    settings_options,
+)
+from tidegauge.cli.secret_files import read_token
+from tidegauge.cli.server_settings import ServerSettings, set_on_signal
 
 if TYPE_CHECKING:
-    from tidegauge.fleet.decision_board import DecisionBoard
-    from tidegauge.fleet.decision_record import DecisionRecord
+    from tidegauge.fleet.decision_cache import DecisionCache
     from tidegauge.fleet.decisions_reader import DecisionsReader
     from tidegauge.fleet.decisions_server import DecisionsServer
+    from tidegauge.fleet.kafka_records import DecisionRecord
 
-__all__ = ["decisions"]
+__all__ = ["DecisionsSettings", "decisions"]
 
 _TOKEN: Final = "TIDEGAUGE_DECISIONS_TOKEN"  # noqa: S105 -- the name of a variable
-_LOOK_SECONDS: Final = 0.2
-_PATIENCE_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.2
+_READ_TIMEOUT: Final = 10.0
 """Without a record for this long, ``--run`` reports that the topic cannot be read."""
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.option("--follow", is_flag=True, help="Serve nothing: print decisions as they come.")
-@click.option("--run", "run_id", metavar="ID", help="Print what holds for this run, and exit.")
-@SETTINGS.options
-def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: str | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DecisionsSettings(ServerSettings):
+    """Settings of ``tidegauge decisions``."""
+
+    kafka: str = setting(TEXT, MISSING, "Brokers: HOST:PORT, separated by commas.")
+    topic: str = setting(
+        TEXT, MISSING, "The topic of the fleet; decisions are read from TOPIC.decisions."
+    )
+    port: int = setting(PORT, 9465, "/v1/decisions, /metrics, /healthz and /readyz.")
+    token_file: str | None = setting(FILE, None, "Agents must send the bearer token in this file.")
+    max_connections: int = setting(
+        COUNT, 1_000, "Limit of connections; each waiting agent has one."
+    )
+    max_runs: int = setting(COUNT, 100_000, "Runs remembered; beyond this the oldest are evicted.")
+    ended_seconds: float = setting(SECONDS, 3_600.0, "How long to remember that a run has ended.")
+
+
+@click.command()
+@click.option("--follow", is_flag=True, help="Print decisions as they come; start no server.")
+@click.option("--run", "run_id", metavar="ID", help="Print the decision for this run, and exit.")
+@settings_options(DecisionsSettings, "TIDEGAUGE_DECISIONS")
+def decisions(settings: DecisionsSettings, *, follow: bool, run_id: str | None) -> None:
     """Serve the decisions of a fleet's workers to agents: above all, which runs must stop.
 
     Reads the decisions that tidegauge worker writes (to the topic's .decisions), and answers GET
@@ -46,10 +70,10 @@ def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: 
       tidegauge decisions --kafka broker:9092 --topic agents
       curl http://127.0.0.1:9465/v1/decisions/4bf92f3577b34da6a3ce929d0e0e4736
       tidegauge decisions --kafka broker:9092 --topic agents --follow
-                                            a JSON line for what holds of each open run,
+                                            a JSON line for the decision on each open run,
                                             then one for every change
       tidegauge decisions --kafka broker:9092 --topic agents --run r1
-                                            what holds for one run now
+                                            the decision on one run
 
     A setting is taken from its flag, else from the variable TIDEGAUGE_DECISIONS_ and its name
     (TIDEGAUGE_DECISIONS_PORT), else from the file. The bearer token may also be in
@@ -59,41 +83,35 @@ def decisions(*, follow: bool, run_id: str | None, config: str | None, **flags: 
     port, read a file, or (--run) reach a broker; 2: wrong usage.
     """
     if follow and run_id is not None:
-        raise click.UsageError("--follow and --run don't go together")
-    values = SETTINGS.read(flags, config)
-    if values["kafka"] is None or values["topic"] is None:
-        raise ConfigurationError("say where the decisions are: --kafka HOST:PORT --topic TOPIC")
-    stop = threading.Event()
-    if run_id is None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-    board = _board(values)
+        raise click.UsageError("--follow and --run cannot be combined; use one of them")
+    if run_id is not None:
+        _print_one(_cache(settings), settings, run_id)
+        return
+    stop = set_on_signal()
     if follow:
-        _follow(board, values, stop)
-    elif run_id is not None:
-        _print_one(board, values, run_id)
+        _follow(_cache(settings), settings, stop)
     else:
-        _serve(board, values, stop)
+        _serve(_cache(settings), settings, stop)
 
 
-def _serve(board: DecisionBoard, values: dict[str, Any], stop: threading.Event) -> None:
-    token = read_token(values["token_file"], _TOKEN)
-    reader = _reader(board, values)
+def _serve(cache: DecisionCache, settings: DecisionsSettings, stop: threading.Event) -> None:
+    token = read_token(settings.token_file, _TOKEN)
+    reader = _reader(cache, settings)
     try:
-        server = _server(board, values, reader, token)
+        server = _server(cache, settings, reader, token)
+        server.start()
         try:
             click.echo(f"decisions: {server.url}/v1/decisions/RUN")
             click.echo(f"metrics: {server.url}/metrics")
-            if token is None and values["tls_client_ca"] is None:
-                warn_if_exposed(
-                    values["host"],
-                    "read what is decided of any run",
+            if token is None:
+                settings.warn_if_exposed(
+                    "read the decisions for any run",
                     "set token_file and TLS, or tls_client_ca, or restrict who reaches the port",
                 )
-            while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
+            while not (stop.is_set() or reader.wait_until_caught_up(_POLL_SECONDS)):
                 pass
             if reader.caught_up:
-                click.echo(f"ready: {reader.records} records read, {board.counts.known} runs known")
+                click.echo(f"ready: {reader.records} records read, {cache.counts.known} runs known")
             stop.wait()
         finally:
             server.stop()
@@ -101,72 +119,71 @@ def _serve(board: DecisionBoard, values: dict[str, Any], stop: threading.Event) 
         reader.stop()
 
 
-def _follow(board: DecisionBoard, values: dict[str, Any], stop: threading.Event) -> None:
+def _follow(cache: DecisionCache, settings: DecisionsSettings, stop: threading.Event) -> None:
     changes: queue.SimpleQueue[DecisionRecord] = queue.SimpleQueue()
-    reader = _reader(board, values)
+    reader = _reader(cache, settings)
     try:
-        while not (stop.is_set() or reader.wait_until_caught_up(_LOOK_SECONDS)):
+        while not (stop.is_set() or reader.wait_until_caught_up(_POLL_SECONDS)):
             pass
-        for record in board.follow(changes.put):
+        for record in cache.follow(changes.put):
             click.echo(record.encoded())
         while not stop.is_set():
             try:
-                click.echo(changes.get(timeout=_LOOK_SECONDS).encoded())
+                click.echo(changes.get(timeout=_POLL_SECONDS).encoded())
             except queue.Empty:
                 continue
     finally:
         reader.stop()
 
 
-def _print_one(board: DecisionBoard, values: dict[str, Any], run_id: str) -> None:
-    reader = _reader(board, values)
+def _print_one(cache: DecisionCache, settings: DecisionsSettings, run_id: str) -> None:
+    reader = _reader(cache, settings)
     try:
         before = -1
         while not reader.caught_up:
             if reader.records == before:
-                raise OSError(f"{values['topic']}.decisions cannot be read at {values['kafka']}")
+                raise OSError(
+                    f"cannot read the topic {settings.topic}.decisions from {settings.kafka}; "
+                    "check that the brokers can be reached and that a worker writes decisions"
+                )
             before = reader.records
-            reader.wait_until_caught_up(_PATIENCE_SECONDS)
-        click.echo(orjson.dumps(board.answer([run_id])[run_id]))
+            reader.wait_until_caught_up(_READ_TIMEOUT)
+        click.echo(orjson.dumps(cache.answer([run_id])[run_id]))
     finally:
         reader.stop()
 
 
-def _board(values: dict[str, Any]) -> DecisionBoard:
-    from tidegauge.fleet.decision_board import DecisionBoard
-    from tidegauge.fleet.decision_table import DecisionTable
+def _cache(settings: DecisionsSettings) -> DecisionCache:
+    from tidegauge.fleet.decision_cache import DecisionCache, DecisionTable
 
-    return DecisionBoard(
-        DecisionTable(max_runs=values["max_runs"], ended_seconds=values["ended_seconds"])
+    return DecisionCache(
+        DecisionTable(max_runs=settings.max_runs, ended_seconds=settings.ended_seconds)
     )
 
 
-def _reader(board: DecisionBoard, values: dict[str, Any]) -> DecisionsReader:
-    from tidegauge.cli.kafka_config import read_kafka_config
+def _reader(cache: DecisionCache, settings: DecisionsSettings) -> DecisionsReader:
     from tidegauge.fleet.decisions_reader import DecisionsReader
 
-    path = values["kafka_config"]
-    config = None if path is None else read_kafka_config(path)
-    return DecisionsReader(board, values["kafka"], f"{values['topic']}.decisions", config)
+    return DecisionsReader(
+        cache, settings.kafka, f"{settings.topic}.decisions", settings.kafka_properties()
+    )
 
 
 def _server(
-    board: DecisionBoard, values: dict[str, Any], reader: DecisionsReader, token: str | None
+    cache: DecisionCache, settings: DecisionsSettings, reader: DecisionsReader, token: str | None
 ) -> DecisionsServer:
+    from tidegauge._net.listener import Listener
     from tidegauge.fleet.decisions_server import DecisionsServer
-    from tidegauge.instrumentation.otlp.listening import Listening
 
-    if values["port"] is None:
-        raise ConfigurationError("port cannot be off: agents need it")
     return DecisionsServer(
-        board,
-        Listening(
-            values["host"],
-            values["port"],
-            max_connections=values["max_connections"],
-            allowed_hosts=host_names(values["allowed_hosts"]),
+        cache,
+        Listener(
+            settings.host,
+            settings.port,
+            max_connections=settings.max_connections,
+            allowed_hosts=settings.host_names,
         ),
         ready=lambda: reader.caught_up,
         token=token,
-        tls=tls_files(values),
+        tls=settings.tls,
     )

@@ -1,7 +1,7 @@
-"""The demo's agents: LangGraph agents, real but for the chat model, which follows a script.
+"""The agents of the demo: LangGraph agents whose chat model follows a script.
 
-What is measured here is measured as in any LangChain application: through the callback handler,
-with tool calls, tool errors and token usage as a provider would report them.
+They are measured like any LangChain application: through the callback handler, with tool calls,
+tool errors and token usage as a provider would report them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from tidegauge.errors import RunStopped
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.worlds.document_agents import ScriptMaker
-from tidegauge.worlds.documents import Desk, ToolFailed
+from tidegauge.worlds.document_world import Desk, ScriptMaker, ToolFailed
 
 __all__ = ["TASK_GROUP", "T_MAX", "Pace", "ScriptedChatModel", "work"]
 
@@ -43,7 +42,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 _TOKENS_PER_MESSAGE: Final = 4
 
 
-# LangChain warns of every exception that leaves a callback handler, the deliberate stop among them.
+# LangChain warns of every exception that leaves a callback handler, also of the deliberate stop.
 logging.getLogger("langchain_core.callbacks.manager").addFilter(
     lambda record: "RunStopped(" not in record.getMessage()
 )
@@ -54,7 +53,7 @@ class Pace(NamedTuple):
 
     Args:
         seconds: a turn of the model; a tool takes half of it; 0, no pauses.
-        ended: set when the demo is to end: agents then finish with their next turn.
+        ended: set when the demo must end: agents then finish with their next turn.
     """
 
     seconds: float
@@ -67,10 +66,10 @@ class Pace(NamedTuple):
 
 
 class ScriptedChatModel(BaseChatModel):
-    """A chat model whose choices are a script's, with the token usage that they would cost.
+    """A chat model that follows a script, with the token usage that its choices would cost.
 
     Args:
-        script: yields calls and is sent what came back (:data:`tidegauge.worlds.Script`).
+        script: yields calls and receives their results (:data:`tidegauge.worlds.Script`).
         pace: how long it thinks.
         draw: varies how long.
     """
@@ -100,7 +99,7 @@ class ScriptedChatModel(BaseChatModel):
         self.pace.pause(self.draw.uniform(0.7, 1.3))
         message = self._next(messages)
         prompt = self.tool_tokens + sum(
-            _tokens(_text(told)) + _TOKENS_PER_MESSAGE for told in messages
+            _tokens(_text(earlier)) + _TOKENS_PER_MESSAGE for earlier in messages
         )
         spent = _tokens(_text(message))
         message.usage_metadata = UsageMetadata(
@@ -111,7 +110,7 @@ class ScriptedChatModel(BaseChatModel):
 
     def _next(self, messages: list[BaseMessage]) -> AIMessage:
         if self.pace.ended.is_set():
-            return AIMessage("I was asked to leave.")
+            return AIMessage("The demo ends.")
         last = messages[-1]
         try:
             if isinstance(last, ToolMessage):
@@ -177,7 +176,7 @@ def _tool(method: Callable[..., str], pace: Pace) -> BaseTool:
         except ToolFailed as failed:
             raise ToolException(str(failed)) from failed
 
-    # A tool that fails tells the model so, and the agent goes on: the framework's own way.
+    # The model gets the error of a tool and the agent continues, as is usual in LangChain.
     return StructuredTool.from_function(call, handle_tool_error=True)
 
 

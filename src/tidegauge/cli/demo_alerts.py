@@ -1,41 +1,47 @@
-"""The demo's alerts: Prometheus and Alertmanager beside it, where they are installed."""
+"""The alerts of the demo, from Prometheus and Alertmanager if they are installed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import shutil
+import socket
+import subprocess
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from rich.text import Text
 
-from tidegauge.cli.demo_servers import Notice, free_address, listening, running
 from tidegauge.errors import TidegaugeError
 
-__all__ = ["Alerts"]
+__all__ = ["Alerts", "Notice", "webhook"]
 
 _LOOP_ONSET: Final = "TidegaugeLoopOnset"
-_OFTEN: Final = "1s"  # scrapes and evaluations
-_LOOK_SECONDS: Final = 0.2
+_INTERVAL: Final = "1s"  # of scrapes and evaluations
+_CHECK_SECONDS: Final = 0.2
+_HOST: Final = "127.0.0.1"
+_TIMEOUT_SECONDS: Final = 5.0
+_MAX_BODY: Final = 1_000_000
+_POLL_SECONDS: Final = 0.05
 
 
 class Alerts:
     """Prometheus and Alertmanager, on free ports of this machine, while the demo runs.
 
-    A context manager. One thread starts them, looks after them and ends them, so that the agents
-    begin meanwhile; what is missing or goes wrong is a line of news, and the demo goes on.
+    A context manager. One thread starts, checks and ends them, so that the agents need not wait.
+    If a program is missing or fails, a line says so and the demo continues.
 
     Args:
         metrics_url: what Prometheus scrapes.
-        onset: tells when an agent's last loop set in, monotonic seconds.
+        onset: gives the time when an agent's last loop began, monotonic seconds.
     """
 
     def __init__(self, metrics_url: str, onset: Callable[[str], float | None]) -> None:
@@ -43,44 +49,41 @@ class Alerts:
         self._onset = onset
         self._news: deque[Text] = deque()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="tidegauge-demo-alerts")
+        self._thread = threading.Thread(target=self._run, name="tidegauge-demo-alerts")
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
 
     def news(self) -> Iterator[Text]:
-        """What happened since it was last asked, a line each."""
+        """The events since the last call, a line each."""
         while self._news:
             yield self._news.popleft()
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
-            self._watch(*_programs(), _rules())
+            self._serve(*_programs(), _rules())
         except (OSError, TidegaugeError) as error:
             self._news.append(Text(f"no alerts: {error}"))
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the demo goes on
+        except Exception as error:  # noqa: BLE001 -- the demo continues without alerts
             self._news.append(Text(f"no alerts: {type(error).__name__}: {error}"))
 
-    def _watch(self, prometheus: str, alertmanager: str, rules: dict[str, str]) -> None:
+    def _serve(self, prometheus: str, alertmanager: str, rules: dict[str, str]) -> None:
         with contextlib.ExitStack() as stack:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegauge-demo-"))
             )
-            webhook = stack.enter_context(listening(self._take))
-            scraper, notifier = free_address(), free_address()
+            url = stack.enter_context(webhook(self._take))
+            scraper, notifier = _free_address(), _free_address()
             files = rules | {  # YAML includes JSON
-                "alertmanager.yml": json.dumps(_notifying(webhook)),
-                "prometheus.yml": json.dumps(_scraping(self._target, notifier, list(rules))),
+                "alertmanager.yml": json.dumps(_alertmanager_config(url)),
+                "prometheus.yml": json.dumps(
+                    _prometheus_config(self._target, notifier, list(rules))
+                ),
             }
             for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
@@ -90,7 +93,7 @@ class Alerts:
                     f"--config.file={folder / 'alertmanager.yml'}",
                     f"--storage.path={folder / 'notices'}",
                     f"--web.listen-address={notifier}",
-                    "--cluster.listen-address=",  # nobody to share with
+                    "--cluster.listen-address=",  # no cluster
                 ],
                 "prometheus": [
                     prometheus,
@@ -100,33 +103,33 @@ class Alerts:
                 ],
             }
             servers = [
-                stack.enter_context(running(command, folder / f"{name}.log"))
+                stack.enter_context(_running(command, folder / f"{name}.log"))
                 for name, command in commands.items()
             ]
-            self._news.append(Text(f"alerts: Prometheus watches, http://{scraper}/alerts"))
-            # Over when the main thread is, too: a second Ctrl-C may come before anybody says so.
-            while not self._ending.wait(_LOOK_SECONDS) and threading.main_thread().is_alive():
+            self._news.append(Text(f"alerts: Prometheus is running, http://{scraper}/alerts"))
+            # Also ends with the main thread: a second Ctrl-C may come before the event is set.
+            while not self._ending.wait(_CHECK_SECONDS) and threading.main_thread().is_alive():
                 for server in servers:
                     server.check()
 
     def _take(self, notice: Notice) -> None:
-        """Tell a notice, and how long after the loop's onset it came."""
-        came = time.monotonic()
+        """Add a notice to the news, with its delay after the loop's onset."""
+        arrived = time.monotonic()
         name, agent = notice.labels.get("alertname", ""), notice.labels.get("agent", "")
-        about = f"{agent} ({notice.labels.get('task_group', '')})"
+        labels = f"{agent} ({notice.labels.get('task_group', '')})"
         if notice.status == "resolved":
-            self._news.append(Text(f"resolved: {name}, {about}", style="green"))
+            self._news.append(Text(f"resolved: {name}, {labels}", style="green"))
             return
         onset = self._onset(agent) if name == _LOOP_ONSET else None
-        after = "" if onset is None else f", {came - onset:.1f} s after its loop set in"
-        self._news.append(Text(f"alert: {name}, {about}{after}", style="bold red"))
+        after = "" if onset is None else f", {arrived - onset:.1f} s after its loop began"
+        self._news.append(Text(f"alert: {name}, {labels}{after}", style="bold red"))
 
 
 def _programs() -> tuple[str, str]:
-    """The paths of Prometheus and Alertmanager; Debian calls the latter by another name.
+    """The paths of Prometheus and Alertmanager, which has another name on Debian.
 
     Raises:
-        FileNotFoundError: one of them, or both, are not on the PATH.
+        FileNotFoundError: a program is not on the PATH.
     """
     prometheus = shutil.which("prometheus")
     alertmanager = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
@@ -141,7 +144,7 @@ def _programs() -> tuple[str, str]:
 
 
 def _rules() -> dict[str, str]:
-    """What ``tidegauge rules`` writes.
+    """The files that ``tidegauge rules`` writes.
 
     Raises:
         MissingExtraError: the extra ``dashboards`` is not installed.
@@ -151,25 +154,135 @@ def _rules() -> dict[str, str]:
     return rule_files()
 
 
-def _scraping(target: str, alertmanager: str, rules: list[str]) -> dict[str, Any]:
-    """Prometheus's configuration: often, so that a loop is told while it lasts."""
-    often = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), _OFTEN)
+def _prometheus_config(target: str, alertmanager: str, rules: list[str]) -> dict[str, Any]:
+    """Prometheus's configuration, with short intervals, to alert while a loop lasts."""
+    intervals = dict.fromkeys(
+        ("scrape_interval", "scrape_timeout", "evaluation_interval"), _INTERVAL
+    )
     return {
-        "global": often,
+        "global": intervals,
         "rule_files": rules,
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [{"job_name": "demo", "static_configs": [{"targets": [target]}]}],
     }
 
 
-def _notifying(webhook: str) -> dict[str, Any]:
-    """Alertmanager's configuration: each alert for itself, and at once."""
+def _alertmanager_config(webhook: str) -> dict[str, Any]:
+    """Alertmanager's configuration: each alert alone, and at once."""
     return {
         "route": {
             "receiver": "demo",
             "group_by": ["..."],
             "group_wait": "0s",
-            "group_interval": _OFTEN,
+            "group_interval": _INTERVAL,
         },
         "receivers": [{"name": "demo", "webhook_configs": [{"url": webhook}]}],
     }
+
+
+class Notice(NamedTuple):
+    """An alert from Alertmanager.
+
+    Attributes:
+        status: ``firing`` or ``resolved``.
+        labels: of the alert, ``alertname`` among them.
+    """
+
+    status: str
+    labels: Mapping[str, str]
+
+
+class _Program(NamedTuple):
+    """A running program, and the file of its output."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Raise ChildProcessError with the last line of output, if the program ended."""
+        if self.process.poll() is not None:
+            output = self.log.read_text(encoding="utf-8", errors="replace").strip()
+            raise ChildProcessError(f"{self.log.stem} ended: {output.rpartition(chr(10))[2]}")
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], log: Path) -> Iterator[_Program]:
+    """Start a program with its output in a file, and end it when the block ends."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 -- found on the PATH, our own arguments
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches only the demo, which ends the program
+        )
+    try:
+        yield _Program(process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def webhook(take: Callable[[Notice], object]) -> Iterator[str]:
+    """Listen for Alertmanager's notices until the block ends; gives the webhook's URL.
+
+    The URL contains a secret, so that no other user of this machine can send notices.
+
+    Args:
+        take: gets each notice, in a thread of the listener.
+    """
+    secret = f"/{secrets.token_urlsafe()}"
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _TIMEOUT_SECONDS
+
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            known = secrets.compare_digest(self.path.encode(), secret.encode())
+            if not known or not length.isdecimal() or int(length) > _MAX_BODY:
+                self.send_error(400)
+                return
+            try:
+                notices = _notices(json.loads(self.rfile.read(int(length))))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self.send_error(400)
+                return
+            for notice in notices:
+                take(notice)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing: the terminal belongs to the demo."""
+
+    class Listener(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Print nothing: the terminal belongs to the demo."""
+
+    server = Listener((_HOST, 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://{_HOST}:{server.server_port}{secret}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _free_address() -> str:
+    """A local address (host:port) that is free now."""
+    with socket.create_server((_HOST, 0)) as probe:
+        return f"{_HOST}:{probe.getsockname()[1]}"
+
+
+def _notices(body: Any) -> list[Notice]:
+    """The alerts in a request from Alertmanager."""
+    return [
+        Notice(str(alert["status"]), {str(k): str(v) for k, v in alert["labels"].items()})
+        for alert in body["alerts"]
+    ]

@@ -1,178 +1,162 @@
-"""``tidegauge judge``: competencies of recorded runs, scored by a model and held against labels."""
+"""``tidegauge judge``: competencies of recorded runs, scored by a model."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 
-from tidegauge.cli.faults import FaultLog
-from tidegauge.cli.finite import FiniteRange
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILES,
+    FLAG,
+    IN_FILE,
+    OUT_FILE,
+    TEXT,
+    SettingType,
+    number,
+    setting,
+    settings_options,
+)
+from tidegauge.cli.input_errors import InputErrors
+from tidegauge.cli.recording_options import InputSettings
 from tidegauge.errors import MissingExtraError
 
 __all__ = ["judge"]
 
+_ABOVE_0: Final = number(float, "N", 0, exclusive=True)
 
-def _price(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[float, float] | None:
-    if value is None:
-        return None
+
+def _price(value: str) -> tuple[float, float]:
+    """Prices of input and output tokens."""
     try:
-        of_questions, of_answers = (float(part) for part in value.split(","))
+        of_input, of_output = (float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is no pair of numbers, as in 3,15", ctx, param
-        ) from None
-    if not (0 <= of_questions < math.inf and 0 <= of_answers < math.inf):
-        raise click.BadParameter("prices must be finite and at least 0", ctx, param)
-    return of_questions, of_answers
+        raise ValueError(f"{value!r} is not a pair of numbers; use IN,OUT, as in 3,15") from None
+    if not (0 <= of_input < math.inf and 0 <= of_output < math.inf):
+        raise ValueError(f"{value} has a price out of range; use 0 or more")
+    return of_input, of_output
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="FILE…")
-@click.option(
-    "--model",
-    "-m",
-    metavar="PROVIDER:NAME",
-    help="The model that is asked, as LangChain's init_chat_model takes it.",
-)
-@click.option(
-    "--out",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Add the judgements to this file, a JSON line each; what is judged there is not judged "
-    "again. Left out, they are printed.",
-)
-@click.option(
-    "--competency",
-    "competencies",
-    metavar="NAME",
-    multiple=True,
-    help="Judge this competency only; can be given several times. One of backtracking_exploration, "
-    "task_decomposition, observation_reading, self_verification, objective_quality.",
-)
-@click.option(
-    "--judge",
-    "own_judges",
-    metavar="MODULE:NAME",
-    multiple=True,
-    help="A judge of your own, as well as the competencies given, or instead of the five.",
-)
-@click.option("--dry-run", is_flag=True, help="Ask nothing: tell what judging would take.")
-@click.option(
-    "--against",
-    metavar="LABELS",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Hold the scores against those of people: a JSON line each, with run, competency, score.",
-)
-@click.option(
-    "--max-tokens",
-    default=20_000,
-    show_default=True,
-    type=click.IntRange(min=500),
-    help="Room for the record of a run, estimated; of longer ones the middle is left out.",
-)
-@click.option(
-    "--concurrency",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Runs judged at a time.",
-)
-@click.option(
-    "--requests-per-minute",
-    metavar="N",
-    type=FiniteRange(min=0, min_open=True),
-    help="Ask no more often than this.",
-)
-@click.option(
-    "--timeout",
-    default=60.0,
-    show_default=True,
-    type=FiniteRange(min=0, min_open=True),
-    help="Seconds to wait for an answer.",
-)
-@click.option(
-    "--attempts",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How often a question is asked, at most, when the model is busy or silent.",
-)
-@click.option(
-    "--price",
-    metavar="IN,OUT",
-    callback=_price,
-    help="Prices of a million tokens, of questions and of answers, as in 3,15.",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
-@click.pass_context
-def judge(
-    ctx: click.Context,
-    *,
-    files: tuple[str, ...],
-    model: str | None,
-    out: Path | None,
-    competencies: tuple[str, ...],
-    own_judges: tuple[str, ...],
-    dry_run: bool,
-    against: Path | None,
-    max_tokens: int,
-    concurrency: int,
-    requests_per_minute: float | None,
-    timeout: float,
-    attempts: int,
-    price: tuple[float, float] | None,
-    strict: bool,
-) -> None:
-    """Score how recorded runs were worked on, from 1 to 4, with a reason and the steps it rests on.
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings(InputSettings):
+    """Settings of ``tidegauge judge``."""
 
-    A FILE is a recording (docs/replay.md tells its form) that holds contents, not digests; - is
-    standard input. What the runs hold is sent to the model, and nowhere else. Every case ends in a
-    line with a score, or with the reason why there is none. docs/judges.md tells the rest.
+    files: tuple[str, ...] = setting(FILES, (), "")
+    model: str | None = setting(
+        TEXT,
+        None,
+        "The model, in the form of LangChain's init_chat_model.",
+        "-m",
+        metavar="PROVIDER:NAME",
+    )
+    out: Path | None = setting(
+        OUT_FILE,
+        None,
+        "Append the judgements to this file as JSON lines, and skip those that it already has. "
+        "Without it, they are printed.",
+        "-o",
+    )
+    competencies: tuple[str, ...] = setting(
+        TEXT,
+        (),
+        "Judge only this competency. Can be given several times. One of backtracking_exploration, "
+        "task_decomposition, observation_reading, self_verification, objective_quality.",
+        "--competency",
+        metavar="NAME",
+        multiple=True,
+    )
+    own_judges: tuple[str, ...] = setting(
+        TEXT,
+        (),
+        "Your own judge, in addition to --competency, or instead of the five competencies.",
+        "--judge",
+        metavar="MODULE:NAME",
+        multiple=True,
+    )
+    dry_run: bool = setting(FLAG, False, "Send nothing; estimate the cost.")
+    against: Path | None = setting(
+        IN_FILE,
+        None,
+        "Compare the scores with these labels by people, JSON lines with run, competency, score.",
+        metavar="LABELS",
+    )
+    max_tokens: int = setting(
+        number(int, "N", 500),
+        20_000,
+        "Largest record of a run, in estimated tokens; the middle of longer records is left out.",
+    )
+    concurrency: int = setting(COUNT, 4, "Limit of concurrent runs.")
+    requests_per_minute: float | None = setting(
+        _ABOVE_0, None, "Limit of requests to the model per minute."
+    )
+    timeout: float = setting(_ABOVE_0, 60.0, "Seconds to wait for an answer.")
+    attempts: int = setting(
+        COUNT, 4, "Attempts per question, if the model is busy or does not answer."
+    )
+    price: tuple[float, float] | None = setting(
+        SettingType("IN,OUT", _price),
+        None,
+        "Prices per million input and output tokens, such as 3,15.",
+    )
+
+
+@click.command()
+@settings_options(JudgeSettings)
+def judge(settings: JudgeSettings) -> None:
+    """Score the competencies of agents in recorded runs, from 1 to 4, with reasons.
+
+    A FILE is a recording (docs/replay.md describes the format) with contents, not digests; - is
+    standard input. The contents are sent to the model, and to no one else. For every run and
+    competency there is one line: a score with its reason and the steps that support it, or the
+    reason why there is no score. See docs/judges.md.
 
     \b
     Examples:
       tidegauge judge runs.jsonl --model openai:gpt-5-mini --dry-run --price 0.25,2
       tidegauge judge runs.jsonl --model openai:gpt-5-mini -o scores.jsonl
       tidegauge judge runs.jsonl --model openai:gpt-5-mini --competency self_verification
-      tidegauge judge -o scores.jsonl --against labels.jsonl     asks nothing: how far it agrees
+      tidegauge judge -o scores.jsonl --against labels.jsonl     agreement only, asks nothing
 
-    Exit code 0: every case has its line, be it one that tells why there is no score; 1: a file
-    could not be read, or not be written; 2: wrong usage, or a fault with --strict.
+    Exit code 0: every case has its line, with a score or without; 1: a file could not be read or
+    written; 2: wrong usage, or an error in the input with --strict.
     """
-    if not files and against is None:
-        raise click.UsageError("give a FILE to judge, or --against and -o", ctx)
-    if files and model is None:
-        raise click.UsageError("--model is needed to judge", ctx)
-    if against is not None and out is None:
-        raise click.UsageError("--against needs -o, the file of the scores", ctx)
+    if not settings.files and settings.against is None:
+        raise click.UsageError("nothing to do; give a FILE to judge, or --against with --out")
+    if settings.files and settings.model is None:
+        raise click.UsageError("no model is given; set --model PROVIDER:NAME")
+    if settings.against is not None and settings.out is None:
+        raise click.UsageError("--against needs the file of the scores; set --out FILE")
     try:
-        from tidegauge.cli import judged
+        from tidegauge.cli import judge_output
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "langchain_core", extra="judge") from error
-    judges = judged.chosen_judges(competencies, own_judges)
-    faults = FaultLog(strict=strict)
-    runs = judged.RunsToJudge(files, faults, max_tokens=max_tokens)
-    if dry_run:
-        judged.tell_estimate(runs, judges, model=model or "", out=out, price=price)
+    judges = judge_output.chosen_judges(settings.competencies, settings.own_judges)
+    errors = InputErrors(strict=settings.strict)
+    runs = judge_output.RunsToJudge(settings.files, errors, max_tokens=settings.max_tokens)
+    if settings.dry_run:
+        judge_output.print_estimate(
+            runs, judges, model=settings.model or "", out=settings.out, price=settings.price
+        )
     else:
-        with judged.opened(out) as kept:
-            if files and model is not None:
-                judged.judge_runs(
+        with judge_output.judgement_store(settings.out) as store:
+            if settings.files:
+                judge_output.judge_runs(
                     runs,
                     judges,
-                    kept,
-                    model=model,
-                    price=price,
-                    concurrency=concurrency,
-                    timeout=timeout,
-                    attempts=attempts,
-                    requests_per_minute=requests_per_minute,
+                    store,
+                    model=settings.model or "",
+                    price=settings.price,
+                    concurrency=settings.concurrency,
+                    timeout=settings.timeout,
+                    attempts=settings.attempts,
+                    requests_per_minute=settings.requests_per_minute,
                 )
-            if against is not None:
-                judged.tell_agreement(kept, judges, against=against, model=model)
-    if faults.unreadable_files:
-        ctx.exit(1)
+            if settings.against is not None:
+                judge_output.print_agreement(
+                    store, judges, against=settings.against, model=settings.model
+                )
+    errors.exit_if_unreadable()

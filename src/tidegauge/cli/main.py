@@ -1,4 +1,4 @@
-"""``tidegauge``: the group of commands, and what becomes of errors."""
+"""``tidegauge``: the group of commands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tidegauge.errors import TidegaugeError
 __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
-    "backtest": "What stopping at calibrated lines would have done to recorded runs.",
-    "calibrate": "Learn from good runs where to stop bad ones, with a promise.",
-    "dashboards": "Write Grafana's dashboards, or send them to a Grafana.",
-    "decisions": "Tell agents what was decided in a fleet: which runs are to stop.",
-    "demo": "Watch scripted agents make progress, get lost and loop: everything at once.",
-    "judge": "Have a model score how recorded runs were worked on, and why.",
+    "backtest": "Test calibrated thresholds on recorded runs.",
+    "calibrate": "Calibrate thresholds on successful runs, with a bound on false stops.",
+    "dashboards": "Write Grafana dashboards to files, or send them to Grafana.",
+    "decisions": "Serve the decisions of a fleet to agents: which runs must stop.",
+    "demo": "Run scripted agents that solve tasks, loop or get lost, with all metrics.",
+    "judge": "Score the competencies of agents in recorded runs, with a model.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
-    "report": "Make one page of recorded runs: their loops, their words, every step.",
-    "rules": "Write Prometheus's recording rules and alerts.",
-    "select": "Choose recorded runs by what was measured of them.",
+    "report": "Write an HTML page about recorded runs: loops, words, every step.",
+    "rules": "Write Prometheus recording rules and alerts.",
+    "select": "Select recorded runs by their measurements.",
     "serve": "Receive the spans of agents in any language, and serve their metrics.",
     "worker": "Measure the runs of a fleet, from a Kafka topic.",
-    "worlds": "Run scripted agents in small worlds where the truth is known.",
+    "worlds": "Measure scripted agents in small worlds with known faults.",
 }
-"""Each command, in the module of its name, and what it is for."""
+"""The commands, each in the module of its name."""
 
 _INTERRUPTED: Final = 130
-_OUR_FAULT: Final = 70
+_INTERNAL_ERROR: Final = 70
 
 
 class _LazyGroup(click.Group):
-    """Commands that are imported when they are used: none pays for another's imports."""
+    """Commands that are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -46,7 +46,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         command = getattr(importlib.import_module(f"tidegauge.cli.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command), f"{cmd_name} is no command"  # noqa: S101
+        assert isinstance(command, click.Command), f"{cmd_name} is not a command"  # noqa: S101
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -54,48 +54,52 @@ class _LazyGroup(click.Group):
             formatter.write_dl(sorted(_COMMANDS.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, "-V", "--version", message="tidegauge %(version)s")
 def cli() -> None:
     """Live observability for language-model agents: loops, progress and exploration.
 
-    Agents are watched while they run by adding tidegauge to their code (see
-    tidegauge.configure); these commands work beside them.
+    To observe agents while they run, add tidegauge to their code (see tidegauge.configure). These
+    commands do the rest.
 
     \b
     Examples:
-      tidegauge demo                             see what there is to see
+      tidegauge demo                             see all metrics at work
       tidegauge replay runs.jsonl                measure recorded runs, as a table
       tidegauge replay runs.jsonl --json         the same, every number of every run
       tidegauge replay runs.jsonl --policy loop_repeats=3
                                                  where that rule would have stopped them
-      tidegauge backtest runs.jsonl              what stopping at a promise would have saved
+      tidegauge backtest runs.jsonl              what stopping at a threshold would save
       tidegauge calibrate runs.jsonl -o policy.toml
-                                                 learn such a policy from your good runs
-      tidegauge report runs.jsonl -o report.html one page to look at them
+                                                 calibrate a policy on your successful runs
+      tidegauge report runs.jsonl -o report.html explore them on an HTML page
       tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl
-                                                 keep the runs that you want
+                                                 keep some of the runs
       tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
-                                                 have a model score how they were worked on
+                                                 have a model score the competencies of agents
       tidegauge serve                            receive the spans of agents (OTLP)
-      tidegauge decisions --kafka B --topic T    tell agents which runs of a fleet are to stop
+      tidegauge decisions --kafka B --topic T    serve to agents which runs must stop
       tidegauge worker --kafka HOST:9092 --topic agents
-                                                 measure centrally what gateways took
-      tidegauge dashboards --out grafana         dashboards, and Grafana's provisioning
+                                                 measure the runs of a fleet
+      tidegauge dashboards --out grafana         Grafana dashboards and provisioning
       tidegauge rules --out rules                recording rules and alerts
-      tidegauge worlds                           which metric tells which fault
+      tidegauge worlds                           which metric detects which fault
 
-    'tidegauge COMMAND --help' tells the rest.
+    For more about a command, run 'tidegauge COMMAND --help'.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 
-    The exit code is the command's own (0, all well), 2 for a wrong call or a
-    :class:`~tidegauge.errors.TidegaugeError`, 1 for what cannot be read or written, 130 after
-    Ctrl-C, 70 for a fault of ours. An error is one line on standard error, and nobody reading the
-    output any more is none; with the variable TIDEGAUGE_DEBUG set, a fault of ours is a traceback.
+    The exit code is that of the command (0 for success), 2 for wrong usage or a
+    :class:`~tidegauge.errors.TidegaugeError`, 1 for a file that cannot be read or written, 130
+    after Ctrl-C, 70 for an internal error. An error is one line on standard error; if the reader
+    of the output is gone, nothing is printed. With the variable TIDEGAUGE_DEBUG set, an internal
+    error is a traceback.
     """
     # A terminal that lacks a character gets a question mark, not a traceback.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
@@ -110,24 +114,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except TidegaugeError as error:
-        code = _told(str(error), 2)
+        code = _print_error(str(error), 2)
     except BrokenPipeError:
-        # Python flushes standard output once more at its exit: let it go nowhere.
+        # Python flushes standard output once more at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        code = _told(str(error), 1)
+        what = error.strerror or str(error)
+        code = _print_error(what if error.filename is None else f"{error.filename}: {what}", 1)
     except Exception as error:
         if os.environ.get("TIDEGAUGE_DEBUG"):
             raise
-        code = _told(
+        code = _print_error(
             f"internal error, {type(error).__name__}: {error}; "
-            "please report it with what TIDEGAUGE_DEBUG=1 shows",
-            _OUR_FAULT,
+            "set TIDEGAUGE_DEBUG=1 for the traceback, and report it",
+            _INTERNAL_ERROR,
         )
     sys.exit(code)
 
 
-def _told(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     click.echo(f"tidegauge: {message}", err=True)
     return code

@@ -1,73 +1,42 @@
-"""``tidegauge report``: one page about recorded runs."""
+"""``tidegauge report``: an HTML page about recorded runs."""
 
 from __future__ import annotations
 
 import os
-import sys
+from dataclasses import MISSING, dataclass
+from pathlib import Path
 
 import click
 
-from tidegauge.cli.faults import FaultLog
-from tidegauge.cli.recording_options import recording_options
-from tidegauge.cli.replay import refuse_overwriting, rules
-from tidegauge.policies import Policy
+from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_options
+from tidegauge.cli.input_errors import InputErrors
+from tidegauge.cli.output_files import refuse_overwriting
+from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
 
 __all__ = ["report"]
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--out",
-    "-o",
-    required=True,
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True),
-    help="Write the page here.",
-)
-@click.option(
-    "--scores",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="What judges said of the runs, as tidegauge judge writes it.",
-)
-@click.option(
-    "--no-contents",
-    is_flag=True,
-    help="Leave out what tasks, arguments, states and outcomes say: only digests are in the page.",
-)
-@click.option(
-    "--t-max",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Turns within which success counts towards AUV: for every run, whatever it says itself.",
-)
-@click.option(
-    "--policy",
-    metavar="RULES",
-    callback=rules,
-    help="Show where these rules would step in, as in loop_repeats=3,failed_rounds=3; a run ends "
-    "where one stops it.",
-)
-@recording_options
-@click.pass_context
-def report(
-    ctx: click.Context,
-    *,
-    files: tuple[str, ...],
-    out: str,
-    scores: str | None,
-    no_contents: bool,
-    t_max: int | None,
-    policy: Policy,
-    ignore_actions: tuple[str, ...],
-    strict: bool,
-) -> None:
-    """Make one HTML page of recorded runs, which needs nothing but itself.
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(MeasuredInputSettings):
+    """Settings of ``tidegauge report``."""
 
-    It shows the groups, success over turns, loops, every run with its steps, what runs do and say
-    in words and as a map; what is selected there can be saved as JSONL. A FILE has one JSON object
-    a line (docs/replay.md tells its form); - is standard input. The recordings' contents are in
-    the page unless --no-contents is given: pass it on as you would pass on the recordings.
+    out: Path = setting(OUT_FILE, MISSING, "Write the page to this file.", "-o")
+    scores: Path | None = scores_setting()
+    no_contents: bool = setting(
+        FLAG, False, "Show digests instead of tasks, arguments, states and results."
+    )
+
+
+@click.command()
+@settings_options(ReportSettings)
+def report(settings: ReportSettings) -> None:
+    """Write a self-contained HTML page about recorded runs.
+
+    It shows the groups, success over turns, loops, every run with its steps, and what runs do and
+    say, as words and as a map. The runs that you select there can be saved as JSONL. A FILE has
+    one JSON object per line (docs/replay.md describes the format); - is standard input. The page
+    holds the contents of the recordings unless you give --no-contents, so share it only with
+    people who may read the recordings.
 
     \b
     Examples:
@@ -76,25 +45,23 @@ def report(
       tidegauge report runs.jsonl --policy loop_repeats=3 --no-contents -o report.html
 
     Needs: pip install 'tidegauge[report]'. Exit code 0: the page was written, lines may have been
-    skipped; 1: a file could not be read, or the page not be written; 2: wrong usage, or a fault
-    with --strict.
+    skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or an
+    error in the input with --strict.
     """
-    # Imported here, so that a missing extra is told before anything is read.
+    # Imported here, so that a missing extra is reported before a file is read.
     from tidegauge.cli.report_page import write_report
 
-    refuse_overwriting(out, files, "--out")
-    faults = FaultLog(strict=strict)
+    refuse_overwriting(settings.out, settings.files, "--out")
+    errors = InputErrors(strict=settings.strict)
     runs = write_report(
-        files,
-        out,
-        scores=scores,
-        with_contents=not no_contents,
-        t_max=t_max,
-        policy=policy,
-        ignore_actions=ignore_actions,
-        faults=faults,
+        settings.files,
+        settings.out,
+        scores=settings.scores,
+        with_contents=not settings.no_contents,
+        t_max=settings.t_max,
+        policy=settings.rules(),
+        ignore_actions=settings.ignore_actions,
+        errors=errors,
     )
-    size = os.path.getsize(out) / 1e6
-    sys.stdout.write(f"{out}: {runs} runs, {size:.1f} MB\n")
-    if faults.unreadable_files:
-        ctx.exit(1)
+    click.echo(f"{settings.out}: {runs} runs, {os.path.getsize(settings.out) / 1e6:.1f} MB")
+    errors.exit_if_unreadable()

@@ -1,83 +1,98 @@
-"""The report of recorded files, written: with contents or without, and how far it is."""
+"""The page of ``report``, written with the contents of the recordings or without."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
 
 from tidegauge._private_files import private
 from tidegauge._version import __version__
-from tidegauge.cli.document import document
-from tidegauge.cli.faults import FaultLog
-from tidegauge.cli.gathered import GatheredRuns, LineTaker
-from tidegauge.cli.progress import StageProgress
-from tidegauge.cli.recorded import replay_files
-from tidegauge.cli.wordless import wordless_line
+from tidegauge.cli.input_errors import InputErrors
+from tidegauge.cli.recording_options import read_recordings
+from tidegauge.cli.replay_output import document
+from tidegauge.cli.report_data import ReportData
+from tidegauge.cli.terminal import StageProgress
+from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
 from tidegauge.diagnose.recorded_run import ReportedRun
 from tidegauge.diagnose.report.action_map import Embedder, tf_idf
-from tidegauge.diagnose.report.contents import STAGES, contents
 from tidegauge.diagnose.report.page import page
-from tidegauge.diagnose.scores import Score, read_scores
-from tidegauge.exporters.jsonl.contents import Contents
-from tidegauge.instrumentation.replay import Replay
+from tidegauge.diagnose.report.page_data import STAGES, contents
 from tidegauge.policies import Policy
+from tidegauge.recordings.encoding import ContentEncoder
 
-__all__ = ["write_report"]
+__all__ = ["redacted_line", "write_report"]
+
+_NUMBERS_AND_NAMES: Final = frozenset(
+    {
+        *("type", "run", "time", "agent", "task_group", "model", "t_max", "memory"),
+        *("operations", "height", "reach", "action", "error", "progress", "tokens", "entropy"),
+        *("seconds", "blocked", "poll", "poll_seconds", "mutates", "late_outcome", "similarity"),
+        "success",
+    }
+)
+"""The keys of a recorded line that stay unchanged."""
 
 
 def write_report(
     files: Sequence[str],
     out: str | os.PathLike[str],
     *,
-    scores: str | None = None,
+    scores: str | os.PathLike[str] | None = None,
     with_contents: bool = True,
     t_max: int | None = None,
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
-    faults: FaultLog | None = None,
+    errors: InputErrors | None = None,
 ) -> int:
-    """Write the page of some recordings; how many runs there are.
+    """Write the page of some recordings; returns the number of runs.
 
     Args:
         files: the recordings, read as one.
-        out: where the page goes.
-        scores: the file of what judges said.
-        with_contents: whether the page tells what the recordings say, or digests.
-        t_max: turns within which success counts, whatever the runs say.
-        policy: marks where it would step in, and ends runs where it stops them.
-        ignore_actions: actions that are left out.
-        embed: gives a row of numbers for each action's text: what the map of actions is drawn of.
-        faults: told what is wrong with the recordings.
+        out: the file of the page.
+        scores: the file of the scores of judges.
+        with_contents: whether the page shows contents, or digests of them.
+        t_max: turns within which success counts, for every run.
+        policy: marks where it would intervene, and ends runs where it stops them.
+        ignore_actions: actions whose steps are left out.
+        embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
+        errors: reports errors in the recordings.
 
     Raises:
-        OSError: the page cannot be written, or the scores not be read.
-        ConfigurationError: the scores are none.
+        OSError: the page cannot be written, or the scores cannot be read.
+        ConfigurationError: the scores are not valid.
     """
-    judged: list[Score] = []
+    judged: list[CompetencyScore] = []
     if scores is not None:
         with open(scores, "rb") as lines:
-            judged = read_scores(lines, scores)
-    faults = faults or FaultLog(strict=False)
-    gathered = GatheredRuns(policy or Policy())
-    recording = Replay(
-        gathered, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=faults.fault
+            judged = read_scores(lines, os.fspath(scores))
+    errors = errors or InputErrors(strict=False)
+    report = ReportData(policy or Policy())
+    skipped = read_recordings(
+        files,
+        report,
+        errors,
+        ignore_actions=ignore_actions,
+        t_max=t_max,
+        keep_line=report.keep_line,
     )
-    replay_files(files, LineTaker(recording, gathered.keep_line), faults)
-    runs = gathered.reported()
-    told = document(gathered.runs, skipped_lines=recording.skipped_lines)
-    groups = gathered.runs.groups().items()
+    runs = report.reported()
+    numbers = document(report.runs, skipped_lines=skipped)
+    groups = report.runs.groups().items()
     with ExitStack() as stack:
         progress = stack.enter_context(StageProgress(len(STAGES) + 1))
         data = contents(
             runs,
             {
                 key: (group, entry)
-                for (key, group), entry in zip(groups, told["groups"], strict=True)
+                for (key, group), entry in zip(groups, numbers["groups"], strict=True)
             },
-            memory_index=told["memory_index"],
+            memory_index=numbers["memory_index"],
             scores=judged,
             with_contents=with_contents,
             embed=embed,
@@ -85,9 +100,9 @@ def write_report(
         )
         data["version"] = __version__
         data["sources"] = [os.path.basename(file) for file in files]
-        data["skipped_lines"] = told["skipped_lines"]
+        data["skipped_lines"] = numbers["skipped_lines"]
         progress.begin("the page")
-        text = page(data, _lines(runs) if with_contents else _wordless_lines(runs))
+        text = page(data, _lines(runs) if with_contents else _redacted_lines(runs))
         with open(out, "w", encoding="utf-8", opener=private) as file:
             file.write(text)
     return len(runs)
@@ -97,10 +112,60 @@ def _lines(runs: Sequence[ReportedRun]) -> Iterator[bytes]:
     return (line for run in runs for line in run.lines)
 
 
-def _wordless_lines(runs: Sequence[ReportedRun]) -> Iterator[bytes]:
-    # A key that nobody keeps: what is equal within the page is equal, and nothing can be guessed.
+def _redacted_lines(runs: Sequence[ReportedRun]) -> Iterator[bytes]:
+    # With a key that is thrown away, equal contents have equal digests, and none can be guessed.
     key = os.urandom(32)
-    shown = Contents(
+    digests = ContentEncoder(
         lambda digest: blake2b(digest, digest_size=16, key=key).hexdigest(), plain=False
     )
-    return (wordless_line(line, shown) for line in _lines(runs))
+    return (redacted_line(line, digests) for line in _lines(runs))
+
+
+def redacted_line(line: bytes, digests: ContentEncoder) -> bytes:
+    """The line with digests instead of contents; a replay gives the same numbers.
+
+    Keys that step events don't have are left out, because they may hold anything.
+
+    >>> digests = ContentEncoder(lambda digest: digest.hex()[:6], plain=False)
+    >>> redacted_line(b'{"type":"step","run":"r1","action":"say","args":"a secret"}', digests)
+    b'{"type":"step","run":"r1","action":"say","args":"sha:56daf0"}'
+    """
+    return orjson.dumps(_redacted(orjson.loads(line), digests))
+
+
+def _redacted(event: Mapping[str, Any], digests: ContentEncoder) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in event.items():
+        if value is None or key in _NUMBERS_AND_NAMES:
+            if key in _NUMBERS_AND_NAMES or key in ("outcome", "args"):
+                kept[key] = value
+        elif key == "args":
+            kept[key] = digests.arguments(value)
+        elif key in ("state", "task") or (key == "outcome" and event.get("type") != "end"):
+            kept[key] = digests.content(value)
+        elif key == "calls":
+            kept[key] = [_redacted(call, digests) for call in value]
+        elif key == "place":
+            kept[key] = digests.place(_identity(value))
+        elif key == "exits":
+            kept[key] = [digests.place(_identity(place)) for place in value]
+        elif key == "goal":
+            kept[key] = digests.identity(_identity(value))
+        elif key in ("mentions", "uses", "achieved"):
+            kept[key] = [digests.identity(_identity(entity)) for entity in value]
+        elif key == "tasks":
+            kept[key] = [
+                {
+                    "id": digests.identity(_identity(task["id"])),
+                    "requires": [
+                        [digests.identity(_identity(needed)) for needed in together]
+                        for together in task.get("requires") or ()
+                    ],
+                }
+                for task in value
+            ]
+    return kept
+
+
+def _identity(value: Any) -> Any:
+    return tuple(_identity(part) for part in value) if isinstance(value, list) else value

@@ -1,27 +1,30 @@
-"""``tidegauge rules``: Prometheus's recording rules and alerts, written to files."""
+"""``tidegauge rules``: Prometheus recording rules and alerts, written to files."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import click
 
-from tidegauge.cli.written import write_files
+from tidegauge.cli.command_settings import OUT_FOLDER, URL, setting, settings_options
+from tidegauge.cli.output_files import write_files
 
 __all__ = ["rules"]
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--out",
-    metavar="DIR",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write the rule files here.",
-)
-@click.option("--runbooks", metavar="URL", help="Where docs/runbooks is served from.")
-def rules(*, out: Path, runbooks: str | None) -> None:
-    """Write Prometheus's recording rules and alerts.
+@dataclass(frozen=True, kw_only=True)
+class RulesSettings:
+    """Settings of ``tidegauge rules``."""
+
+    out: Path = setting(OUT_FOLDER, MISSING, "Write the rule files to this folder.")
+    runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+
+
+@click.command()
+@settings_options(RulesSettings)
+def rules(settings: RulesSettings) -> None:
+    """Write Prometheus recording rules and alerts.
 
     \b
     Examples:
@@ -30,4 +33,5 @@ def rules(*, out: Path, runbooks: str | None) -> None:
     """
     from tidegauge.dashboards import rule_files
 
-    write_files(out, rule_files() if runbooks is None else rule_files(runbooks=runbooks))
+    runbooks = settings.runbooks
+    write_files(settings.out, rule_files() if runbooks is None else rule_files(runbooks=runbooks))

@@ -1,74 +1,60 @@
-"""``tidegauge select``: recorded runs, chosen by what was measured of them."""
+"""``tidegauge select``: recorded runs, selected by their measurements."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
-from tidegauge.cli.faults import FaultLog
-from tidegauge.cli.gathered import LineTaker
-from tidegauge.cli.recorded import replay_files
-from tidegauge.cli.replay import refuse_overwriting
-from tidegauge.cli.selected import SelectedRuns
-from tidegauge.cli.written import written_to
+from tidegauge.cli.command_settings import OUT_FILE, TEXT, setting, settings_options
+from tidegauge.cli.input_errors import InputErrors
+from tidegauge.cli.output_files import open_output, refuse_overwriting
+from tidegauge.cli.recording_options import (
+    InputSettings,
+    read_recordings,
+    scores_setting,
+    t_max_setting,
+)
+from tidegauge.diagnose.competency_scores import read_scores
 from tidegauge.diagnose.condition import Condition
-from tidegauge.diagnose.recorded_run import FIELDS
-from tidegauge.diagnose.scores import Score, read_scores
-from tidegauge.instrumentation.replay import Replay
+from tidegauge.diagnose.recorded_run import FIELDS, fields_of
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy
+from tidegauge.streaming_metrics import Engine, RunReport
 
-__all__ = ["select"]
+__all__ = ["SelectedRuns", "select"]
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE…")
-@click.option(
-    "--where",
-    required=True,
-    metavar="CONDITION",
-    help="Which runs, as in 'auv > 0.8 and loop_ratio == 0'.",
-)
-@click.option(
-    "--out",
-    "-o",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True),
-    help="Write the runs here; without it, to standard output.",
-)
-@click.option(
-    "--scores",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="What judges said of the runs: each competency is a field more.",
-)
-@click.option(
-    "--t-max",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Turns within which success counts towards AUV: for every run, whatever it says itself.",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
-@click.pass_context
-def select(
-    ctx: click.Context,
-    *,
-    files: tuple[str, ...],
-    where: str,
-    out: str | None,
-    scores: str | None,
-    t_max: int | None,
-    strict: bool,
-) -> None:
-    """Choose recorded runs by what was measured of them.
+@dataclass(frozen=True, kw_only=True)
+class SelectSettings(InputSettings):
+    """Settings of ``tidegauge select``."""
 
-    The runs for which the condition holds are written as they were recorded, line for line: what
-    comes out is a recording like what went in. A run is written when it ends, those without an
-    end last.
+    where: str = setting(
+        TEXT, MISSING, "Which runs, as in 'auv > 0.8 and loop_ratio == 0'.", metavar="CONDITION"
+    )
+    out: Path | None = setting(
+        OUT_FILE, None, "Write the runs to this file instead of standard output.", "-o"
+    )
+    scores: Path | None = scores_setting()
+    t_max: int | None = t_max_setting()
+
+
+@click.command()
+@settings_options(SelectSettings)
+def select(settings: SelectSettings) -> None:
+    """Select recorded runs by their measurements.
+
+    The lines of the runs that fulfill the condition are written unchanged, so the output is a
+    recording, too. A run is written when it ends; runs without an end come last.
 
     \b
-    Fields are those of a run in 'replay --json', and auv, what the run adds to its group's:
+    The fields are those of a run in 'replay --json', and auv, the run's share of its group's AUV:
       run agent task_group memory model outcome success finished steps t_max tokens
       auv progress_auv loop_ratio loop_steps loops cycles cycle_steps novelty
       result_streak_max failed_rounds_max stale_score stale_score_max frontier pending
@@ -76,8 +62,9 @@ def select(
       exploration_required exploitation_required distinct_places backtracks
       premature_halt recall_lag stopped
 
-    Conditions have comparisons (also 0 < loop_ratio <= 0.5), in, and, or, not, numbers, texts and
-    lists of them. What was not measured makes a comparison false; 'auv is None' asks for it.
+    A condition consists of comparisons (also 0 < loop_ratio <= 0.5), in, and, or, not, numbers,
+    quoted text and lists of these. A comparison with a value that was not measured is false; use
+    'auv is None' to test for it.
 
     \b
     Examples:
@@ -86,39 +73,107 @@ def select(
       tidegauge select *.jsonl --where "agent in ['browser', 'shell'] and loops" -o loops.jsonl
       tidegauge select runs.jsonl --scores scores.jsonl --where "self_verification >= 3"
 
-    Exit code 0: every file was read; 1: a file could not be read, or the output not be written;
-    2: wrong usage, or a fault with --strict.
+    Exit code 0: every file was read; 1: a file could not be read or written; 2: wrong usage, or
+    an error in the input with --strict.
     """
-    judged = _judged(scores)
-    competencies = {name for told in judged.values() for name in told}
-    condition = Condition(where, names={*FIELDS, *competencies})
-    if out is not None:
-        refuse_overwriting(out, files, "--out")
-    faults = FaultLog(strict=strict)
+    scores = _scores_by_run(settings.scores)
+    competencies = {name for of_run in scores.values() for name in of_run}
+    condition = Condition(settings.where, names={*FIELDS, *competencies})
+    refuse_overwriting(settings.out, settings.files, "--out")
+    errors = InputErrors(strict=settings.strict)
+    absent = dict.fromkeys(competencies)
+
+    def holds(fields: dict[str, Any]) -> bool:
+        return condition.holds({**absent, **scores.get(fields["run"], {}), **fields})
+
     with ExitStack() as stack:
         stream: BinaryIO = sys.stdout.buffer
-        if out is not None:
-            stream = stack.enter_context(written_to(out))
-        absent = dict.fromkeys(competencies)
-        selected = SelectedRuns(
-            lambda fields: condition.holds({**absent, **judged.get(fields["run"], {}), **fields}),
-            stream,
+        if settings.out is not None:
+            stream = stack.enter_context(open_output(settings.out))
+        selected = SelectedRuns(holds, stream)
+        read_recordings(
+            settings.files, selected, errors, t_max=settings.t_max, keep_line=selected.keep_line
         )
-        replay = Replay(selected, t_max=t_max, on_fault=faults.fault)
-        replay_files(files, LineTaker(replay, selected.keep_line), faults)
         selected.close()
     click.echo(f"{selected.chosen} of {selected.seen} runs", err=True)
-    if faults.unreadable_files:
-        ctx.exit(1)
+    errors.exit_if_unreadable()
 
 
-def _judged(file: str | None) -> dict[str, dict[str, Any]]:
+def _scores_by_run(file: Path | None) -> dict[str, dict[str, Any]]:
     """The scores of each run, by competency."""
-    if file is None:
-        return {}
-    with open(file, "rb") as lines:
-        scores: list[Score] = read_scores(lines, file)
     found: dict[str, dict[str, Any]] = {}
-    for score in scores:
-        found.setdefault(score.run, {})[score.competency] = score.score
+    if file is not None:
+        with file.open("rb") as lines:
+            for score in read_scores(lines, str(file)):
+                found.setdefault(score.run, {})[score.competency] = score.score
     return found
+
+
+class SelectedRuns:
+    """A sink that writes the recorded lines of the runs that fulfill a condition.
+
+    Memory: the lines and the engine's state of the open runs.
+
+    Args:
+        holds: whether a run with these fields fulfills it.
+        out: where the lines are written.
+
+    Attributes:
+        seen: number of runs read.
+        chosen: number of runs written.
+    """
+
+    def __init__(self, holds: Callable[[dict[str, Any]], bool], out: BinaryIO) -> None:
+        self.seen = 0
+        self.chosen = 0
+        self._holds = holds
+        self._out = out
+        self._engine = Engine(clock=None, max_runs=sys.maxsize, on_finished=self._finished)
+        self._sink = EngineSink(self._engine, Policy())
+        self._lines: dict[str, list[bytes]] = {}  # of the open runs
+        self._ended: RunReport | None = None  # the run that the current line ended
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run began; an open run with the same id did not finish."""
+        self._decide_unfinished(event.run)
+        self._sink.run_started(event)
+        self._ended = None
+        self._lines[event.run] = []
+
+    def step_issued(self, event: Step) -> Decision:
+        return self._sink.step_issued(event)
+
+    def step_observed(self, event: Outcome) -> Decision:
+        return self._sink.step_observed(event)
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended; it is decided once its last line is kept."""
+        return self._sink.run_ended(event)
+
+    def keep_line(self, run: str, line: bytes) -> None:
+        """Keep a line of a run."""
+        self._lines[run].append(line)
+        if self._ended is not None:
+            self._decide(self._ended)
+            self._ended = None
+
+    def close(self) -> None:
+        """Decide on the runs without an end."""
+        for run in list(self._lines):
+            self._decide_unfinished(run)
+        self._out.flush()
+
+    def _finished(self, report: RunReport) -> None:
+        self._ended = report
+
+    def _decide_unfinished(self, run: str) -> None:
+        state = self._engine.get(run)
+        if state is not None:
+            self._decide(state.report())
+
+    def _decide(self, report: RunReport) -> None:
+        lines = self._lines.pop(report.run, [])
+        self.seen += 1
+        if self._holds(fields_of(report)):
+            self.chosen += 1
+            self._out.writelines(line + b"\n" for line in lines)

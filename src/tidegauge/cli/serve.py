@@ -2,37 +2,140 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidegauge.cli.collecting import seldom_collected
-from tidegauge.cli.exposure import host_names, tls_files, warn_if_exposed
-from tidegauge.cli.metrics_server import start_metrics_server
-from tidegauge.cli.secret import read_secret, read_token
-from tidegauge.cli.serve_settings import SETTINGS
-from tidegauge.cli.shared_settings import assembly_limits
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILE,
+    POLICY,
+    PORT_OR_OFF,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    number,
+    setting,
+    settings_options,
+)
+from tidegauge.cli.secret_files import read_key, read_token
+from tidegauge.cli.server_settings import (
+    MeasuringSettings,
+    print_metrics_addresses,
+    rarely_collected,
+    set_on_signal,
+)
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidegauge.exporters.prometheus import MetricsServer
-    from tidegauge.instrumentation.kafka.gateway import Gateway
-    from tidegauge.instrumentation.otlp.receiver import Receiver, ReceiverSettings
+    from tidegauge._net.listener import Listener
     from tidegauge.pipeline import Pipeline
+    from tidegauge.receivers.kafka.gateway import Gateway
+    from tidegauge.receivers.otlp.receiver import ReceiverSettings
+    from tidegauge.receivers.otlp.senders import Forwarding
 
-__all__ = ["serve"]
+__all__ = ["ServeSettings", "serve"]
 
-_TOKEN = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
-_FORWARD_TOKEN = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
+_TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
+_FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
+_MEBIBYTE: Final = 1024 * 1024
+# The operating system cannot wait for any time: a day is long enough.
+_UP_TO_A_DAY: Final = number(float, "SECONDS", 0, 86_400)
 
 
-@click.command(context_settings={"max_content_width": 100})
-@SETTINGS.options
-def serve(*, config: str | None, **flags: str | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(MeasuringSettings):
+    """Settings of ``tidegauge serve``."""
+
+    grpc_port: int | None = setting(PORT_OR_OFF, 4317, "OTLP over gRPC; off disables it.")
+    http_port: int | None = setting(PORT_OR_OFF, 4318, "OTLP over HTTP; off disables it.")
+    page_contents: bool = setting(SWITCH, False, "Show arguments and results on the live page.")
+    policy: str | None = setting(
+        POLICY,
+        None,
+        "Rules that are counted when they would have stopped a run, as in "
+        "loop_repeats=3,steps=50, or the file of a policy (.toml). TIDEGAUGE_POLICY can name "
+        "it, too. Nothing is stopped: the agents run elsewhere.",
+    )
+    record_to: str | None = setting(
+        FILE, None, "Record the runs as step events in this file, for replay."
+    )
+    token_file: str | None = setting(FILE, None, "Senders must send the bearer token in this file.")
+    forward_to: str | None = setting(
+        TEXT,
+        None,
+        "Forward the requests to this OTLP endpoint: http://HOST:4318 or grpc://HOST:4317.",
+    )
+    forward_token_file: str | None = setting(FILE, None, "Bearer token for that endpoint.")
+    forward_ca: str | None = setting(FILE, None, "Trust only these certificates for that endpoint.")
+    forward_queue_bytes: int = setting(
+        COUNT, 64 * _MEBIBYTE, "Bytes that may wait for that endpoint."
+    )
+    forward_timeout: float = setting(_UP_TO_A_DAY, 10.0, "Time limit of one attempt to forward.")
+    forward_give_up_after: float = setting(
+        SECONDS, 60.0, "Drop a request that could not be forwarded for this long."
+    )
+    kafka: str | None = setting(
+        TEXT,
+        None,
+        "Run as a gateway of a fleet: send the spans to these brokers (HOST:PORT, separated "
+        "by commas) for tidegauge worker to measure. Nothing is measured here.",
+    )
+    topic: str | None = setting(TEXT, None, "The topic to write to; it must exist.")
+    kafka_contents: bool = setting(
+        SWITCH, False, "Send arguments, results and tasks in plain text; off, send digests of them."
+    )
+    kafka_digest_key_file: str | None = setting(
+        FILE,
+        None,
+        "File with the key of these digests, the same for all gateways. Without a key, short "
+        "contents can be guessed.",
+    )
+    kafka_queue_bytes: int = setting(
+        COUNT,
+        64 * _MEBIBYTE,
+        "Bytes that may wait for the brokers; beyond this, senders must wait.",
+    )
+    max_request_bytes: int = setting(
+        number(int, "N", 1, 1024 * _MEBIBYTE),
+        16 * _MEBIBYTE,
+        help="Size limit of a request, also after decompression.",
+    )
+    max_request_spans: int = setting(COUNT, 100_000, "Spans read from one request.")
+    max_attributes: int = setting(COUNT, 2_000, "Attributes read from one span.")
+    max_attribute_length: int = setting(COUNT, 1_048_576, "Characters read from one attribute.")
+    max_connections: int = setting(
+        COUNT, 64, "Limit of connections (HTTP) and of concurrent requests (gRPC)."
+    )
+    max_queued_spans: int = setting(
+        COUNT, 100_000, "Spans that may wait; beyond this, senders must wait."
+    )
+    shutdown_seconds: float = setting(_UP_TO_A_DAY, 5.0, "Time limit of each step of the shutdown.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kafka is None:
+            for name in ("topic", "kafka_config", "kafka_digest_key_file"):
+                if getattr(self, name) is not None:
+                    raise ConfigurationError(f"{name} has no effect without kafka; set kafka, too")
+            return
+        if self.topic is None:
+            raise ConfigurationError("kafka needs a topic; set topic, too")
+        for name in ("policy", "record_to", "task_group", "t_max"):
+            if getattr(self, name) is not None:
+                raise ConfigurationError(
+                    f"{name} cannot be combined with kafka, because a gateway measures nothing; "
+                    "set it for the worker"
+                )
+
+
+@click.command()
+@settings_options(ServeSettings, "TIDEGAUGE_SERVE")
+def serve(settings: ServeSettings) -> None:
     """Receive the spans of agents in any language, and serve their metrics.
 
     Point the OTLP exporter of your agents here (OTEL_EXPORTER_OTLP_ENDPOINT), Prometheus at
@@ -55,27 +158,27 @@ def serve(*, config: str | None, **flags: str | None) -> None:
     Exit code 1: cannot listen on a port, read a file, or reach the brokers;
     2: wrong usage.
     """
-    values = SETTINGS.read(flags, config)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    _check_gateway(values)
-    settings = _receiver_settings(values)
-    pipeline = _pipeline(values)
+    stop = set_on_signal()
+    receiver_settings = _receiver_settings(settings)
+    pipeline = _pipeline(settings)
     try:
-        _serve(values, settings, pipeline, stop)
+        _serve(settings, receiver_settings, pipeline, stop)
     finally:
         pipeline.shutdown()
 
 
 def _serve(
-    values: dict[str, Any], settings: ReceiverSettings, pipeline: Pipeline, stop: threading.Event
+    settings: ServeSettings,
+    receiver_settings: ReceiverSettings,
+    pipeline: Pipeline,
+    stop: threading.Event,
 ) -> None:
-    from tidegauge.instrumentation.otlp.receiver import Receiver
+    from tidegauge.exporters.reading import Reader
+    from tidegauge.receivers.otlp.receiver import Receiver
 
-    gateway = None if values["kafka"] is None else _gateway(values)
+    gateway = _gateway(settings)
     try:
-        receiver = Receiver(settings, gateway)
+        receiver = Receiver(receiver_settings, gateway)
     except BaseException:
         if gateway is not None:
             gateway.close(0.0)
@@ -83,155 +186,133 @@ def _serve(
     done = "measured" if gateway is None else "delivered"
     metrics = None
     try:
-        metrics = _metrics_server(values, pipeline, receiver, lambda: not stop.is_set())
+        # A gateway has a metrics server, too, for its own health.
+        reader = Reader(
+            pipeline.engine,
+            place_label=pipeline.recorder.spans.exported_place,
+            more=lambda: {**pipeline.more_metrics(), **receiver.metrics()},
+        )
+        metrics = settings.start_metrics_server(
+            reader,
+            probes={
+                "/healthz": lambda: receiver.ready or stop.is_set(),
+                "/readyz": lambda: receiver.ready and not stop.is_set(),
+            },
+            page=pipeline.page,
+        )
         for name, url in receiver.urls.items():
             click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
-        if metrics.page_url is not None:
-            click.echo(f"live page: {metrics.page_url}")
-        click.echo(f"metrics: {metrics.url}")
-        _warn_if_exposed(values, settings)
-        with seldom_collected():
+        print_metrics_addresses(metrics)
+        exposed, protection = "read the metrics and the live page", "set tls_client_ca"
+        if receiver_settings.token is None:
+            exposed = f"send spans and {exposed}"
+            protection = f"set token_file and TLS, or {protection}"
+        settings.warn_if_exposed(exposed, f"{protection}, or restrict who reaches the ports")
+        with rarely_collected():
             stop.wait()
-        click.echo(f"stopping: what was received is {done}")
+        click.echo(f"stopping: all received spans are being {done}")
     finally:
         # Metrics last: the numbers of what was drained may still be scraped.
-        drained = receiver.stop(values["shutdown_seconds"])
+        drained = receiver.stop(settings.shutdown_seconds)
         if metrics is not None:
-            metrics.stop()
+            metrics.close()
     if not drained:
-        click.echo(f"stopped; not everything received could be {done} and forwarded", err=True)
+        click.echo(f"stopped; some received spans were not {done} or not forwarded", err=True)
 
 
-def _warn_if_exposed(values: dict[str, Any], settings: ReceiverSettings) -> None:
-    if values["tls_client_ca"] is not None:
-        return
-    what, protection = "read the metrics and the live page", "set tls_client_ca"
-    if settings.token is None:
-        what, protection = f"send spans and {what}", f"set token_file and TLS, or {protection}"
-    warn_if_exposed(values["host"], what, f"{protection}, or restrict who reaches the ports")
-
-
-def _pipeline(values: dict[str, Any]) -> Pipeline:
+def _pipeline(settings: ServeSettings) -> Pipeline:
     from tidegauge.pipeline import configure
-    from tidegauge.policies import parse_rules, read_policy
+    from tidegauge.policies import parse_rules
 
-    settings: dict[str, Any] = {
-        "observe_only": True,  # the agents run elsewhere
-        "serve_metrics": False,
-        "page": values["page"] and values["kafka"] is None,  # a gateway has no runs to show
-        "page_contents": values["page_contents"],
-        "max_runs": values["max_runs"],
+    policy = settings.policy
+    is_file = policy is not None and policy.endswith(".toml")
+    return configure(
+        observe_only=True,  # the agents run elsewhere
+        serve_metrics=False,
+        page=settings.page and settings.kafka is None,  # a gateway has no runs to show
+        page_contents=settings.page_contents,
+        max_runs=settings.max_runs,
         # The assembly of traces ends idle runs first, and gives the reason.
-        "idle_seconds": values["idle_seconds"] * 2 or 1.0,
-        "t_max": values["t_max"],
-        "record_to": values["record_to"],
-    }
-    policy = values["policy"]
-    if policy is not None and policy.endswith(".toml"):
-        read_policy(policy)  # reports errors in it at once
-        settings["policy"] = policy
-    elif policy is not None:
-        settings["rules"] = parse_rules(policy)
-    return configure(**settings)
-
-
-def _receiver_settings(values: dict[str, Any]) -> ReceiverSettings:
-    from tidegauge.instrumentation.otlp.limits import ReadLimits
-    from tidegauge.instrumentation.otlp.listening import Listening
-    from tidegauge.instrumentation.otlp.receiver import ReceiverSettings
-    from tidegauge.instrumentation.otlp.sending import Forwarding
-    from tidegauge.instrumentation.spans.watched import RunDefaults
-
-    def listening(port: int | None) -> Listening | None:
-        if port is None:
-            return None
-        most = values["max_request_bytes"], values["max_connections"]
-        return Listening(
-            values["host"], port, *most, allowed_hosts=host_names(values["allowed_hosts"])
-        )
-
-    forwarding = None
-    if values["forward_to"] is not None:
-        token = read_token(values["forward_token_file"], _FORWARD_TOKEN, sent=True)
-        forwarding = Forwarding(
-            values["forward_to"],
-            {} if token is None else {"Authorization": f"Bearer {token}"},
-            values["forward_queue_bytes"],
-            values["forward_timeout"],
-            values["forward_give_up_after"],
-            values["forward_ca"],
-        )
-    return ReceiverSettings(
-        grpc=listening(values["grpc_port"]),
-        http=listening(values["http_port"]),
-        tls=tls_files(values),
-        token=read_token(values["token_file"], _TOKEN),
-        defaults=RunDefaults(task_group=values["task_group"]),
-        read=ReadLimits(
-            values["max_request_spans"], values["max_attributes"], values["max_attribute_length"]
-        ),
-        assembly=assembly_limits(values),
-        queued_spans=values["max_queued_spans"],
-        forwarding=forwarding,
+        idle_seconds=settings.idle_seconds * 2 or 1.0,
+        t_max=settings.t_max,
+        record_to=settings.record_to,
+        policy=policy if is_file else None,
+        rules=None if policy is None or is_file else parse_rules(policy),
     )
 
 
-def _check_gateway(values: dict[str, Any]) -> None:
-    """Whether the settings of a gateway go together: before anything is started."""
-    if values["kafka"] is None:
-        for name in ("topic", "kafka_config", "kafka_digest_key_file"):
-            if values[name] is not None:
-                raise ConfigurationError(f"{name} is of no use without kafka")
-        return
-    if values["topic"] is None:
-        raise ConfigurationError("kafka and topic go together")
-    for name in ("policy", "record_to", "task_group", "t_max"):
-        if values[name] is not None:
-            raise ConfigurationError(
-                f"{name} does not go with kafka: nothing is measured here, set it where the worker "
-                "runs"
-            )
+def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
+    from tidegauge.instrumentation.spans.external_run import RunDefaults
+    from tidegauge.receivers.otlp.decoding import ReadLimits
+    from tidegauge.receivers.otlp.receiver import ReceiverSettings
+
+    return ReceiverSettings(
+        grpc=_listener(settings, settings.grpc_port),
+        http=_listener(settings, settings.http_port),
+        tls=settings.tls,
+        token=read_token(settings.token_file, _TOKEN),
+        defaults=RunDefaults(task_group=settings.task_group),
+        read=ReadLimits(
+            settings.max_request_spans, settings.max_attributes, settings.max_attribute_length
+        ),
+        assembly=settings.assembly_limits,
+        queued_spans=settings.max_queued_spans,
+        forwarding=_forwarding(settings),
+    )
 
 
-def _gateway(values: dict[str, Any]) -> Gateway:
-    from tidegauge.cli.kafka_config import read_kafka_config
-    from tidegauge.exporters.jsonl import Contents
-    from tidegauge.instrumentation.kafka.gateway import Gateway, GatewaySettings
+def _listener(settings: ServeSettings, port: int | None) -> Listener | None:
+    from tidegauge._net.listener import Listener
 
-    config, digest = values["kafka_config"], _digest(values["kafka_digest_key_file"])
+    if port is None:
+        return None
+    return Listener(
+        settings.host,
+        port,
+        max_bytes=settings.max_request_bytes,
+        max_connections=settings.max_connections,
+        allowed_hosts=settings.host_names,
+    )
+
+
+def _forwarding(settings: ServeSettings) -> Forwarding | None:
+    from tidegauge.receivers.otlp.senders import Forwarding
+
+    if settings.forward_to is None:
+        return None
+    token = read_token(settings.forward_token_file, _FORWARD_TOKEN, sent=True)
+    return Forwarding(
+        settings.forward_to,
+        {} if token is None else {"Authorization": f"Bearer {token}"},
+        settings.forward_queue_bytes,
+        settings.forward_timeout,
+        settings.forward_give_up_after,
+        settings.forward_ca,
+    )
+
+
+def _gateway(settings: ServeSettings) -> Gateway | None:
+    from tidegauge.recordings import ContentEncoder
+
+    if settings.kafka is None or settings.topic is None:
+        return None
+    from tidegauge.receivers.kafka.gateway import Gateway, GatewaySettings
+
+    digest = _digest(read_key(settings.kafka_digest_key_file))
     return Gateway(
         GatewaySettings(
-            brokers=values["kafka"],
-            topic=values["topic"],
-            shown=Contents(digest, plain=values["kafka_contents"]),
-            digests=Contents(digest, plain=False),
-            config={} if config is None else read_kafka_config(config),
-            queue_bytes=values["kafka_queue_bytes"],
+            brokers=settings.kafka,
+            topic=settings.topic,
+            encoder=ContentEncoder(digest, plain=settings.kafka_contents),
+            digests=ContentEncoder(digest, plain=False),
+            config=settings.kafka_properties(),
+            queue_bytes=settings.kafka_queue_bytes,
         )
     )
 
 
-def _digest(key_file: str | None) -> Callable[[bytes], str]:
-    """What is sent in place of a digest."""
-    if key_file is None:
+def _digest(key: bytes | None) -> Callable[[bytes], str]:
+    """What is sent instead of a digest."""
+    if key is None:
         return bytes.hex
-    key = read_secret(key_file, "key").encode()
-    if len(key) > blake2b.MAX_KEY_SIZE:
-        raise ConfigurationError(f"{key_file}: the key must have at most 64 bytes")
     return lambda digest: blake2b(digest, digest_size=16, key=key).hexdigest()
-
-
-def _metrics_server(
-    values: dict[str, Any], pipeline: Pipeline, receiver: Receiver, running: Callable[[], bool]
-) -> MetricsServer:
-    return start_metrics_server(
-        pipeline.engine,
-        values,
-        place_label=pipeline.recorder.spans.exported_place,
-        more=lambda: {**pipeline.more_metrics(), **receiver.metrics()},
-        probes={
-            "/healthz": lambda: receiver.ready or not running(),
-            "/readyz": lambda: receiver.ready and running(),
-        },
-        page=pipeline.page,
-    )

@@ -5,32 +5,79 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidegauge.cli.collecting import seldom_collected
-from tidegauge.cli.exposure import warn_if_exposed
-from tidegauge.cli.metrics_server import require_metrics_port, start_metrics_server
-from tidegauge.cli.secret import read_secret
-from tidegauge.cli.shared_settings import assembly_limits
-from tidegauge.cli.worker_settings import SETTINGS
-from tidegauge.errors import ConfigurationError, MissingExtraError
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILE,
+    POLICY,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    setting,
+    settings_options,
+)
+from tidegauge.cli.secret_files import read_key
+from tidegauge.cli.server_settings import (
+    MeasuringSettings,
+    print_metrics_addresses,
+    rarely_collected,
+)
+from tidegauge.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from tidegauge.fleet.worker import WorkerSettings
+    from tidegauge.fleet.partition_worker import WorkerSettings
     from tidegauge.policies import Policy
 
-__all__ = ["worker"]
+__all__ = ["WorkerCommandSettings", "worker"]
 
-_PATIENCE: Final = 10.0
+_BROKER_TIMEOUT: Final = 10.0
 
 
-@click.command(context_settings={"max_content_width": 100})
-@SETTINGS.options
-def worker(*, config: str | None, **flags: str | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WorkerCommandSettings(MeasuringSettings):
+    """Settings of ``tidegauge worker``."""
+
+    kafka: str = setting(TEXT, MISSING, "Brokers: HOST:PORT, separated by commas.")
+    topic: str = setting(TEXT, MISSING, "The topic that the gateways write to.")
+    group: str = setting(
+        TEXT, "tidegauge", help="The consumer group; its workers share the topic's partitions."
+    )
+    state_dir: str = setting(FILE, "tidegauge-state", help="The folder that holds the state.")
+    policy: str | None = setting(
+        POLICY,
+        None,
+        "Rules that decide when a run must stop, as in loop_repeats=3,steps=50, or the file "
+        "of a policy (.toml). Decisions are written to TOPIC.decisions.",
+    )
+    digest_key_file: str | None = setting(FILE, None, "Key of the digests of places in metrics.")
+    max_traces: int = setting(COUNT, 10_000, "Limit of open traces per partition.")
+    max_runs: int = setting(COUNT, 10_000, "Limit of open runs per partition.")
+    max_remembered_spans: int = setting(
+        COUNT, 500_000, "Spans remembered per partition, to recognize duplicates."
+    )
+    max_state_bytes: int = setting(
+        COUNT,
+        512 * 1024 * 1024,
+        "State of the live runs of one partition; beyond this the largest run is ended.",
+    )
+    commit_seconds: float = setting(SECONDS, 1.0, "How often work is committed.")
+    exactly_once: bool = setting(
+        SWITCH,
+        False,
+        "Write each summary and decision exactly once, even when a worker dies. Readers see "
+        "it when its input is committed.",
+    )
+
+
+@click.command()
+@settings_options(WorkerCommandSettings, "TIDEGAUGE_WORKER")
+def worker(settings: WorkerCommandSettings) -> None:
     """Measure the runs of a fleet: what the gateways have written to a Kafka topic.
 
     Start as many as you like under one --group: the topic's partitions are shared among them, and
@@ -51,92 +98,79 @@ def worker(*, config: str | None, **flags: str | None) -> None:
     SIGTERM and Ctrl-C: commit the work done, exit code 0. Exit code 1: the brokers cannot be
     reached, or the state cannot be stored; 2: wrong usage.
     """
-    values = SETTINGS.read(flags, config)
-    for name in ("kafka", "topic"):
-        if values[name] is None:
-            raise ConfigurationError(f"{name} must be set: there is nothing to read without it")
-    require_metrics_port(values)
     _log_warnings()
     if find_spec("quixstreams") is None:
         raise MissingExtraError("quixstreams", extra="worker")
-    from tidegauge.fleet.worker import Worker
+    from tidegauge.exporters.reading import Reader
+    from tidegauge.fleet.partition_worker import Worker
 
-    settings = _settings(values)
-    _check(settings)
+    worker_settings = _worker_settings(settings)
+    _check(worker_settings)
     with _errors_in_one_line():
-        one = Worker(settings)
-    server = start_metrics_server(
-        one.engine,
-        values,
-        place_label=one.spans.exported_place,
-        more=one.metrics,
+        one = Worker(worker_settings)
+    server = settings.start_metrics_server(
+        Reader(one.engine, place_label=one.spans.exported_place, more=one.metrics),
         probes={"/healthz": lambda: one.alive, "/readyz": lambda: one.ready},
         page=one.page,
     )
     try:
-        if server.page_url is not None:
-            click.echo(f"live page: {server.page_url}")
-        click.echo(f"metrics: {server.url}")
-        if values["tls_client_ca"] is None:
-            warn_if_exposed(
-                values["host"],
-                "read the metrics and the live page",
-                "set tls_client_ca, or restrict who reaches the port",
-            )
-        with _errors_in_one_line(), seldom_collected():
+        print_metrics_addresses(server)
+        settings.warn_if_exposed(
+            "read the metrics and the live page",
+            "set tls_client_ca, or restrict who reaches the port",
+        )
+        with _errors_in_one_line(), rarely_collected():
             one.run()
-        click.echo("stopped: what was done is committed")
+        click.echo("stopped: all measured work is committed")
     finally:
-        server.stop()
+        server.close()
 
 
-def _settings(values: dict[str, Any]) -> WorkerSettings:
-    from tidegauge.cli.kafka_config import read_kafka_config
-    from tidegauge.fleet.worker import WorkerSettings
-    from tidegauge.instrumentation.spans.watched import RunDefaults
+def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
+    from tidegauge.fleet.partition_worker import WorkerSettings
+    from tidegauge.instrumentation.spans.external_run import RunDefaults
 
-    config, key_file = values["kafka_config"], values["digest_key_file"]
     return WorkerSettings(
-        brokers=values["kafka"],
-        topic=values["topic"],
-        group=values["group"],
-        state_dir=Path(values["state_dir"]),
-        config={} if config is None else read_kafka_config(config),
-        policy=_policy(values["policy"]),
-        defaults=RunDefaults(task_group=values["task_group"]),
-        limits=assembly_limits(values),
-        max_kept_bytes=values["max_kept_bytes"],
-        t_max=values["t_max"],
-        commit_seconds=values["commit_seconds"],
-        exactly_once=values["exactly_once"],
-        page=values["page"],
-        digest_key=None if key_file is None else read_secret(key_file, "key").encode(),
+        brokers=settings.kafka,
+        topic=settings.topic,
+        group=settings.group,
+        state_dir=Path(settings.state_dir),
+        config=settings.kafka_properties(),
+        policy=_policy(settings.policy),
+        defaults=RunDefaults(task_group=settings.task_group),
+        limits=settings.assembly_limits,
+        max_state_bytes=settings.max_state_bytes,
+        t_max=settings.t_max,
+        commit_seconds=settings.commit_seconds,
+        exactly_once=settings.exactly_once,
+        page=settings.page,
+        digest_key=read_key(settings.digest_key_file),
     )
 
 
-def _policy(values: str | None) -> Policy:
+def _policy(policy: str | None) -> Policy:
     from tidegauge.pipeline import Settings
     from tidegauge.policies import parse_rules, read_policy
 
-    if values is None:
+    if policy is None:
         return Settings().decides()
-    if values.endswith(".toml"):
-        return read_policy(values).policy()
-    return Settings(rules=parse_rules(values)).decides()
+    if policy.endswith(".toml"):
+        return read_policy(policy).policy()
+    return Settings(rules=parse_rules(policy)).decides()
 
 
 def _check(settings: WorkerSettings) -> None:
     """Check that the topic exists: Quix Streams would create it."""
-    from tidegauge.instrumentation.kafka.brokers import (
-        Complaints,
+    from tidegauge.receivers.kafka.brokers import (
+        BrokerErrors,
         check_topic,
         client_config,
         new_producer,
     )
 
-    complaints = Complaints()
-    producer = new_producer(client_config(settings.brokers, settings.config, complaints))
-    check_topic(producer, settings.brokers, settings.topic, complaints, _PATIENCE)
+    errors = BrokerErrors()
+    producer = new_producer(client_config(settings.brokers, settings.config, errors))
+    check_topic(producer, settings.brokers, settings.topic, errors, _BROKER_TIMEOUT)
 
 
 @contextlib.contextmanager
@@ -152,9 +186,8 @@ def _errors_in_one_line() -> Iterator[None]:
     except Exception as error:
         if type(error) is not Exception:
             raise
-        raise OSError(
-            f"state cannot be stored: {_line(error)}"
-        ) from error  # RocksDB's have no class
+        # RocksDB's errors have no class of their own.
+        raise OSError(f"cannot store the state: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:

@@ -1,11 +1,14 @@
-"""``tidegauge worlds``: what the metrics say of agents of which the truth is known."""
+"""``tidegauge worlds``: what the metrics show for agents with known faults."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from tidegauge.cli.command_settings import FLAG, number, setting, settings_options
 from tidegauge.worlds.survey import SurveyRow, survey
 
 __all__ = ["survey_markdown", "worlds"]
@@ -25,33 +28,34 @@ _COLUMNS = (
 )
 
 
-@click.command()
-@click.option(
-    "--seeds",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 1_000),
-    help="How many worlds of each kind.",
-)
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in the docs.")
-def worlds(seeds: int, markdown: bool) -> None:
-    """Run scripted agents in small worlds and show what the metrics say of them.
+@dataclass(frozen=True, kw_only=True)
+class WorldsSettings:
+    """Settings of ``tidegauge worlds``."""
 
-    A grid with tasks that need one another, documents that refer to one another, and code: each
-    agent has one known fault, or none, and the table shows which metric tells it from the others.
+    seeds: int = setting(number(int, "N", 1, 1_000), 20, "Number of worlds of each kind.")
+    markdown: bool = setting(FLAG, False, "Print the table as Markdown, as in the docs.")
+
+
+@click.command()
+@settings_options(WorldsSettings)
+def worlds(settings: WorldsSettings) -> None:
+    """Run scripted agents in small worlds and show their metrics.
+
+    The worlds are a grid with dependent tasks, documents with links, and code. Each agent has one
+    known fault, or none, and the table shows which metric detects it.
 
     \b
     Examples:
       tidegauge worlds
       tidegauge worlds --seeds 5 --markdown
     """
-    rows = survey(range(seeds))
-    if markdown:
+    rows = survey(range(settings.seeds))
+    if settings.markdown:
         click.echo(survey_markdown(rows))
         return
     table = Table(box=None, pad_edge=False)
-    for number, (_, heading) in enumerate(_COLUMNS):
-        table.add_column(heading, justify="left" if number < 2 else "right")
+    for column, (_, heading) in enumerate(_COLUMNS):
+        table.add_column(heading, justify="left" if column < 2 else "right")
     for row in rows:
         table.add_row(*_cells(row))
     Console(width=None if Console().is_terminal else 160).print(table)

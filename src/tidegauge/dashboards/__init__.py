@@ -1,7 +1,7 @@
-"""Dashboards, recording rules and alerts, built by code from the catalogue.
+"""Dashboards, recording rules and alerts, generated from the catalog.
 
-:func:`dashboard_files` and :func:`rule_files` give everything as text, :func:`push` sends the
-dashboards to a Grafana.
+:func:`dashboard_files` and :func:`rule_files` give everything as text, :func:`push` sends
+dashboards to Grafana.
 
 Needs ``pip install 'tidegauge[dashboards]'``.
 """
@@ -11,19 +11,18 @@ import warnings
 from tidegauge.errors import MissingExtraError
 
 try:
-    import yaml  # noqa: F401 -- looked for, so that its absence says what to install
+    import yaml  # noqa: F401 -- its absence raises the error below
 
     with warnings.catch_warnings():
-        # It would rather have dashboards of schema v2, which files and older Grafanas don't take.
+        # The SDK recommends dashboards of schema v2, which files and older Grafana versions lack.
         warnings.filterwarnings("ignore", "Prefer using dashboardv2", DeprecationWarning)
         import grafana_foundation_sdk.builders.bargauge  # loads all modules that warn
         import grafana_foundation_sdk.builders.dashboard  # noqa: F401
 except ModuleNotFoundError as error:
     raise MissingExtraError(str(error.name), extra="dashboards") from error
 
-from tidegauge.dashboards.alert import Alert
-from tidegauge.dashboards.alerts import ALERTS
-from tidegauge.dashboards.files import dashboard_files, dashboards, rule_files
+from tidegauge.dashboards.alerts import ALERTS, Alert
+from tidegauge.dashboards.generated_files import dashboard_files, dashboards, rule_files
 from tidegauge.dashboards.push import PushError, push
 from tidegauge.dashboards.ratios import RATIOS, Ratio
 

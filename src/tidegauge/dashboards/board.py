@@ -1,4 +1,4 @@
-"""What all dashboards share: their variables, the links between them, time and refresh."""
+"""Common parts of all dashboards: variables, links, time range and refresh."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import table
 
-from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.panels import DATA_SOURCE, Panel
-from tidegauge.dashboards.queries import Scope
+from tidegauge.dashboards.queries import QueryScope
+from tidegauge.streaming_metrics.run_counts import RUNS_STARTED
 
 __all__ = ["EVENTS", "MATCHERS", "NOW", "RUNS", "SHOWN", "STEPS", "board", "label_variable"]
 
 MATCHERS: Final = {"agent": '=~"$agent"', "task_group": '=~"$task_group"'}
 
-NOW: Final = Scope("", MATCHERS)
-"""What is so at this moment."""
+NOW: Final = QueryScope("", MATCHERS)
+"""The current value."""
 
-STEPS: Final = Scope("$steps", MATCHERS)
-"""What happens at every step: over some minutes, as a loop of ten steps is counted in one go."""
+STEPS: Final = QueryScope("$steps", MATCHERS)
+"""For counters of steps: several minutes, because the steps of a loop are counted at once."""
 
-SHOWN: Final = Scope("$__range", MATCHERS)
-"""All of the time that is shown."""
+SHOWN: Final = QueryScope("$__range", MATCHERS)
+"""The whole time range shown."""
 
-EVENTS: Final = Scope("$__interval", MATCHERS)
-"""What is counted bar by bar: each bar's own time, so that bars add up."""
+EVENTS: Final = QueryScope("$__interval", MATCHERS)
+"""For bars: each bar covers its own interval, so that bars add up."""
 
-RUNS: Final = Scope("$window", MATCHERS)
-"""What happens once a run: over the chosen window, or there is next to nothing to divide."""
+RUNS: Final = QueryScope("$window", MATCHERS)
+"""For counters of runs: the selected window, since runs end rarely."""
 
 _TAG: Final = "tidegauge"
 
@@ -44,14 +44,14 @@ def board(
     *,
     variables: Sequence[dashboard.QueryVariable] = (),
 ) -> models.Dashboard:
-    """A dashboard of panels in rows, each row under its heading.
+    """A dashboard of panels in rows.
 
     Args:
-        uid: by which Grafana knows it: a dashboard that is sent again replaces itself.
-        title: its name.
-        description: what it is for.
-        rows: heading and panels of each.
-        variables: those that only this one has.
+        uid: identifies the dashboard in Grafana; pushing it again replaces it.
+        title: name of the dashboard.
+        description: purpose of the dashboard.
+        rows: heading and panels of each row.
+        variables: variables that only this dashboard has.
     """
     built = (
         dashboard.Dashboard(title)
@@ -73,11 +73,9 @@ def board(
         .with_variable(
             dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
-        .with_variable(label_variable("agent", "Agent", catalog.RUNS_STARTED))
+        .with_variable(label_variable("agent", "Agent", RUNS_STARTED))
         .with_variable(
-            label_variable(
-                "task_group", "Task group", catalog.RUNS_STARTED, f"agent{MATCHERS['agent']}"
-            )
+            label_variable("task_group", "Task group", RUNS_STARTED, f"agent{MATCHERS['agent']}")
         )
     )
     for variable in variables:
@@ -108,14 +106,14 @@ def _window(
     return (
         dashboard.IntervalVariable(name)
         .label(shown)
-        .description(f"Over how long {what} are taken.")
+        .description(f"Time window of {what}.")
         .values(values)
         .current(models.VariableOption(selected=True, text=chosen, value=chosen))
     )
 
 
 def _finished(result: models.Dashboard) -> models.Dashboard:
-    """With panels numbered, and without the SDK's defaults that Grafana's schema does not know."""
+    """Number the panels, and remove SDK defaults that Grafana's schema does not have."""
     for number, panel in enumerate(result.panels or (), start=1):
         panel.id_val = number
         if isinstance(panel, models.Panel) and isinstance(panel.options, table.Options):
@@ -132,13 +130,13 @@ def label_variable(
     """A variable that takes the values of a metric's label.
 
     Args:
-        label: of the metric; also the variable's name.
-        shown: beside its drop-down.
-        metric: whose label.
-        matchers: of the series that are looked at.
-        single: whether one value is chosen, not any number.
+        label: label of the metric, and name of the variable.
+        shown: text beside its drop-down.
+        metric: the metric with the label.
+        matchers: select the series.
+        single: whether the user selects exactly one value.
     """
-    series = Scope("").series(metric, *matchers)
+    series = QueryScope("").series(metric, *matchers)
     variable = (
         dashboard.QueryVariable(label)
         .label(shown)

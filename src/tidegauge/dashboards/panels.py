@@ -1,11 +1,12 @@
-"""What all panels share: their queries, units and words.
+"""Common parts of all panels: queries, units, texts and colors.
 
-A panel without data says why: the sentence of its description that begins with "Empty".
+A panel without data shows why: the sentence of its description that begins with "Empty".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import dashboard, prometheus
@@ -15,22 +16,113 @@ from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import units
 
-from tidegauge.dashboards.colours import BAD, GOOD, NEUTRAL, WATCH, Steps
-
 __all__ = [
+    "BAD",
     "BYTES",
     "COUNT",
     "DATA_SOURCE",
+    "GOOD",
+    "MISSING",
+    "NEUTRAL",
     "REPEATS",
     "SCORE",
     "SECONDS",
     "SHARE",
+    "WATCH",
+    "ColorSteps",
     "Panel",
     "Query",
+    "described",
+    "named_colours",
     "setting",
     "stairs",
-    "told",
 ]
+
+
+ColorSteps: TypeAlias = Sequence[tuple[float, str]]
+"""Lowest value of each color; values below the first one are :data:`GOOD`."""
+
+GOOD: Final = "green"
+WATCH: Final = "orange"
+BAD: Final = "red"
+NEUTRAL: Final = "blue"
+MISSING: Final = "#808080"
+_OTHER: Final = "purple"
+
+_BY_NAME: Final[Mapping[str, str]] = {
+    "running": NEUTRAL,
+    "looping": BAD,
+    "stale": WATCH,
+    "success rate": GOOD,
+    "AUV": GOOD,
+    "lower bound": GOOD,
+    "upper bound": GOOD,
+    "frontier": NEUTRAL,
+    "pending": _OTHER,
+    "progress": NEUTRAL,
+    "loop repeats": BAD,
+    "stale score": WATCH,
+    "steps": NEUTRAL,
+    "lead age": NEUTRAL,
+    "recall lag": _OTHER,
+    "mean": NEUTRAL,
+    "max": WATCH,
+    "p50": NEUTRAL,
+    "p95": WATCH,
+    "dropped events": NEUTRAL,
+    "evicted runs": _OTHER,
+    "written": NEUTRAL,
+    "accepted": NEUTRAL,
+    "forwarded": GOOD,
+    "delivered": GOOD,
+    "duplicates": _OTHER,
+    "late": WATCH,
+    "summaries": NEUTRAL,
+    "decisions": _OTHER,
+    "read": NEUTRAL,
+    "evicted": BAD,
+}
+"""By legend."""
+
+_BY_VALUE: Final[Mapping[str, Mapping[str, str]]] = {
+    "{{outcome}}": {
+        "success": GOOD,
+        "failure": WATCH,
+        "stopped": _OTHER,
+        "error": BAD,
+        "unknown": MISSING,
+    },
+    "{{kind}}": {
+        "exploration": NEUTRAL,
+        "exploitation": _OTHER,
+        "cycle": BAD,
+        "result_streak": WATCH,
+        "failed_rounds": _OTHER,
+    },
+    "{{steps}}": {"loop": BAD, "other": NEUTRAL},
+    "{{action}}": {"would_stop": NEUTRAL, "nudge": "yellow", "block": WATCH, "stop": _OTHER},
+    "{{answer}}": {
+        "sent": GOOD,
+        "unchanged": NEUTRAL,
+        "not_ready": WATCH,
+        "unauthorized": _OTHER,
+        "refused": "yellow",
+        "busy": BAD,
+    },
+}
+"""By the value of the label that is the whole legend."""
+
+
+def named_colours(legend: str) -> Mapping[str, str]:
+    """The colors of the series of a legend, by name.
+
+    >>> named_colours("looping"), named_colours("{{agent}}")
+    ({'looping': 'red'}, {})
+    """
+    if legend in _BY_VALUE:
+        return _BY_VALUE[legend]
+    return {legend: _BY_NAME[legend]} if legend in _BY_NAME else {}
+
 
 Panel: TypeAlias = Builder[models.Panel]
 
@@ -53,8 +145,8 @@ class Query(NamedTuple):
 
     Attributes:
         expression: PromQL; may use the dashboard's variables.
-        legend: what its series are called, with their labels in double braces.
-        exemplars: show them as dots that lead to traces.
+        legend: name of its series, with labels in double braces.
+        exemplars: whether to show exemplars as dots that link to traces.
     """
 
     expression: str
@@ -89,27 +181,27 @@ class _AnyPanel(Protocol):
 P = TypeVar("P", bound=_AnyPanel)
 
 
-def told(
+def described(
     panel: P,
     title: str,
     description: str,
     *queries: Query,
     unit: str = COUNT,
-    steps: Steps = (),
+    steps: ColorSteps = (),
     instant: bool = False,
     least: float | None = 0,
 ) -> P:
-    """A panel with its words, its queries, and the colours that its values have.
+    """The panel with its texts, queries and colors.
 
     Args:
-        panel: of any kind.
-        title: of it.
-        description: what to make of it, what to do, and when it is empty.
-        *queries: what it shows.
-        unit: of the values.
-        steps: from which value on a colour holds.
-        instant: whether it asks for what is so now, or for what was so all the time.
-        least: lowest value on its scale; None, whatever comes.
+        panel: a panel of any kind.
+        title: title of the panel.
+        description: what a value means, what to do, and when the panel is empty.
+        *queries: what the panel shows.
+        unit: unit of the values.
+        steps: lowest value of each color.
+        instant: whether to query the current value instead of the whole time range.
+        least: lowest value on the scale; ``None`` for automatic.
     """
     panel = (
         panel.title(title)
@@ -131,7 +223,7 @@ def told(
 
 
 def _why_empty(description: str) -> str:
-    """What a panel says instead of data.
+    """The text of a panel without data.
 
     >>> _why_empty("How many runs loop. Empty while none does.")
     'Empty while none does.'
@@ -140,11 +232,11 @@ def _why_empty(description: str) -> str:
     return found[0] if found else _NO_DATA
 
 
-def stairs(steps: Steps) -> list[tuple[float | None, str]]:
-    """The colour of all values, from the lowest one on."""
+def stairs(steps: ColorSteps) -> list[tuple[float | None, str]]:
+    """The colors of all values, from the lowest value."""
     return [(None, GOOD if steps else NEUTRAL), *steps]
 
 
 def setting(name: str, value: object) -> models.DynamicConfigValue:
-    """One setting that holds for some of a panel's series only."""
+    """A setting for some series of a panel."""
     return models.DynamicConfigValue(name, value)

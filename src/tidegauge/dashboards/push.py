@@ -1,4 +1,4 @@
-"""Sending dashboards to a Grafana over its HTTP interface."""
+"""Push dashboards to Grafana over its HTTP API."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _MAX_ANSWER_BYTES: Final = 65_536
 
 
 class PushError(TidegaugeError):
-    """Grafana could not be reached, or did not take a dashboard; the message says why."""
+    """Grafana is unreachable or rejected a dashboard."""
 
 
 def push(board: Dashboard, url: str, token: str, *, message: str = "") -> str:
-    """Create or replace one dashboard, and return where it is shown.
+    """Create or replace one dashboard, and return its URL.
 
     Args:
-        board: what is sent; one with the same uid is replaced.
-        url: Grafana's address, such as ``https://grafana.example``.
-        token: of a service account that may write dashboards.
-        message: kept with the version.
+        board: the dashboard; one with the same uid is replaced.
+        url: URL of Grafana, such as ``https://grafana.example``.
+        token: token of a service account that may write dashboards.
+        message: message of the new version.
 
     Raises:
-        PushError: Grafana cannot be reached, or does not take it.
+        PushError: Grafana is unreachable or rejected the dashboard.
     """
     base = url.rstrip("/")
     if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
-        raise PushError(f"{url} is no http or https address")
+        raise PushError(f"The Grafana URL {url!r} has no scheme; use http:// or https://.")
     body = {"dashboard": board, "overwrite": True, "message": message}
-    request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
+    request = urllib.request.Request(  # noqa: S310 -- the scheme is checked above
         f"{base}/api/dashboards/db",
         data=JSONEncoder(sort_keys=True).encode(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
@@ -51,15 +51,16 @@ def push(board: Dashboard, url: str, token: str, *, message: str = "") -> str:
             answer = json.loads(response.read(_MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            raise PushError(f"{base} answers {error.code}: {_told(error)}") from error
+            raise PushError(f"{base} answered {error.code}: {_reason(error)}") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise PushError(f"{base}: {getattr(error, 'reason', None) or error}") from error
+        reason = getattr(error, "reason", None) or error
+        raise PushError(f"Grafana at {base} is unreachable: {reason}") from error
     path = answer.get("url") if isinstance(answer, dict) else None
     return urllib.parse.urljoin(f"{base}/", path) if isinstance(path, str) else base
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the token to wherever it leads."""
+    """Follow no redirect: it would carry the token to another host."""
 
     def redirect_request(  # noqa: PLR0917 -- as urllib calls it
         self,
@@ -76,8 +77,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER: Final = urllib.request.build_opener(_NoRedirects)
 
 
-def _told(error: urllib.error.HTTPError) -> str:
-    """What Grafana says about it, else what HTTP says."""
+def _reason(error: urllib.error.HTTPError) -> str:
+    """Grafana's message, else the reason phrase of HTTP."""
     try:
         answer: Any = json.loads(error.read(_MAX_ANSWER_BYTES))
         return str(answer["message"])

@@ -1,26 +1,36 @@
-"""Every ratio that is shown, recorded or alerted on: two counters each.
+"""Every ratio that is shown, recorded or alerted on, and the recording rules.
 
-A ratio is the sum of one counter's rates over the sum of another's, which is right over any
-number of processes. Where nothing was counted, it is absent, never 0 and never NaN: one NaN would
-make every later average over it one.
+A ratio is the sum of one counter's rates over the sum of another's, which is correct for any
+number of processes. Without data a ratio is absent, never 0 or NaN: one NaN would turn every later
+average into NaN. Recorded names follow Prometheus: level:metric:operation. The usual values that
+alerts compare with are recorded, too, so that no alert reads the samples of a day.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.queries import Scope, total
+from tidegauge.dashboards.queries import GROUP, QueryScope, total
+from tidegauge.streaming_metrics.auv import AUV_RUNS, AUV_SUM
+from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS, BEHAVIOR_REQUIRED_STEPS
+from tidegauge.streaming_metrics.horizon import HORIZON_RUNS, HORIZON_SOLVED_RUNS
+from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS
+from tidegauge.streaming_metrics.loops import CYCLE_STEPS, LOOP_STEPS
+from tidegauge.streaming_metrics.navigation import BACKTRACKS
+from tidegauge.streaming_metrics.premature_halt import PREMATURE_HALTS
+from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED, RUNS_STARTED, STEP_DURATION, STEPS
+from tidegauge.streaming_metrics.success import SUCCESS_TURN
 
 __all__ = [
     "AUV",
     "BACKTRACK_RATIO",
     "BEHAVIOR_ERROR",
-    "CROSSED_RATIO",
     "CYCLE_RATIO",
     "ENDURANCE",
+    "EXCEEDED_RATIO",
     "JUDGED_SCORE",
     "LOOP_RATIO",
     "LOOP_TIME_RATIO",
@@ -29,25 +39,29 @@ __all__ = [
     "PREMATURE_HALT_RATIO",
     "RATIOS",
     "SUCCESS_RATE",
+    "USUAL_LOOP_RATIO",
+    "USUAL_SUCCESS_RATE",
     "Ratio",
     "Term",
     "auv_bound",
     "loop_action_share",
     "memory_index",
     "ratio",
+    "recorded",
+    "recording_groups",
     "success_curve",
 ]
 
 
 class Term(NamedTuple):
-    """A counter of a ratio, and which of its series."""
+    """A counter of a ratio, and its series."""
 
     metric: MetricDefinition
     matchers: tuple[str, ...] = ()
     suffix: str = ""
 
-    def rate(self, scope: Scope, by: Sequence[str], *more: str) -> str:
-        """The sum of its rates."""
+    def rate(self, scope: QueryScope, by: Sequence[str], *more: str) -> str:
+        """The sum of the counter's rates."""
         return total(scope.rate(self.metric, *self.matchers, *more, suffix=self.suffix), by)
 
 
@@ -56,11 +70,11 @@ class Ratio(NamedTuple):
 
     Attributes:
         name: as in the names of recording rules.
-        part: what is counted.
-        whole: out of what.
-        window: over which it is recorded: minutes for what happens at every step, an hour for
-            what happens once a run.
-        labels: what it is always told by, beside what is asked for.
+        part: the numerator.
+        whole: the denominator.
+        window: time window of the recording: minutes for counters of steps, an hour for counters
+            of runs.
+        labels: labels that the ratio always keeps.
     """
 
     name: str
@@ -70,50 +84,50 @@ class Ratio(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-_KNOWN_RUNS: Final = Term(catalog.RUNS_FINISHED, ('outcome!="unknown"',))
-_SOLVED_RUNS: Final = Term(catalog.RUNS_FINISHED, ('outcome="success"',))
-_STEPS: Final = Term(catalog.STEPS)
-_STEP_SECONDS: Final = Term(catalog.STEP_DURATION, suffix="_sum")
+_KNOWN_RUNS: Final = Term(RUNS_FINISHED, ('outcome!="unknown"',))
+_SOLVED_RUNS: Final = Term(RUNS_FINISHED, ('outcome="success"',))
+_STEPS: Final = Term(STEPS)
+_STEP_SECONDS: Final = Term(STEP_DURATION, suffix="_sum")
 
-LOOP_RATIO: Final = Ratio("loop_ratio", Term(catalog.LOOP_STEPS), _STEPS, "5m")
-CYCLE_RATIO: Final = Ratio("cycle_ratio", Term(catalog.CYCLE_STEPS), _STEPS, "5m")
-BACKTRACK_RATIO: Final = Ratio("backtrack_ratio", Term(catalog.BACKTRACKS), _STEPS, "5m")
-LOOP_TIME_RATIO: Final = Ratio("loop_time_ratio", Term(catalog.LOOP_SECONDS), _STEP_SECONDS, "5m")
+LOOP_RATIO: Final = Ratio("loop_ratio", Term(LOOP_STEPS), _STEPS, "5m")
+CYCLE_RATIO: Final = Ratio("cycle_ratio", Term(CYCLE_STEPS), _STEPS, "5m")
+BACKTRACK_RATIO: Final = Ratio("backtrack_ratio", Term(BACKTRACKS), _STEPS, "5m")
+LOOP_TIME_RATIO: Final = Ratio("loop_time_ratio", Term(LOOP_SECONDS), _STEP_SECONDS, "5m")
 MEAN_STEP_SECONDS: Final = Ratio(
-    "mean_step_seconds", _STEP_SECONDS, Term(catalog.STEP_DURATION, suffix="_count"), "5m"
+    "mean_step_seconds", _STEP_SECONDS, Term(STEP_DURATION, suffix="_count"), "5m"
 )
 BEHAVIOR_ERROR: Final = Ratio(
     "behavior_error",
-    Term(catalog.BEHAVIOR_ERRORS),
-    Term(catalog.BEHAVIOR_REQUIRED_STEPS),
+    Term(BEHAVIOR_ERRORS),
+    Term(BEHAVIOR_REQUIRED_STEPS),
     "5m",
     ("kind",),
 )
 SUCCESS_RATE: Final = Ratio("success_rate", _SOLVED_RUNS, _KNOWN_RUNS, "1h")
-AUV: Final = Ratio("auv", Term(catalog.AUV_SUM), Term(catalog.AUV_RUNS), "1h")
+AUV: Final = Ratio("auv", Term(AUV_SUM), Term(AUV_RUNS), "1h")
 PREMATURE_HALT_RATIO: Final = Ratio(
-    "premature_halt_ratio", Term(catalog.PREMATURE_HALTS), Term(catalog.RUNS_FINISHED), "1h"
+    "premature_halt_ratio", Term(PREMATURE_HALTS), Term(RUNS_FINISHED), "1h"
 )
 ENDURANCE: Final = Ratio(
     "endurance",
-    Term(catalog.HORIZON_SOLVED_RUNS),
-    Term(catalog.HORIZON_RUNS),
+    Term(HORIZON_SOLVED_RUNS),
+    Term(HORIZON_RUNS),
     "1h",
     ("operations",),
 )
-CROSSED_RATIO: Final = Ratio(
-    "crossed_ratio",
+EXCEEDED_RATIO: Final = Ratio(
+    "exceeded_ratio",
     Term(catalog.POLICY_CROSSED_RUNS, ('outcome="success"',)),
     Term(catalog.POLICY_RUNS, ('outcome="success"',)),
     "1h",
     ("score",),
 )
-"""Of successful runs, those that crossed their calibrated line. Shown, not recorded."""
+"""Share of the successful runs that exceeded their calibrated threshold. Not recorded."""
 _JUDGED: Final = Term(catalog.JUDGED_SCORE, suffix="_count")
 JUDGED_SCORE: Final = Ratio(
     "judged_score", Term(catalog.JUDGED_SCORE, suffix="_sum"), _JUDGED, "1h", ("competency",)
 )
-"""The mean score of a competency. Shown, not recorded."""
+"""The mean score of a competency. Not recorded."""
 LOW_SCORES: Final = Ratio(
     "low_scores",
     Term(catalog.JUDGED_SCORE, ('le="2.0"',), "_bucket"),
@@ -121,7 +135,7 @@ LOW_SCORES: Final = Ratio(
     "1h",
     ("competency",),
 )
-"""Of the scores of a competency, those of 1 and 2. Shown, not recorded."""
+"""Share of the scores 1 and 2 of a competency. Not recorded."""
 
 RATIOS: Final = (
     LOOP_RATIO,
@@ -135,13 +149,13 @@ RATIOS: Final = (
     PREMATURE_HALT_RATIO,
     ENDURANCE,
 )
-"""Those that are recorded."""
+"""The recorded ratios."""
 
 
-def ratio(of: Ratio, scope: Scope, by: Sequence[str] = (), *matchers: str) -> str:
-    """The ratio within a scope, one value for each value of ``by`` and of its own labels.
+def ratio(of: Ratio, scope: QueryScope, by: Sequence[str] = (), *matchers: str) -> str:
+    """The ratio within a scope, by the labels ``by`` and those of the ratio.
 
-    >>> print(ratio(CYCLE_RATIO, Scope("5m"), ["agent"]))
+    >>> print(ratio(CYCLE_RATIO, QueryScope("5m"), ["agent"]))
     sum by (agent) (rate(tidegauge_cycle_steps_total[5m]))
       / (sum by (agent) (rate(tidegauge_steps_total[5m])) > 0)
     """
@@ -150,43 +164,108 @@ def ratio(of: Ratio, scope: Scope, by: Sequence[str] = (), *matchers: str) -> st
     return f"{part}\n  / ({whole} > 0)"
 
 
-def memory_index(scope: Scope, by: Sequence[str] = ()) -> str:
-    """AUV with memory minus AUV without: what the memory is worth.
+def memory_index(scope: QueryScope, by: Sequence[str] = ()) -> str:
+    """AUV with memory minus AUV without.
 
-    >>> memory_index(Scope("1h")).count("tidegauge_auv_sum_total")
+    >>> memory_index(QueryScope("1h")).count("tidegauge_auv_sum_total")
     2
     """
     on, off = (ratio(AUV, scope, by, f'memory="{arm}"') for arm in ("on", "off"))
     return f"{on}\n- {off}"
 
 
-def auv_bound(bound: MetricDefinition, scope: Scope) -> str:
-    """What AUV can still end at over all groups: the bounds of each, weighted by its runs.
+def auv_bound(bound: MetricDefinition, scope: QueryScope) -> str:
+    """A bound of AUV over all groups: the mean of the groups' bounds, weighted by runs.
 
-    Exact where all runs of a group tell a t_max and whether they succeeded.
+    Exact when all runs of a group report a t_max and their success.
 
     Args:
-        bound: the lower or the upper one.
-        scope: which groups.
+        bound: the metric of the lower or the upper bound.
+        scope: selects the groups.
     """
-    of_group, runs = scope.series(bound), scope.series(catalog.RUNS_STARTED)
+    of_group, runs = scope.series(bound), scope.series(RUNS_STARTED)
     return f"sum({of_group} * {runs})\n  / (sum({runs} and {of_group}) > 0)"
 
 
-def success_curve(scope: Scope, *, upto: str = "") -> str:
-    """P_t: the share of runs that were solved within t turns, for every t that has a bucket.
+def success_curve(scope: QueryScope, *, upto: str = "") -> str:
+    """P_t: the share of runs that succeeded within t turns, for every t that has a bucket.
 
     Args:
-        scope: which runs.
-        upto: a matcher of ``le``, for some points of the curve only.
+        scope: selects the runs.
+        upto: a matcher of ``le`` to select points of the curve.
     """
-    solved = Term(catalog.SUCCESS_TURN, (upto,) if upto else (), "_bucket").rate(scope, ("le",))
+    solved = Term(SUCCESS_TURN, (upto,) if upto else (), "_bucket").rate(scope, ("le",))
     return f"{solved}\n  / on () group_left () ({_KNOWN_RUNS.rate(scope, ())} > 0)"
 
 
-def loop_action_share(scope: Scope) -> str:
-    """Of all loop steps, the share of each action."""
+def loop_action_share(scope: QueryScope) -> str:
+    """The share of each action in all loop steps."""
     loops = LOOP_RATIO.part
     return (
         f"{loops.rate(scope, ('action',))}\n  / on () group_left () ({loops.rate(scope, ())} > 0)"
     )
+
+
+_PREFIX: Final = "tidegauge"
+_BY_GROUP: Final = "_".join(GROUP)
+
+USUAL: Final = QueryScope("1d", offset="1h")
+"""A day, up to an hour ago, so that current trouble is not part of what is usual."""
+
+
+class RecordingRule(NamedTuple):
+    """A recording rule."""
+
+    name: str
+    expression: str
+
+
+def recorded(of: Ratio) -> str:
+    """The name of the series that records a ratio by agent and task group.
+
+    >>> recorded(LOOP_RATIO)
+    'agent_task_group:tidegauge_loop_ratio:rate5m'
+    """
+    return f"{_BY_GROUP}:{_PREFIX}_{of.name}:rate{of.window}"
+
+
+USUAL_LOOP_RATIO: Final = RecordingRule(
+    f"{_BY_GROUP}:{_PREFIX}_{LOOP_RATIO.name}:p95_{USUAL.window}",
+    f"quantile_over_time(0.95, {recorded(LOOP_RATIO)}[{USUAL.window}] offset {USUAL.offset})",
+)
+"""The p95 of a group's loop ratio over a day."""
+
+USUAL_SUCCESS_RATE: Final = RecordingRule(
+    f"{_BY_GROUP}:{_PREFIX}_{SUCCESS_RATE.name}:rate{USUAL.window}",
+    ratio(SUCCESS_RATE, USUAL, GROUP),
+)
+"""The success rate of a group over a day."""
+
+
+def recording_groups() -> list[dict[str, Any]]:
+    """The rule groups for Prometheus."""
+    ratios = [
+        record
+        for of in RATIOS
+        for record in (
+            RecordingRule(recorded(of), ratio(of, QueryScope(of.window), GROUP)),
+            RecordingRule(
+                f"fleet:{_PREFIX}_{of.name}:rate{of.window}", ratio(of, QueryScope(of.window))
+            ),
+        )
+    ]
+    memory = [
+        RecordingRule(
+            f"{_BY_GROUP}:{_PREFIX}_memory_index:rate1h", memory_index(QueryScope("1h"), GROUP)
+        ),
+        RecordingRule(f"fleet:{_PREFIX}_memory_index:rate1h", memory_index(QueryScope("1h"))),
+    ]
+    usual = [USUAL_LOOP_RATIO, USUAL_SUCCESS_RATE]
+    return [
+        {"name": "tidegauge-ratios", "rules": [_rule(record) for record in [*ratios, *memory]]},
+        {"name": "tidegauge-usual", "interval": "2m", "rules": [_rule(record) for record in usual]},
+    ]
+
+
+def _rule(record: RecordingRule) -> dict[str, str]:
+    return {"record": record.name, "expr": record.expression}

@@ -1,8 +1,8 @@
-"""After a run: judged competencies, the report that people look at, and choosing runs.
+"""After runs: judged competencies, the report, and the selection of runs.
 
-- :mod:`~tidegauge.diagnose.judges`: language models score runs by competencies
-- :mod:`~tidegauge.diagnose.report`: a page of recorded runs
-- :mod:`~tidegauge.diagnose.condition`: the language in which runs are chosen
-- :mod:`~tidegauge.diagnose.recorded_run`: what is known of a run
-- :mod:`~tidegauge.diagnose.scores`: reads what judges said
+- :mod:`~tidegauge.diagnose.judges`: language models score runs by competency
+- :mod:`~tidegauge.diagnose.report`: an HTML page about recorded runs
+- :mod:`~tidegauge.diagnose.condition`: the language that selects runs
+- :mod:`~tidegauge.diagnose.recorded_run`: the data of a run
+- :mod:`~tidegauge.diagnose.competency_scores`: judged scores and how far they agree with people
 """

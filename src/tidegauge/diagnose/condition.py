@@ -1,6 +1,6 @@
 """Conditions on runs, as in ``auv > 0.8 and loop_ratio == 0``.
 
-The language is a small part of Python's expressions, parsed and never executed: comparisons,
+The language is a subset of Python's expressions, parsed and never executed: comparisons,
 ``and``, ``or``, ``not``, numbers, texts, lists of them, ``in``, and the names of a run's fields.
 """
 
@@ -34,16 +34,16 @@ _COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 class Condition:
     """A condition on the fields of a run.
 
-    A comparison with a field that was not measured is false, ``!=`` and ``not in`` too; whether a
-    field was measured is asked by ``is None`` and ``is not None``. A field that stands alone holds
-    when it is true (or, of a number or a text, not 0 or empty).
+    A comparison with a field that was not measured is false, also with ``!=`` and ``not in``; test
+    for such fields with ``is None`` and ``is not None``. A field alone is true unless it is false,
+    0 or empty.
 
     Args:
         text: the condition.
-        names: the fields that a run has.
+        names: the fields of a run.
 
     Raises:
-        ConfigurationError: the text is no such condition, or names a field that runs don't have.
+        ConfigurationError: the text is not a valid condition, or names an unknown field.
 
     >>> good = Condition("auv > 0.8 and loop_ratio == 0", names={"auv", "loop_ratio"})
     >>> good.holds({"auv": 0.9, "loop_ratio": 0.0}), good.holds({"auv": None, "loop_ratio": 0.0})
@@ -51,14 +51,16 @@ class Condition:
     >>> Condition("speed > 3", names={"auv", "loop_ratio"})
     Traceback (most recent call last):
         ...
-    tidegauge.errors.ConfigurationError: no field is called speed; there are auv, loop_ratio
+    tidegauge.errors.ConfigurationError: Unknown field 'speed'; use auv, loop_ratio.
     """
 
     def __init__(self, text: str, *, names: Collection[str]) -> None:
         self.text = text
         self._names = names
         if len(text) > _MAX_CHARACTERS:
-            raise ConfigurationError(f"a condition of more than {_MAX_CHARACTERS} characters")
+            raise ConfigurationError(
+                f"The condition has {len(text)} characters; use at most {_MAX_CHARACTERS}."
+            )
         try:
             tree = ast.parse(text.strip(), mode="eval")
             self._holds = self._term(tree.body)
@@ -66,15 +68,17 @@ class Condition:
             raise
         except (SyntaxError, ValueError) as error:
             reason = getattr(error, "msg", str(error))
-            raise ConfigurationError(f"{text!r} is no condition: {reason}") from None
+            raise ConfigurationError(f"Invalid condition {text!r}: {reason}") from None
         except (RecursionError, MemoryError):
-            raise ConfigurationError("a condition that is nested too deeply") from None
+            raise ConfigurationError(
+                "The condition is nested too deeply; use fewer levels."
+            ) from None
 
     def holds(self, fields: _Fields) -> bool:
-        """Whether it holds for a run with these fields.
+        """Whether the condition is true for a run with these fields.
 
         Raises:
-            ConfigurationError: it compares what cannot be compared, such as a name with a number.
+            ConfigurationError: it compares values of different types, such as a text and a number.
         """
         return bool(self._holds(fields))
 
@@ -86,8 +90,8 @@ class Condition:
                 return lambda fields: -value
             case ast.Name(id=name):
                 if name not in self._names:
-                    there = ", ".join(sorted(self._names))
-                    raise ConfigurationError(f"no field is called {name}; there are {there}")
+                    known = ", ".join(sorted(self._names))
+                    raise ConfigurationError(f"Unknown field {name!r}; use {known}.")
                 return lambda fields: fields[name]
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
                 terms = [self._term(part) for part in parts]
@@ -104,12 +108,12 @@ class Condition:
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 return self._chain(left, ops, rights)
         raise ConfigurationError(
-            f"{ast.unparse(node)!r} is not possible in a condition, which has comparisons, and, "
-            "or, not, in, numbers, texts and names of fields"
+            f"The condition contains {ast.unparse(node)!r}; use only comparisons, and, or, not, "
+            "in, numbers, texts and names of fields."
         )
 
     def _chain(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> _Term:
-        """Comparisons in a row, as in ``0 < loop_ratio <= 0.5``: each is to hold."""
+        """A chain of comparisons, as in ``0 < loop_ratio <= 0.5``: all must be true."""
         sides = [left, *rights]
         links = [self._comparison(op, *sides[index : index + 2]) for index, op in enumerate(ops)]
         return lambda fields: all(link(fields) for link in links)
@@ -118,7 +122,10 @@ class Condition:
         ours, theirs = self._term(left), self._term(right)
         if isinstance(op, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise ConfigurationError("is and is not are for None alone; compare with ==")
+                raise ConfigurationError(
+                    f"The condition compares {ast.unparse(right)} with is; use == for values "
+                    "other than None."
+                )
             wanted = isinstance(op, ast.Is)
             return lambda fields: (ours(fields) is None) == wanted
         compare = _COMPARISONS[type(op)]
@@ -131,7 +138,7 @@ class Condition:
                 return bool(compare(one, other))
             except TypeError as error:
                 raise ConfigurationError(
-                    f"{ast.unparse(left)} cannot be compared with {ast.unparse(right)}: {error}"
+                    f"Cannot compare {ast.unparse(left)} with {ast.unparse(right)}: {error}"
                 ) from None
 
         return comparison

@@ -1,4 +1,4 @@
-"""What the report knows of a run: its numbers, its steps, and the lines it was recorded in."""
+"""The data of a run for the report: its numbers, its steps and its recorded lines."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ FIELDS = (
     "backtracks",
     "stopped",
 )
-"""The fields of a run, as they are called in ``replay --json`` where they are there. What is
-nested there has one name here; ``loops`` is how many there are, ``stopped`` the reason."""
+"""The fields of a run, with the names of ``replay --json``. Nested fields have one name here;
+``loops`` is the number of loops, ``stopped`` the reason."""
 
 
 def fields_of(report: RunReport) -> dict[str, Any]:
     """The fields of a run. ``None``: not measured.
 
-    ``auv`` is what the run contributes to its group's: the area above its success, see
+    ``auv`` is the run's contribution to that of its group, see
     :func:`~tidegauge.streaming_metrics.auv.auv_contribution`.
     """
     auv = None
@@ -78,13 +78,13 @@ class ReportedStep:
     Attributes:
         name: name of its action.
         arguments: the arguments of its calls, as text; empty without contents.
-        place: what stands for where the agent was before it.
-        label: the place in words; empty where only a digest is known.
+        place: id of the place before the step.
+        label: the place in words; empty if only a digest is known.
         line: index of its line among those of its run.
-        outcome_line: the same of the line that tells its outcome.
-        failed: whether it failed; ``None``, not known.
-        measured: what the engine says of it, as ``replay --steps-out`` writes it.
-        interventions: (what, why) of each intervention at it.
+        outcome_line: index of the line with its result.
+        failed: whether it failed; ``None``: unknown.
+        measured: its measurements, as in ``replay --steps-out``.
+        interventions: (action, reason) of each intervention at this step.
     """
 
     name: str
@@ -104,9 +104,9 @@ class ReportedRun:
 
     Attributes:
         report: its numbers.
-        task: what it was to do; empty, not told.
+        task: its task; empty if unknown.
         steps: its steps, in order.
-        lines: the lines it was recorded in.
+        lines: its recorded lines.
     """
 
     report: RunReport
@@ -115,7 +115,7 @@ class ReportedRun:
     lines: Sequence[bytes]
 
     def finished_run(self) -> FinishedRun:
-        """What the metrics of a group are fed of it."""
+        """The record for the metrics of a group."""
         report = self.report
         return FinishedRun(
             success=report.success if report.finished else None,

@@ -1,4 +1,7 @@
-"""Every way out. Each reads the engine's snapshots; nothing on the step path knows of them.
+"""Exporters read snapshots of an engine. Nothing on the step path depends on them.
 
-:mod:`~tidegauge.exporters.prometheus`: metrics, pulled by whoever scrapes.
+- :mod:`~tidegauge.exporters.reading`: families of samples, and the ``Exporter`` protocol
+- :mod:`~tidegauge.exporters.prometheus`: metrics for scrapes
+- :mod:`~tidegauge.exporters.otlp`: metrics through OpenTelemetry
+- :mod:`~tidegauge.exporters.page`: the live page
 """

@@ -1,10 +1,9 @@
-"""Fleets: runs of many agents measured centrally, and what an agent asks there.
+"""Fleets: runs of many agents measured in one place, and decisions that agents ask for.
 
 :class:`DecisionClient` is for the agent's process: it learns from ``tidegauge decisions`` that a
-run is to stop. The rest is for the processes behind the topic, and needs their extras.
+run must stop. The rest is for the processes behind the topic, and needs their extras.
 """
 
-from tidegauge.fleet.client import DecisionClient
-from tidegauge.fleet.watched_run import WatchedRun
+from tidegauge.fleet.client import DecisionClient, WorkerRun
 
-__all__ = ["DecisionClient", "WatchedRun"]
+__all__ = ["DecisionClient", "WorkerRun"]

@@ -1,17 +1,17 @@
-"""Quix Streams' application around partitions: messages, time, rebalances reach them here.
+"""The Quix Streams application of a worker: passes messages, time and rebalances to partitions.
 
-A :class:`Partition` says what is to be kept. Quix Streams keeps it in RocksDB and in a changelog,
-commits that together with the place up to which the topic was read, and hands it to whichever
-worker has the partition next.
+A :class:`Partition` gives changes of its state. Quix Streams stores them in RocksDB and in a
+changelog topic, commits them together with the topic's offset, and restores them on the worker that
+gets the partition next.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,39 +23,39 @@ from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
-from tidegauge.fleet.kept_record import CLOCK_KEY
-from tidegauge.fleet.message import Message, UnreadableError
-from tidegauge.fleet.outlet import Letter, Outlet, Topics, utf8
+from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
 from tidegauge.fleet.partition import Partition, PartitionCounts
+from tidegauge.fleet.producer import ConsumedMessage, Topics, WorkerProducer, utf8
+from tidegauge.receivers.kafka.fields import MessageError
 
 __all__ = ["FleetApplication"]
 
 _TICK_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 5.0
-"""After so long without any message a log has been read to its end, whatever its offsets say: some
-of them may be no messages, as the marks of transactions."""
+"""After this long without a message a log has been read to its end, whatever its offsets say: some
+offsets are not messages but markers of transactions."""
 
 _FETCH_SECONDS: Final = 2.0
-"""After an assignment, until then, what is known of the ends of logs may be from long before it."""
+"""Within this time after an assignment, the known ends of logs may be outdated."""
 
 _MAX_MESSAGE: Final = 1_000_000
-_MOST: Final = 1_000_000_000  # that librdkafka takes
-_AROUND: Final = 16_384
-"""Bytes that a message is kept with, at most."""
+_LIBRDKAFKA_MAX_MESSAGE: Final = 1_000_000_000
+_OVERHEAD: Final = 16_384
+"""Limit of the bytes that a changelog record adds to its message."""
 
 _POLL_SECONDS: Final = 0.05
 _MAX_POLL_MILLISECONDS: Final = 900_000
-"""So long the past of a worker's partitions may take before the group gives it up."""
+"""Limit of the time to restore partitions; beyond it, the group removes the worker."""
 
 _SESSION_MILLISECONDS: Final = 10_000
-"""After so long without a sign of life of a worker the others go on with its runs."""
+"""After this long without a heartbeat of a worker, the other workers continue its runs."""
 
-_QUIET: Final = {"log_level": 2}  # of librdkafka, which writes to standard error by itself
+_QUIET: Final = {"log_level": 2}  # librdkafka writes its log to standard error
 _NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact,delete"}
 
 
-class _Into(BaseSink):
-    """Where Quix Streams puts messages, and what it asks to be ready before it commits."""
+class _Sink(BaseSink):
+    """Gets the messages from Quix Streams, and a call before every commit."""
 
     def __init__(self, application: FleetApplication) -> None:
         super().__init__(on_client_connect_success=lambda: None)
@@ -71,7 +71,7 @@ class _Into(BaseSink):
         partition: int,
         offset: int,
     ) -> None:
-        self._application.take(Letter(partition, offset, key, value), timestamp / 1000)
+        self._application.take(ConsumedMessage(partition, offset, key, value), timestamp / 1000)
 
     def flush(self) -> None:
         self._application.save()
@@ -82,21 +82,20 @@ class FleetApplication(Application):
 
     Args:
         brokers: addresses of some of the brokers.
-        topic: what is read; ``.summaries``, ``.decisions`` and ``.dead-letters`` are written.
-        group: the workers that share the topic.
-        state_dir: where state is kept.
-        make_partition: makes a partition that nothing is known of.
-        commit_seconds: how often what was done is made to last.
-        exactly_once: write what is told in the transaction that commits what it follows from.
-        config: properties of the clients.
+        topic: the topic to read; ``.summaries``, ``.decisions`` and ``.dead-letters`` are written.
+        group: the consumer group of the workers that share the topic.
+        state_dir: directory of the state.
+        make_partition: makes an empty partition.
+        commit_seconds: interval of commits.
+        exactly_once: write output in the transaction that commits its input.
+        config: properties of the Kafka clients.
 
     Attributes:
-        partitions: those that are held.
-        outlet: what was told, and what could not be taken.
-        restored_messages: how many kept messages were gone through again.
-        restored_runs: how many live runs came out of them.
-        restore_seconds: how long it took the last time, from the assignment on.
-        beat: when the loop went round last, on the monotonic clock.
+        partitions: the assigned partitions.
+        output: writes summaries, decisions and dead letters.
+        restored_runs: number of live runs restored from them.
+        restore_seconds: duration of the last restore, from the assignment on.
+        beat: time of the last iteration of the main loop, on the monotonic clock.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class FleetApplication(Application):
         exactly_once: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._largest = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
+        self._max_message = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what messages say is in it
         super().__init__(
             brokers,
@@ -131,95 +130,93 @@ class FleetApplication(Application):
                 **_QUIET,
                 "linger.ms": 5,
                 **(config or {}),
-                "message.max.bytes": min(self._largest + _AROUND, _MOST),
+                "message.max.bytes": min(self._max_message + _OVERHEAD, _LIBRDKAFKA_MAX_MESSAGE),
             },
             loglevel=None,
         )
         self.partitions: dict[int, Partition] = {}
-        self._gone = PartitionCounts()  # of partitions that are not held any more
-        self._counting = threading.Lock()  # a partition is held, or gone, for those who count
-        self.restored_messages = 0
+        self._revoked_counts = PartitionCounts()  # of partitions that are no longer assigned
+        self._counting = threading.Lock()  # moves counts between the two at once
         self.restored_runs = 0
         self.restore_seconds: float | None = None
         self.beat = time.monotonic()
         self._make_partition = make_partition
         self._assigned = False
         self._assigned_at: float | None = None
-        self._unsure: set[int] = set()  # what was held before, and somebody may have changed
-        self._starts: dict[int, int] = {}  # where the partitions were gone on with
+        self._unsure: set[int] = set()  # held before; another worker may have changed them
+        self._starts: dict[int, int] = {}  # committed offsets by partition
         self._revoked = False
-        self._came = 0
-        self._came_at = self._known_at = self.beat
+        self._arrived_at = self._known_at = self.beat
         self._next_tick = 0.0
         source = self.topic(topic, value_deserializer="bytes", key_deserializer="bytes")
         self._source = source.name
         topics = Topics(
             source.name,
-            summary=self._written(source, "summaries", _NEWEST_OF_A_RUN),
-            decision=self._written(source, "decisions", _NEWEST_OF_A_RUN),
-            dead_letters=self._written(source, "dead-letters", {}),
+            summary=self._output_topic(source, "summaries", _NEWEST_OF_A_RUN),
+            decision=self._output_topic(source, "decisions", _NEWEST_OF_A_RUN),
+            dead_letters=self._output_topic(source, "dead-letters", {}),
         )
-        self.outlet = Outlet(self._producer, topics)
+        self.output = WorkerProducer(self._producer, topics)
         stream = self.dataframe(source)
         stream.register_store()
-        stream.sink(_Into(self))
+        stream.sink(_Sink(self))
         self._stream_id = stream.stream_id
         self._dataframe_registry.register_periodic_task(self._tick)
 
     @property
     def ready(self) -> bool:
-        """Whether it has its share of the partitions, which may be none, and knows their past."""
+        """Whether it has its partitions, possibly none, and has restored them."""
         return self._assigned and not self.restoring
 
     @property
     def restoring(self) -> bool:
-        """Whether it gathers the past of its partitions."""
+        """Whether it restores its partitions."""
         return self._assigned_at is not None or self._recovering
 
     @property
     def counts(self) -> PartitionCounts:
-        """What came, in all partitions that were held."""
+        """Counts of all partitions that were ever assigned."""
         with self._counting:
-            return sum([one.counts for one in self.partitions.values()], self._gone)
+            held = [one.counts for one in self.partitions.values()]
+            return functools.reduce(PartitionCounts.plus, held, self._revoked_counts)
 
     @property
     def lag(self) -> int:
-        """How many messages of the partitions that are held were not taken yet, as far as known."""
+        """The number of messages to process in the assigned partitions, as far as known."""
         return sum([self._behind(number) or 0 for number in tuple(self.partitions)])
 
-    def take(self, letter: Letter, sent: float) -> None:
-        """Take a message that was sent at a time in seconds since the epoch."""
-        self._came += 1
-        self._came_at = time.monotonic()
-        partition = self._partition(letter.partition)
-        if len(letter.value or b"") > self._largest:
-            partition.position = letter.offset + 1
-            self.outlet.bury(letter, "invalid", f"larger than {self._largest} bytes")
+    def take(self, message: ConsumedMessage, sent: float) -> None:
+        """Process a message that was sent at a time in seconds since the epoch."""
+        self._arrived_at = time.monotonic()
+        partition = self._partition(message.partition)
+        if len(message.value or b"") > self._max_message:
+            partition.position = message.offset + 1
+            self._reject(message, f"larger than {self._max_message} bytes")
             return
         try:
-            # A clock that is ahead must not make time pass for the others.
+            # A sender's clock that is ahead must not make time pass for other runs.
             now = min(sent, time.time())
-            partition.take(letter.offset, letter.key, letter.value, now)
-        except UnreadableError as error:
-            self.outlet.bury(letter, error.reason, error.detail)
+            partition.take(message.offset, message.key, message.value, now)
+        except MessageError as error:
+            self.output.dead_letter(message, error)
         except Exception as error:  # noqa: BLE001 -- one message must not stop the others
             internal_errors.record("fleet.take", error)
-            self.outlet.bury(letter, "invalid", f"a fault of ours: {error!r}")
+            self._reject(message, f"internal error: {error!r}")
 
     def save(self) -> None:
-        """Hand what is to be kept to the checkpoint."""
-        self.outlet.check()
+        """Write the changes of all partitions to the checkpoint."""
+        self.output.check()
         for number, partition in self.partitions.items():
             self._save(number, partition)
 
-    def _written(self, source: Any, suffix: str, config: dict[str, str]) -> str:
-        told = source.broker_config
-        kept = {
+    def _output_topic(self, source: Any, suffix: str, config: dict[str, str]) -> str:
+        like = source.broker_config
+        retention = {
             name: value
-            for name, value in told.extra_config.items()
+            for name, value in like.extra_config.items()
             if name in ("retention.ms", "retention.bytes")
         }
-        made = TopicConfig(told.num_partitions, told.replication_factor, {**kept, **config})
+        made = TopicConfig(like.num_partitions, like.replication_factor, {**retention, **config})
         return str(self.topic(f"{source.name}.{suffix}", config=made).name)
 
     @property
@@ -227,12 +224,12 @@ class FleetApplication(Application):
         return bool(self._state_manager.recovery_required)
 
     def _tick(self) -> None:
-        """Time passes in partitions whose log has been read to its end: elsewhere the log tells."""
+        """Let time pass where the log has been read to its end; elsewhere, the log gives it."""
         now = self.beat = time.monotonic()
         if now < self._next_tick or self._recovering:
             return
         self._next_tick = now + _TICK_SECONDS
-        quiet = now - self._came_at > _QUIET_SECONDS
+        quiet = now - self._arrived_at > _QUIET_SECONDS
         store = self._state_manager.get_store(self._stream_id)
         for number in tuple(store.partitions):
             partition = self._partition(number)
@@ -243,11 +240,11 @@ class FleetApplication(Application):
         if self._assigned_at is not None:
             self.restore_seconds = time.monotonic() - self._assigned_at
             self._assigned_at = None
-            self._came_at = time.monotonic()
-            self._known_at = self._came_at + _FETCH_SECONDS
+            self._arrived_at = time.monotonic()
+            self._known_at = self._arrived_at + _FETCH_SECONDS
 
     def _behind(self, number: int) -> int | None:
-        """How many messages of a partition were not taken yet; ``None``, nobody has said."""
+        """The number of messages to process in a partition; ``None``: unknown."""
         place = TopicPartition(self._source, number)
         _, end = self._consumer.get_watermark_offsets(place, cached=True)
         partition = self.partitions.get(number)
@@ -262,40 +259,43 @@ class FleetApplication(Application):
         self._unsure.discard(number)
         if partition is not None:
             clock = store.get(CLOCK_KEY)
-            if not partition.stands_where(clock if isinstance(clock, bytes) else None):
+            if not partition.is_current(clock if isinstance(clock, bytes) else None):
                 self._drop(number, partition)
                 partition = None
         if partition is None:
-            partition = self._make_partition(partial(self._refuse, number))
+            partition = self._make_partition(functools.partial(self._reject_later, number))
             try:
-                self.restored_messages += partition.restore(store.iter_items(lower_bound=b""))
+                partition.restore(store.iter_items(lower_bound=b""))
             except ValueError as error:
                 raise ConfigurationError(
                     f"state of partition {number} in {self.config.state_dir}: {error}; start the "
-                    "version that has written it, or another group"
+                    "release that has written it, or use another group"
                 ) from error
             partition.position = max(partition.position, self._starts.get(number, 0))
             self.restored_runs += len(partition)
             self.partitions[number] = partition
         return partition
 
-    def _refuse(self, number: int, message: Message, why: str) -> None:
-        """A message that was taken turns out to be of no use."""
-        letter = Letter(number, message.offset, utf8(message.run), message.value)
-        self.outlet.bury(letter, "invalid", why)
+    def _reject(self, message: ConsumedMessage, why: str) -> None:
+        self.output.dead_letter(message, MessageError("invalid", why))
+
+    def _reject_later(self, number: int, message: Message, why: str) -> None:
+        """A message that was processed turns out to be invalid."""
+        key, value = utf8(message.run), message.value
+        self._reject(ConsumedMessage(number, message.offset, key, value), why)
 
     def _save(self, number: int, partition: Partition) -> None:
         changes = partition.changes()
         if not changes:
             return
-        kept = self._processing_context.checkpoint.get_store_transaction(
+        store = self._processing_context.checkpoint.get_store_transaction(
             stream_id=self._stream_id, partition=number
         )
         for key, value in changes.items():
             if value is None:
-                kept.delete(key, prefix=b"")
+                store.delete(key, prefix=b"")
             else:
-                kept.set_bytes(key, value, prefix=b"")
+                store.set_bytes(key, value, prefix=b"")
 
     def _on_assign(self, consumer: Any, places: list[TopicPartition]) -> None:
         self._assigned = True
@@ -316,12 +316,12 @@ class FleetApplication(Application):
         self._revoked = True
         self._drop_but([])
         super()._on_lost(consumer, places)
-        # Others go on from what was committed: what was done since is theirs, and not to be kept.
+        # Other workers continue from the last commit, so later changes must not be written.
         self._processing_context.checkpoint.close(revoking=True)
         self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
 
     def _drop_but(self, assigned: Iterable[TopicPartition]) -> None:
-        """Go on with the partitions that have stayed, if nobody else has gone on with them."""
+        """Keep the assigned partitions, unless another worker has continued them meanwhile."""
         places = list(assigned)
         committed = self._consumer.committed(places, timeout=30) if places else []
         self._starts = {place.partition: place.offset for place in committed}
@@ -333,5 +333,5 @@ class FleetApplication(Application):
     def _drop(self, number: int, partition: Partition) -> None:
         partition.drop()
         with self._counting:
-            self._gone += partition.counts
+            self._revoked_counts = self._revoked_counts.plus(partition.counts)
             del self.partitions[number]

@@ -1,7 +1,7 @@
-"""What an agent's process asks ``tidegauge decisions``: is one of my runs to stop?
+"""The client of ``tidegauge decisions`` in an agent's process: must one of its runs stop?
 
-A thread asks; the agent's own path only looks at what the thread has found. Whatever happens to the
-server, nothing happens to the agent: until it is told otherwise, it goes on.
+A thread sends the requests; the agent only reads what the thread has received. A failure of the
+server never affects the agent: without a decision, it continues.
 """
 
 from __future__ import annotations
@@ -11,44 +11,108 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded, log
-from tidegauge.errors import ConfigurationError, TidegaugeError
-from tidegauge.fleet.asking import DecisionsConnection, UnansweredError
-from tidegauge.fleet.limits import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
-from tidegauge.fleet.watched_run import WatchedRun
+from tidegauge.errors import ConfigurationError, RunStopped, TidegaugeError
+from tidegauge.events import GO_ON, Decision, Intervention
+from tidegauge.fleet.transport import (
+    MAX_ID_BYTES,
+    MAX_IDS,
+    MAX_WAIT_SECONDS,
+    DecisionsTransport,
+    RequestFailedError,
+)
 
-__all__ = ["DecisionClient", "OnDecision"]
+__all__ = ["DecisionClient", "OnDecision", "WorkerRun"]
 
-OnDecision: TypeAlias = Callable[[WatchedRun], object]
-"""Called with a run whose decision is another one now, in the thread that asks."""
-
+_ACTIONS: Final = frozenset(get_args(Intervention))
 _LONGEST_PAUSE: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.05
 
 
-class DecisionClient:
-    """Asks for the decisions of the runs that this process has open.
+class WorkerRun(contextlib.AbstractContextManager["WorkerRun"]):
+    """A run that a worker measures, as its agent sees it.
+
+    :meth:`DecisionClient.watch` makes it. It is a context manager: at the end of the block, the
+    client stops asking for the run.
 
     Args:
-        url: where ``tidegauge decisions`` serves, such as ``http://decisions:9465``.
-        token: bearer token to show.
-        every: seconds that one request waits for news, and so until a run that was just opened is
-            asked for. A decision arrives as soon as the server knows it.
-        timeout: seconds until a server that is silent beyond that is given up.
-        on_decision: called whenever a run's decision is another one, in the thread that asks.
-        max_runs: runs watched at a time; of those beyond nothing is told.
+        run: the run's id; ``None``: unknown, and there are never decisions.
+        forget: called when it is closed.
 
     Attributes:
-        failures: requests that failed.
-        unwatched: runs that were not watched, being too many, or of an id that cannot be asked for.
+        run: the run's id.
+        decision: the last decision that is known; at first, to go on. A stop is final.
+    """
+
+    def __init__(self, run: str | None, forget: Callable[[WorkerRun], object]) -> None:
+        self.run = run
+        self.decision: Decision = GO_ON
+        self._forget = forget
+        self._decided = (run or "", 0)
+
+    def enforce(self) -> None:
+        """Raise the deliberate stop if the run must stop; call it between the agent's turns.
+
+        Raises:
+            RunStopped: the run must stop. Its ``run`` may be a run inside this one.
+        """
+        decision = self.decision
+        if decision.action == "stop":
+            run, step = self._decided
+            raise RunStopped(
+                run,
+                step=step,
+                reason=decision.reason or "decided by a worker",
+                message=decision.message or "a worker decided it",
+            )
+
+    def close(self) -> None:
+        """Stop asking for the run; a second call does nothing."""
+        self._forget(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, answer: Mapping[str, Any]) -> bool:
+        """Take the server's answer for this run; whether the decision changed."""
+        action, step = answer["action"], answer.get("step")
+        if action not in _ACTIONS:  # ended: there is nothing left to decide
+            action = "go_on"
+        reason, message = answer.get("reason"), answer.get("message")
+        decision = Decision(cast("Intervention", action), reason, message)
+        if self.decision.stop or decision == self.decision:
+            return False
+        self._decided = (str(answer["run"]), step if isinstance(step, int) else 0)
+        self.decision = decision  # last: a thread that sees it finds the rest
+        return True
+
+
+OnDecision: TypeAlias = Callable[[WorkerRun], object]
+"""Called with a run whose decision changed, in the client's thread."""
+
+
+class DecisionClient(contextlib.AbstractContextManager["DecisionClient"]):
+    """Asks ``tidegauge decisions`` for the open runs of this process.
+
+    Args:
+        url: URL of ``tidegauge decisions``, such as ``http://decisions:9465``.
+        token: bearer token to send.
+        every: seconds that a request waits for a change, and so the longest time until the client
+            asks for a new run. A decision arrives as soon as the server has it.
+        timeout: seconds beyond ``every`` to wait for a response.
+        on_decision: called whenever a run's decision changes, in the client's thread.
+        max_runs: limit of the watched runs; further runs get no decisions.
+
+    Attributes:
+        failures: failed requests.
+        unwatched: runs that are not watched, because there are too many or their id is too long.
 
     Raises:
-        ConfigurationError: ``url`` is none of HTTP, or a number is not positive.
+        ConfigurationError: ``url`` is not an HTTP URL, or a number is not positive.
 
     >>> client = DecisionClient("http://127.0.0.1:9465")
     >>> with client.watch("r1") as watched:
@@ -67,80 +131,72 @@ class DecisionClient:
         max_runs: int = 1_000,
     ) -> None:
         if min(every, timeout, max_runs) <= 0:
-            raise ConfigurationError("every, timeout and max_runs are to be greater than 0")
+            raise ConfigurationError("every, timeout and max_runs must be greater than 0")
         self._every = min(every, MAX_WAIT_SECONDS)
         self._timeout = timeout
-        self._connection = DecisionsConnection(url, token, self._every + timeout)
+        self._transport = DecisionsTransport(url, token, self._every + timeout)
         self._on_decision = on_decision
         self._max_runs = max_runs
         self.failures = 0
         self.unwatched = 0
-        self._open: dict[WatchedRun, None] = {}
-        self._asked: tuple[WatchedRun, ...] = ()
+        self._open: dict[WorkerRun, None] = {}
+        self._polled: tuple[WorkerRun, ...] = ()
         self._tags: dict[tuple[str, ...], str | None] = {}
         self._failed_in_a_row = 0
         self._begin()
         reset_after_fork(self)
 
-    def watch(self, run: str) -> WatchedRun:
-        """Ask for a run, until what is returned is closed. Never waits, never raises.
+    def watch(self, run: str) -> WorkerRun:
+        """Ask for a run until the result is closed. Never blocks, never raises.
 
         Args:
-            run: its id; of a trace, for all runs in it.
+            run: the run's id; the id of a trace: all runs in it.
         """
         return self._watch(run)
 
-    def watch_current_trace(self) -> WatchedRun:
-        """Ask for the runs in the trace of the current OpenTelemetry span; if there is one.
+    def watch_current_trace(self) -> WorkerRun:
+        """Ask for the runs in the trace of the current OpenTelemetry span, if there is one.
 
-        For agents whose spans go to ``tidegauge serve --kafka``: their runs are known by the id of
-        their trace. Never waits, never raises.
+        For agents whose spans go to ``tidegauge serve --kafka``: the ids of their runs follow from
+        the id of their trace. Never blocks, never raises.
         """
         return self._watch(_current_trace())
 
     def close(self) -> None:
-        """Ask no more; a second call does nothing. What was told last stays."""
+        """Send no more requests; a second call does nothing. The last decisions stay."""
         self._closing.set()
         self._opened.set()
-        self._connection.interrupt()
+        self._transport.interrupt()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._timeout)
 
-    def __enter__(self) -> DecisionClient:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _begin(self) -> None:
-        """Begin without a thread: at the beginning, and in a forked child, which has none."""
+        """Begin without a thread: at first, and in a forked child, which has none."""
         self._lock = threading.Lock()
         self._opened = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def _reset_after_fork(self) -> None:
-        self._connection.close()  # of the child's side; the parent's goes on
+        self._transport.close()  # only the child's side; the parent's connection stays open
         self._begin()
 
-    def _watch(self, run: str | None) -> WatchedRun:
-        watched = WatchedRun(run, self._forget)
+    def _watch(self, run: str | None) -> WorkerRun:
+        watched = WorkerRun(run, self._forget)
         if run is not None:
-            self._ask_for(watched, run)
+            self._add(watched, run)
         return watched
 
     @guarded("fleet.client", default=None)
-    def _ask_for(self, watched: WatchedRun, run: str) -> None:
+    def _add(self, watched: WorkerRun, run: str) -> None:
         with here.critical, self._lock:
             if self._closing.is_set():
                 return
-            if len(self._open) >= self._max_runs or not _can_be_asked(run):
+            if len(self._open) >= self._max_runs or not _is_valid(run):
                 self.unwatched += 1
                 return
             self._open[watched] = None
@@ -151,7 +207,7 @@ class DecisionClient:
                 self._thread.start()
         self._opened.set()
 
-    def _forget(self, watched: WatchedRun) -> None:
+    def _forget(self, watched: WorkerRun) -> None:
         with here.critical, self._lock:
             self._open.pop(watched, None)
 
@@ -159,73 +215,73 @@ class DecisionClient:
         while not self._closing.is_set():
             self._opened.clear()
             with here.critical, self._lock:
-                asked = tuple(self._open)
-            if asked:
-                self._closing.wait(self._poll(asked))
+                runs = tuple(self._open)
+            if runs:
+                self._closing.wait(self._poll(runs))
             else:
                 self._opened.wait()
-        self._connection.close()
+        self._transport.close()
 
     @guarded("fleet.client", default=_LONGEST_PAUSE)
-    def _poll(self, asked: tuple[WatchedRun, ...]) -> float:
-        """Ask for these runs; seconds until they are to be asked for again."""
+    def _poll(self, runs: tuple[WorkerRun, ...]) -> float:
+        """Ask for these runs; returns the seconds until the next request."""
         began = time.monotonic()
         try:
-            news = self._ask(asked)
-        except UnansweredError as error:
+            changed = self._update(runs)
+        except RequestFailedError as error:
             return self._failed(error)
         self._failed_in_a_row = 0
-        if news:
+        if changed:
             return _SHORTEST_PAUSE
         return max(_SHORTEST_PAUSE, self._every - (time.monotonic() - began))
 
-    def _ask(self, asked: tuple[WatchedRun, ...]) -> bool:
-        """Ask for these runs, and take what is new; whether anything was.
+    def _update(self, runs: tuple[WorkerRun, ...]) -> bool:
+        """Ask for these runs, and update them; whether the server sent anything new.
 
         Raises:
-            UnansweredError: there was no answer.
+            RequestFailedError: there was no usable response.
         """
-        if asked != self._asked:  # somebody new does not know what was told before
-            self._asked, self._tags = asked, {}
-        ids = tuple(dict.fromkeys([watched.run for watched in asked if watched.run is not None]))
-        news = False
+        if runs != self._polled:  # a new run does not know the last response
+            self._polled, self._tags = runs, {}
+        ids = tuple(dict.fromkeys([watched.run for watched in runs if watched.run is not None]))
+        changed = False
         for start in range(0, len(ids), MAX_IDS):
             part = ids[start : start + MAX_IDS]
             wait = self._every if part == ids else 0.0
-            answers, self._tags[part] = self._connection.ask(part, wait, self._tags.get(part))
-            if answers is None:
+            decisions, self._tags[part] = self._transport.get(part, wait, self._tags.get(part))
+            if decisions is None:
                 continue
-            news = True
-            for watched in asked:
-                told = answers.get(watched.run or "")
-                if told is not None and watched.take(told):
-                    self._tell(watched)
-        return news
+            changed = True
+            for watched in runs:
+                answer = decisions.get(watched.run or "")
+                if answer is not None and watched.update(answer):
+                    self._notify(watched)
+        return changed
 
-    def _failed(self, error: UnansweredError) -> float:
-        """Count it, log the first in a row; seconds until it is tried again, more and more."""
+    def _failed(self, error: RequestFailedError) -> float:
+        """Count the failure, log the first in a row; returns the increasing seconds to wait."""
         if self._closing.is_set():
             return 0.0
         if not self._failed_in_a_row:
             log(
                 logging.WARNING,
-                "tidegauge: no decisions from %s, agents go on: %s",
-                self._connection.server,
+                "tidegauge: no decisions from %s, agents continue: %s",
+                self._transport.server,
                 error,
             )
         self.failures += 1
         self._failed_in_a_row += 1
         pause = min(self._every * 2.0 ** min(self._failed_in_a_row, 10), _LONGEST_PAUSE)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311 -- so that not all come at once
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 -- spreads the clients' retries
 
     @guarded("fleet.client.on_decision", default=None)
-    def _tell(self, watched: WatchedRun) -> None:
+    def _notify(self, watched: WorkerRun) -> None:
         if self._on_decision is not None:
-            with contextlib.suppress(TidegaugeError):  # enforce() belongs into the agent's thread
+            with contextlib.suppress(TidegaugeError):  # enforce() belongs in the agent's thread
                 self._on_decision(watched)
 
 
-def _can_be_asked(run: str) -> bool:
+def _is_valid(run: str) -> bool:
     try:
         return 0 < len(run.encode()) <= MAX_ID_BYTES
     except UnicodeEncodeError:
@@ -234,7 +290,7 @@ def _can_be_asked(run: str) -> bool:
 
 @guarded("fleet.client", default=None)
 def _current_trace() -> str | None:
-    """The id of the trace of the current span; ``None``, there is none."""
+    """The id of the current span's trace; ``None``: there is none."""
     from opentelemetry import trace
 
     context = trace.get_current_span().get_span_context()

@@ -1,18 +1,17 @@
-"""Reads the topic of decisions, all of it, and then what comes: a thread of its own.
+"""Reads the whole topic of decisions, and then new records, in a separate thread.
 
-It belongs to no consumer group and commits nothing: every reader reads everything from the
-beginning of what the broker keeps, so that one that was started again knows the same.
+It joins no consumer group and commits nothing: every reader reads the topic from its beginning, so
+a restarted process has the same decisions.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegauge._guard import guarded, log
+from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
 try:
@@ -27,63 +26,63 @@ try:
 except ImportError as error:
     raise MissingExtraError("confluent_kafka", extra="kafka") from error
 
-from tidegauge.fleet.decision_board import DecisionBoard
+from tidegauge.fleet.decision_cache import DecisionCache
+from tidegauge.receivers.kafka.brokers import ThrottledLog
 
 __all__ = ["DecisionsReader"]
 
 _PROPERTIES: Final = {
-    "group.id": "tidegauge-decisions",  # asked for by the library; no group is joined
-    "fetch.wait.max.ms": 50,  # some brokers answer after this time, whatever came meanwhile
-    "socket.timeout.ms": 10_000,  # a broker that went away without a word is left
+    "group.id": "tidegauge-decisions",  # the library requires one; no group is joined
+    "fetch.wait.max.ms": 50,  # some brokers respond after this time, even with data
+    "socket.timeout.ms": 10_000,  # leave a broker that no longer responds
     "reconnect.backoff.max.ms": 2_000,
-    "log_level": 0,  # told below, once a minute
+    "log_level": 0,  # logged below, once a minute
 }
 _FIXED: Final = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
 }
-_QUIET_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 1.0
 _BATCH: Final = 1_000
 
 
 class DecisionsReader:
-    """Posts every record of a topic to a board, from its making until :meth:`stop`.
+    """Puts every record of a topic into a cache, from its construction until :meth:`stop`.
 
-    A broker that cannot be reached is tried again for ever; meanwhile what is known stays.
+    If the brokers cannot be reached, it retries forever; the cache does not change meanwhile.
 
     Args:
-        board: where the records go.
-        brokers: ``host:port``, several with commas between.
-        topic: of the decisions.
+        cache: takes the records.
+        brokers: ``host:port``, separated by commas.
+        topic: the topic of decisions.
         config: further properties of librdkafka, such as those of SASL and TLS.
-        follow_seconds: how often it looks for new partitions.
+        follow_seconds: interval of the search for new partitions.
 
     Attributes:
-        records: how many records have come.
+        records: number of records so far.
 
     Raises:
-        ConfigurationError: librdkafka does not take a property.
+        ConfigurationError: librdkafka rejects a property.
     """
 
     def __init__(
         self,
-        board: DecisionBoard,
+        cache: DecisionCache,
         brokers: str,
         topic: str,
         config: Mapping[str, str | int | float | bool] | None = None,
         *,
         follow_seconds: float = 30.0,
     ) -> None:
-        self._board = board
+        self._cache = cache
         self._topic = topic
         self._follow_seconds = follow_seconds
-        self._told = float("-inf")
+        self._log = ThrottledLog()
         self.records = 0
         properties: dict[str, Any] = {**_PROPERTIES, **(config or {}), **_FIXED}
-        properties |= {"bootstrap.servers": brokers, "error_cb": self._complain}
+        properties |= {"bootstrap.servers": brokers, "error_cb": self._failed}
         try:
             self._consumer = Consumer(properties)
         except KafkaException as error:
@@ -97,15 +96,15 @@ class DecisionsReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything was read once that was there at the beginning."""
+        """Whether all records were read that existed at the start."""
         return self._caught_up.is_set()
 
     def wait_until_caught_up(self, seconds: float) -> bool:
-        """Wait for it, for so many seconds at most; whether it has."""
+        """Wait at most this long to catch up; whether it has."""
         return self._caught_up.wait(seconds)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stop.set()
         self._thread.join()
 
@@ -118,7 +117,7 @@ class DecisionsReader:
             self._consumer.close()
 
     def _follow(self) -> None:
-        """Take up partitions that are new, from their beginnings."""
+        """Start reading new partitions, from their beginnings."""
         try:
             topic = self._consumer.list_topics(self._topic, _LOOK_SECONDS).topics[self._topic]
             if topic.error is not None:
@@ -128,7 +127,7 @@ class DecisionsReader:
                 found = [TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in new]
                 self._consumer.incremental_assign(found)
         except KafkaException as error:
-            self._complain(error.args[0])
+            self._failed(error.args[0])
             return
         self._assigned |= new
         if self._behind is None:
@@ -140,7 +139,7 @@ class DecisionsReader:
             try:
                 messages = self._consumer.consume(_BATCH, _WAIT_SECONDS)
             except KafkaException as error:
-                self._complain(error.args[0])
+                self._failed(error.args[0])
             else:
                 for message in messages:
                     self._take(message)
@@ -151,17 +150,13 @@ class DecisionsReader:
         if error is None:
             self.records += 1
             where = f"{self._topic}[{message.partition()}] offset {message.offset()}"
-            self._board.post(message.key(), message.value(), where)
+            self._cache.take(message.key(), message.value(), where)
         elif error.code() != KafkaError._PARTITION_EOF:
-            self._complain(error)
+            self._failed(error)
         elif self._behind is not None and not self._caught_up.is_set():
             self._behind.discard(message.partition())
             if not self._behind:
                 self._caught_up.set()
 
-    def _complain(self, error: KafkaError) -> None:
-        """Log what is wrong with the broker, once a minute."""
-        now = time.monotonic()
-        if now - self._told >= _QUIET_SECONDS:
-            self._told = now
-            log(logging.WARNING, "tidegauge: %s cannot be read now: %s", self._topic, error.str())
+    def _failed(self, error: KafkaError) -> None:
+        self._log.log("topic", f"Kafka: cannot read topic {self._topic} now: {error.str()}")

@@ -1,9 +1,8 @@
-"""Decisions over HTTP, for agents that poll: what holds for a run, now or as soon as it changes."""
+"""The HTTP server of decisions: the decision of a run, now or as soon as it changes."""
 
 from __future__ import annotations
 
 import math
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,19 +14,14 @@ import orjson
 
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
+from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
 from tidegauge._net.head import RejectedRequestError
+from tidegauge._net.listener import Listener, Tls
 from tidegauge._net.token import BearerToken
-from tidegauge.exporters.prometheus.families import Family, Row
 from tidegauge.exporters.prometheus.text import write_text
-from tidegauge.fleet.decision_board import DecisionBoard, etag
-from tidegauge.fleet.limits import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
-from tidegauge.instrumentation.otlp.connections import (
-    Answer,
-    BoundedHandler,
-    BoundedServer,
-    Request,
-)
-from tidegauge.instrumentation.otlp.listening import Listening, Tls
+from tidegauge.exporters.reading import Family, Row
+from tidegauge.fleet.decision_cache import DecisionCache, etag
+from tidegauge.fleet.transport import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
 
 __all__ = ["DecisionsServer"]
 
@@ -36,78 +30,58 @@ _JSON: Final = "application/json"
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class DecisionsServer:
-    """Answers from its making on.
+class DecisionsServer(BoundedServer):
+    """Responds to requests for decisions, after :meth:`start`.
 
     Args:
-        board: knows the decisions.
-        listening: where, and how many connections; each that waits for news is one.
-        ready: whether the board has been told all that there was; until then nobody is answered.
-        token: what whoever asks is to show; left out, everybody is answered.
-        tls: speak TLS.
-
-    Attributes:
-        url: where it listens.
+        cache: holds the decisions.
+        listener: address and limits; every request that waits for news occupies a connection.
+        ready: whether the cache has read the whole topic; until then the server responds 503.
+        token: bearer token that clients must send; ``None``: clients need none.
+        tls: files of TLS; ``None``: plain HTTP.
 
     Raises:
-        ConfigurationError: the files of TLS cannot be used, or the token is empty.
-        OSError: the address cannot be listened on.
+        ConfigurationError: the TLS files cannot be used, or the token is empty.
+        OSError: the server cannot listen on the address.
     """
+
+    where = "fleet.decisions"
+    serves = "decisions"
 
     def __init__(
         self,
-        board: DecisionBoard,
-        listening: Listening,
+        cache: DecisionCache,
+        listener: Listener,
         *,
         ready: Callable[[], bool],
         token: str | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self._board = board
-        context = None if tls is None else tls.context()
-        try:
-            self._server = _Server(board, listening, ready, token, context)
-        except OSError as error:
-            address = f"{listening.host_in_url}:{listening.port}"
-            why = error.strerror or error
-            raise OSError(f"cannot listen on {address} for decisions: {why}") from error
-        self._server.start()
-        self.url = listening.url(self._server.server_port, tls)
-
-    def stop(self, grace: float = 5.0) -> None:
-        """Answer those who wait, and take no new connections."""
-        self._server.stopping = True  # connections end with the answer to those who wait
-        self._board.close()
-        self._server.stop(grace)
-
-
-class _Server(BoundedServer):
-    where = "fleet.decisions"
-
-    def __init__(
-        self,
-        board: DecisionBoard,
-        listening: Listening,
-        ready: Callable[[], bool],
-        token: str | None,
-        context: ssl.SSLContext | None,
-    ) -> None:
-        self.board = board
+        self.cache = cache
         self.ready = ready
         self.token = BearerToken(token)
         self._lock = threading.Lock()
         self._requests = Counter(dict.fromkeys(catalog.DECISIONS_REQUESTS.values, 0))
-        super().__init__(listening, _Handler, context)
+        super().__init__(listener, _Handler, tls)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Respond to the requests that wait, and accept no new connections."""
+        self.stopping = True  # connections end with the response to those that wait
+        self.cache.close()
+        super().stop(grace)
 
     def connection_rejected(self) -> None:
+        """Count it."""
         self.count("busy")
 
     def count(self, answer: str) -> None:
+        """Count a request by how it was answered."""
         with self._lock:
             self._requests[answer] += 1
 
     def metrics(self) -> bytes:
-        counts = self.board.counts
+        """The text of ``/metrics``."""
+        counts = self.cache.counts
         with self._lock:
             requests = dict(self._requests)
         by_metric: dict[catalog.MetricDefinition, Sequence[Row]] = {
@@ -122,86 +96,83 @@ class _Server(BoundedServer):
 
 
 class _Handler(BoundedHandler):
-    server: _Server
+    server: DecisionsServer
 
-    def answer(self, request: Request) -> Answer:
-        """Answer."""
+    def answer(self, request: Request) -> Response:
+        """The response to a request."""
         if request.method not in ("GET", "HEAD"):
-            raise RejectedRequestError(HTTPStatus.NOT_IMPLEMENTED, "GET only", "refused")
-        if request.has_body:
-            raise _malformed("a request has no body here")
+            raise RejectedRequestError(HTTPStatus.NOT_IMPLEMENTED, "use GET", "refused")
+        request.check_no_body()
         match request.path:
             case "/healthz":
                 return _say(HTTPStatus.OK, "ok")
             case "/readyz" if self.server.ready():
                 return _say(HTTPStatus.OK, "ok")
             case "/readyz":
-                return _say(HTTPStatus.SERVICE_UNAVAILABLE, "no")
+                return _say(HTTPStatus.SERVICE_UNAVAILABLE, "not ready")
             case "/metrics":
-                return Answer(HTTPStatus.OK, self.server.metrics(), _METRICS_TYPE)
+                return Response(HTTPStatus.OK, self.server.metrics(), _METRICS_TYPE)
             case _:
                 return self._decisions(request)
 
-    def rejected(self, error: RejectedRequestError) -> Answer:
-        """Why, as JSON."""
+    def rejected(self, error: RejectedRequestError) -> Response:
+        """The reason, as JSON."""
         known = error.reason in catalog.DECISIONS_REQUESTS.values
         self.server.count(str(error.reason) if known else "refused")
         body = orjson.dumps({"error": str(error)})
-        return Answer(error.status, body, _JSON, error.headers)
+        return Response(error.status, body, _JSON, error.headers)
 
-    def _decisions(self, request: Request) -> Answer:
+    def _decisions(self, request: Request) -> Response:
         under = request.path.removeprefix(_DECISIONS)
         if under == request.path or under[:1] not in ("", "/"):
-            raise RejectedRequestError(HTTPStatus.NOT_FOUND, f"it is {_DECISIONS}/RUN", "refused")
-        if not self.server.token.authorizes(request.headers.get("authorization")):
             raise RejectedRequestError(
-                HTTPStatus.UNAUTHORIZED,
-                "a valid bearer token is needed",
-                "unauthorized",
-                {"WWW-Authenticate": "Bearer"},
+                HTTPStatus.NOT_FOUND, f"not found; use {_DECISIONS}/RUN", "refused"
             )
+        self.server.token.check(request.headers.get("authorization"))
         if not self.server.ready():
             raise RejectedRequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "the decisions are still being read",
+                "the topic of decisions is still being read; try again",
                 "not_ready",
                 {"Retry-After": "1"},
             )
         try:
-            asked = parse_qs(request.query, errors="strict", max_num_fields=MAX_IDS + 8)
-            ids = [unquote(under[1:], errors="strict")] if under else asked.get("id", [])
-            seconds = float(asked.get("wait", ["0"])[-1])
+            query = parse_qs(request.query, errors="strict", max_num_fields=MAX_IDS + 8)
+            ids = [unquote(under[1:], errors="strict")] if under else query.get("id", [])
+            seconds = float(query.get("wait", ["0"])[-1])
         except ValueError as error:
-            raise _malformed("it cannot be read") from error
+            raise _malformed("the query is malformed; use id=RUN and wait=SECONDS") from error
         if not 1 <= len(ids) <= MAX_IDS or not all(
             0 < len(i.encode()) <= MAX_ID_BYTES for i in ids
         ):
-            raise _malformed(f"1 to {MAX_IDS} ids, each of 1 to {MAX_ID_BYTES} bytes")
+            raise _malformed(f"send 1 to {MAX_IDS} ids, each of 1 to {MAX_ID_BYTES} bytes")
         if not 0 <= seconds < math.inf:
-            raise _malformed("wait is a number of seconds")
-        shown = request.headers.get("if-none-match", "")
-        return self._news(ids, shown, min(seconds, MAX_WAIT_SECONDS), alone=bool(under))
+            raise _malformed("wait must be a number of seconds, 0 or more")
+        known_tags = request.headers.get("if-none-match", "")
+        return self._current(ids, known_tags, min(seconds, MAX_WAIT_SECONDS), alone=bool(under))
 
-    def _news(self, ids: Sequence[str], shown: str, seconds: float, *, alone: bool) -> Answer:
-        """What holds; a client that shows what it knows may wait until it is no longer so."""
-        tags = {tag.strip().removeprefix("W/") for tag in shown.split(",")}
+    def _current(
+        self, ids: Sequence[str], known_tags: str, seconds: float, *, alone: bool
+    ) -> Response:
+        """The current decisions; a client that sends the tag it knows may wait for a change."""
+        tags = {tag.strip().removeprefix("W/") for tag in known_tags.split(",")}
 
         def known(tag: str) -> bool:
             return tag in tags or "*" in tags
 
-        answer = self.server.board.wait_for_news(ids, known, seconds)
+        answer = self.server.cache.wait(ids, known, seconds)
         tag = etag(answer)
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if known(tag):
             self.server.count("unchanged")
-            return Answer(HTTPStatus.NOT_MODIFIED, None, headers=headers)
-        self.server.count("told")
-        news: Any = answer[ids[0]] if alone else {"decisions": answer}
-        return Answer(HTTPStatus.OK, orjson.dumps(news), _JSON, headers)
+            return Response(HTTPStatus.NOT_MODIFIED, None, headers=headers)
+        self.server.count("sent")
+        body: Any = answer[ids[0]] if alone else {"decisions": answer}
+        return Response(HTTPStatus.OK, orjson.dumps(body), _JSON, headers)
 
 
-def _say(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status, f"{text}\n".encode())
+def _say(status: HTTPStatus, text: str) -> Response:
+    return Response(status, f"{text}\n".encode())
 
 
 def _malformed(message: str) -> RejectedRequestError:

@@ -1,4 +1,8 @@
-"""Every way in: each turns what it sees into events for a step sink."""
+"""What observes agents in their process: adapters report steps to a step sink.
+
+An adapter parses what its framework reports; :mod:`tidegauge.instrumentation.turns` tracks the
+model turns and their calls; the recorder joins spans and the sink.
+"""
 
 from tidegauge.instrumentation.context import Run, run
 from tidegauge.instrumentation.decorators import agent, tool

@@ -1,8 +1,9 @@
 """Functions of every kind with something around their bodies.
 
 A decorated function stays what it was: a coroutine function, a generator function, an async
-generator function or a plain one. What is around it is a :class:`Scope`, which is entered whenever
-the body runs and left whenever it pauses, so that a generator's consumer sees nothing of it.
+generator function or a plain one. What is around it is a :class:`CallScope`, which is entered
+whenever the body runs and left whenever it pauses, so that a generator's consumer sees nothing of
+it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from tidegauge._critical import defer, here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
 
-__all__ = ["Answer", "Begin", "Scope", "wrap"]
+__all__ = ["Begin", "CallScope", "Replacement", "wrap"]
 
 
-class Scope(Protocol):
+class CallScope(Protocol):
     """What is around one call of a function."""
 
     def __enter__(self) -> None:
-        """The body begins, or goes on."""
+        """The body begins, or continues."""
 
     def __exit__(
         self,
@@ -46,17 +47,17 @@ class Scope(Protocol):
         """The call is over; a second time this does nothing.
 
         Args:
-            result: what it brought back; absent, not known.
+            result: what it returned; absent, not known.
             error: the exception that ended it, ``GeneratorExit`` where its consumer had enough of
                 the items that are its result.
         """
 
     def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
-        """The same where nobody could take an exception."""
+        """The same where an exception has no caller."""
 
 
-class Answer:
-    """Given in place of the call, which is not to be run."""
+class Replacement:
+    """The answer to a call that must not run."""
 
     __slots__ = ("value",)
 
@@ -64,8 +65,8 @@ class Answer:
         self.value = value
 
 
-Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Scope | Answer | None]
-"""Takes a call's arguments when its body is to begin; ``None``, the call is left as it is."""
+Begin: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], CallScope | Replacement | None]
+"""Takes a call's arguments when its body is about to begin; ``None`` leaves the call unchanged."""
 
 _Function: TypeAlias = Callable[..., Any]
 
@@ -73,7 +74,7 @@ _MAX_ITEMS: Final = 1_000
 _PLAIN: Final = frozenset(
     map(id, (str, bytes, int, float, bool, list, tuple, dict, set, type(None)))
 )
-"""What most tools return. Kinds are told apart by identity: their own classes may not be hashed."""
+"""What most tools return. Kinds are compared by identity: their own classes may not be hashed."""
 
 
 def wrap(function: _Function, begin: Begin) -> _Function:
@@ -101,7 +102,7 @@ def _plain(function: _Function, begin: Begin) -> _Function:
         scope = begin(args, kwargs)
         if scope is None:
             return function(*args, **kwargs)
-        if isinstance(scope, Answer):
+        if isinstance(scope, Replacement):
             return scope.value
         try:
             if interrupted():
@@ -122,7 +123,7 @@ def _coroutine(function: _Function, begin: Begin) -> _Function:
         scope = begin(args, kwargs)
         if scope is None:
             return await function(*args, **kwargs)
-        if isinstance(scope, Answer):
+        if isinstance(scope, Replacement):
             return await _awaited(scope.value)
         try:
             with scope:
@@ -140,7 +141,7 @@ def _generator(function: _Function, begin: Begin) -> _Function:
         scope = begin(args, kwargs)
         if scope is None:
             return (yield from function(*args, **kwargs))
-        if isinstance(scope, Answer):
+        if isinstance(scope, Replacement):
             yield scope.value
             return None
         items: list[Any] = []
@@ -188,7 +189,7 @@ def _generator_coroutine(function: _Function, begin: Begin) -> _Function:
 def _async_generator(function: _Function, begin: Begin) -> _Function:
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         scope = begin(args, kwargs)
-        if isinstance(scope, Answer):
+        if isinstance(scope, Replacement):
             yield await _awaited(scope.value)
             return
         scope = scope or _NOTHING_AROUND
@@ -221,7 +222,7 @@ def _async_generator(function: _Function, begin: Begin) -> _Function:
     return wrapper
 
 
-def run_apart(scope: Scope, function: _Function, *args: Any, **kwargs: Any) -> Any:
+def run_apart(scope: CallScope, function: _Function, *args: Any, **kwargs: Any) -> Any:
     """Run what interrupts other code in a copy of its context.
 
     CPython before 3.12 runs the collector in the middle of setting a context variable, and does
@@ -244,7 +245,7 @@ def _keep(items: list[Any], item: Any) -> None:
         items.append(item)
 
 
-def _end(scope: Scope, result: object = ABSENT) -> None:
+def _end(scope: CallScope, result: object = ABSENT) -> None:
     """End a call; if an exception arrives meanwhile, it ends with the next ordinary call."""
     try:
         scope.end(result)
@@ -253,7 +254,7 @@ def _end(scope: Scope, result: object = ABSENT) -> None:
         raise
 
 
-def _end_failed(scope: Scope, error: BaseException, result: object = ABSENT) -> None:
+def _end_failed(scope: CallScope, error: BaseException, result: object = ABSENT) -> None:
     """End a call that an exception ended, which may have arrived before the scope was left."""
     try:
         scope.__exit__(None, None, None)
@@ -264,7 +265,7 @@ def _end_failed(scope: Scope, error: BaseException, result: object = ABSENT) -> 
         raise
 
 
-def _end_with(scope: Scope, held: list[Any]) -> Any:
+def _end_with(scope: CallScope, held: list[Any]) -> Any:
     """End the call with its result, or once what it returned is done.
 
     Args:
@@ -277,7 +278,7 @@ def _end_with(scope: Scope, held: list[Any]) -> Any:
     elif id(kind) in _BODIES:
         if _references(held) == _ALONE and not _has_begun(held[0]):
             return _later(_kind_of(held[0]), scope, held.pop())
-        _end(scope)  # others may go on with it: it is theirs
+        _end(scope)  # others may continue it: it is theirs
     elif future := next((base for base in _FUTURES if issubclass(kind, base)), None):
         if not _end_when_done(scope, future, held[0]):
             _end(scope)
@@ -338,13 +339,13 @@ _FUTURES: Final[tuple[Any, ...]] = (asyncio.Future, concurrent.futures.Future)
 
 
 @guarded("bodies.future", default=False, interrupting="run")
-def _end_when_done(scope: Scope, kind: Any, future: Any) -> bool:
+def _end_when_done(scope: CallScope, kind: Any, future: Any) -> bool:
     kind.add_done_callback(future, functools.partial(_end_with_future, scope, kind))
     return True
 
 
-def _later(kind: Callable[[_Function, Begin], _Function], scope: Scope, body: Any) -> Any:
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
+def _later(kind: Callable[[_Function, Begin], _Function], scope: CallScope, body: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallScope:
         unused.detach()
         return scope
 
@@ -355,7 +356,7 @@ def _later(kind: Callable[[_Function, Begin], _Function], scope: Scope, body: An
 
 
 @guarded("bodies.future", default=None)
-def _end_with_future(scope: Scope, kind: Any, future: Any) -> None:
+def _end_with_future(scope: CallScope, kind: Any, future: Any) -> None:
     if kind.cancelled(future):
         scope.end_quietly(error=GeneratorExit())
     elif (error := future._exception) is not None:  # exception() would mark it as seen
@@ -369,7 +370,7 @@ async def _awaited(value: Any) -> Any:
 
 
 class _NothingAround:
-    """The scope of a call that is left as it is."""
+    """The scope of an unchanged call."""
 
     def __enter__(self) -> None:
         pass

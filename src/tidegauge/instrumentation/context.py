@@ -20,10 +20,9 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.instrumentation.current import find_current_run
-from tidegauge.instrumentation.open_run import Failure, OpenRun
+from tidegauge.instrumentation.open_run import Failure, OpenRun, find_current_run
 from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.values import is_a, named, told_items, truth
+from tidegauge.instrumentation.values import given_items, is_a, named, truth
 
 __all__ = ["Run", "get_current_run", "run"]
 
@@ -62,14 +61,14 @@ class Run:
 
     @property
     def decision(self) -> Decision:
-        """The last decision that was not to go on; one to stop stays. Poll it where you like."""
+        """The last decision other than ``go_on``; a stop is final. You can poll it anywhere."""
         return self._open.decision
 
     def nudge(self) -> str | None:
-        """What the model is to be told before it chooses again; ``None``, nothing.
+        """The advice for the model before it chooses again, or ``None``.
 
         Call it before each call of the model and put the text where the model reads it. A nudge
-        that was taken is gone; if the model goes on all the same, the next one follows.
+        is returned once; if the model still repeats itself, another one follows.
         """
         recorded = self._open.recorded
         nudge = recorded.take_nudge() if recorded else None
@@ -92,8 +91,8 @@ class Run:
 
         Args:
             action: the tool's name.
-            arguments: its arguments: anything JSON has a form for.
-            state: what the agent saw before it chose; left out, the previous outcome.
+            arguments: its arguments, any JSON value.
+            state: what the agent saw before it chose; by default, the previous result.
             tokens: tokens spent on choosing.
             entropy: entropy of the choice, nats per token.
             uses: entities that the action uses.
@@ -101,7 +100,7 @@ class Run:
             call_id: the model's id of the call.
 
         Raises:
-            RunStopped: the policy stops the run; the action is not to be run.
+            RunStopped: the policy stops the run; do not run the action.
         """
         calls = (Call(action, arguments),)
         step = Step(
@@ -110,8 +109,8 @@ class Run:
             state,
             tokens,
             entropy,
-            told_items(uses) or (),
-            told_items(mentions) or (),
+            given_items(uses) or (),
+            given_items(mentions) or (),
             blockable=True,
         )
         return self._open.issue(step, (call_id,))[0]
@@ -128,26 +127,26 @@ class Run:
         mentions: Iterable[Identity] = (),
         call_ids: Iterable[str | None] = (),
     ) -> Decision:
-        """Report several calls chosen in one turn: one action, whatever their order.
+        """Report several calls chosen in one turn: one action, in any order.
 
         Args:
             calls: (tool's name, arguments) of each call; the rest is as for :meth:`act`.
 
         Raises:
-            RunStopped: the policy stops the run; none of the calls is to be run.
+            RunStopped: the policy stops the run; do not run any of the calls.
         """
-        issued = tuple([Call(*_pair(call, "", None)) for call in told_items(calls) or ()])
+        issued = tuple([Call(*_pair(call, "", None)) for call in given_items(calls) or ()])
         step = Step(
             self.id,
             issued,
             state,
             tokens,
             entropy,
-            told_items(uses) or (),
-            told_items(mentions) or (),
+            given_items(uses) or (),
+            given_items(mentions) or (),
             blockable=True,
         )
-        ids = told_items(call_ids) or ()
+        ids = given_items(call_ids) or ()
         return self._open.issue(step, (*ids, *[None] * len(issued)))[0]
 
     def observe(
@@ -164,19 +163,19 @@ class Run:
         tokens: float | None = None,
         seconds: float | None = None,
     ) -> Decision:
-        """Report what a call brought back.
+        """Report what a call returned.
 
         Args:
-            outcome: the result, or what the agent was told of the failure.
+            outcome: the result, or the text of the failure that the agent sees.
             error: whether it failed (``None``, not known), or the exception itself.
-            step: index of the step, when several wait; left out, the last one.
-            place: where the agent stands now.
+            step: index of the step, if several wait; by default, the last one.
+            place: where the agent is now.
             exits: places that can be reached from there.
             tasks: tasks found there.
             achieved: tasks that the step achieved.
             progress: how much of the task is done, 0 to 1.
             tokens: tokens spent on the step beyond those of the choice.
-            seconds: how long it took; left out, the time since :meth:`act`.
+            seconds: how long it took; by default, the time since :meth:`act`.
 
         Raises:
             RunStopped: the policy stops the run.
@@ -207,7 +206,7 @@ class Run:
         tokens: float | None = None,
         seconds: float | None = None,
     ) -> Decision:
-        """Report what the calls of a round brought back, in the order of :meth:`act_round`.
+        """Report what the calls of a round returned, in the order of :meth:`act_round`.
 
         Args:
             results: (outcome, error) of each call; the rest is as for :meth:`observe`.
@@ -220,19 +219,19 @@ class Run:
             (),
             _index(step),
             place,
-            told_items(exits),
-            told_items(tasks) or (),
-            told_items(achieved) or (),
+            given_items(exits),
+            given_items(tasks) or (),
+            given_items(achieved) or (),
             progress,
             tokens,
             seconds,
         )
-        told = [_pair(result, ABSENT, None) for result in told_items(results) or ()]
-        return self._open.observe(told, outcome)
+        returned = [_pair(result, ABSENT, None) for result in given_items(results) or ()]
+        return self._open.observe(returned, outcome)
 
     @guarded("run.finish", default=None)
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
-        """Say how the run ended; it is reported when the ``with`` block is left."""
+        """Set how the run ended; it is reported at the end of the ``with`` block."""
         self._open.reason = reason
         self._open.success = None
         self._open.success = truth(success)
@@ -301,7 +300,7 @@ def run(
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         operations: how many operations the task needs.
         height: height of the task's dependency tree.
-        place: where the agent stands at the start.
+        place: where the agent is at the start.
         exits: places that can be reached from there.
         tasks: tasks found there.
         goal: id of the task that is the goal.
@@ -321,8 +320,8 @@ def run(
         operations=operations,
         height=height,
         place=place,
-        exits=told_items(exits),
-        tasks=told_items(tasks) or (),
+        exits=given_items(exits),
+        tasks=given_items(tasks) or (),
         goal=goal,
         reach=reach,
         parent=outer.run.id if outer else None,
@@ -331,14 +330,14 @@ def run(
     return Run(OpenRun(event))
 
 
-def _pair(told: object, *missing: Any) -> tuple[Any, ...]:
-    """What was told of one call: a tuple or list of two, else what stands for it."""
-    if type(told) is tuple and len(told) == 2:
-        return told
+def _pair(given: object, *missing: Any) -> tuple[Any, ...]:
+    """What was given for one call: a tuple or list of two, else ``missing``."""
+    if type(given) is tuple and len(given) == 2:
+        return given
     for kind in (tuple, list):
-        if is_a(told, kind) and kind.__len__(told) == 2:  # type: ignore[arg-type]
-            return tuple(kind.__iter__(told))  # type: ignore[arg-type]
-    internal_errors.record("told", TypeError(f"{type_name(type(told))} is no pair"))
+        if is_a(given, kind) and kind.__len__(given) == 2:  # type: ignore[arg-type]
+            return tuple(kind.__iter__(given))  # type: ignore[arg-type]
+    internal_errors.record("value", TypeError(f"{type_name(type(given))} is not a pair"))
     return missing
 
 
@@ -352,7 +351,7 @@ def _index(step: object) -> int | None:
 def get_current_run() -> Run:
     """The run that the caller is in: inside a decorated agent, or a ``with tidegauge.run(...)``.
 
-    Outside of every run it is one that takes no steps and never steps in, so that its methods can
+    Outside of every run it is one that takes no steps and never intervenes, so that its methods can
     be called everywhere.
 
     >>> import tidegauge

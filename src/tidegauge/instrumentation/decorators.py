@@ -15,11 +15,17 @@ from opentelemetry import trace
 from tidegauge._critical import defer, interrupted
 from tidegauge._guard import guarded, internal_errors
 from tidegauge.errors import CallBlocked, ConfigurationError
-from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration
-from tidegauge.instrumentation.bodies import Answer, Begin, Scope, wrap
+from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration, made
+from tidegauge.instrumentation.bodies import Begin, CallScope, Replacement, wrap
 from tidegauge.instrumentation.context import run
-from tidegauge.instrumentation.current import Current, CurrentRun, find_current_run
-from tidegauge.instrumentation.open_run import Failure, OpenRun
+from tidegauge.instrumentation.open_run import (
+    Current,
+    CurrentRun,
+    OpenRun,
+    Returned,
+    find_current_run,
+)
+from tidegauge.instrumentation.turns import Turn
 from tidegauge.instrumentation.values import is_a
 
 __all__ = ["agent", "tool"]
@@ -30,7 +36,7 @@ Success: TypeAlias = Callable[[Any], bool | None]
 OnBlock: TypeAlias = Callable[[Decision], Any]
 
 _OWN: Final = ""
-"""Stands for the name of a method's own object."""
+"""Placeholder for the name of a method's own object."""
 
 
 @overload
@@ -69,12 +75,12 @@ def agent(
         t_max: turns within which a solved task counts towards AUV.
         model: name of the model that decides.
         memory: arm of a memory experiment.
-        success: tells from the returned value whether the task was solved (of a generator that
-            returns nothing, from the list of its items); left out, nobody knows, and the run
+        success: takes the returned value (of a generator that returns nothing, the list of its
+            items) and says whether the task was solved; left out, that is not known, and the run
             counts in no success rate.
 
     Raises:
-        ConfigurationError: a class is decorated (decorate its methods), or what is no function (a
+        ConfigurationError: a class is decorated (decorate its methods), or a non-function (a
             property, a ``partialmethod``).
 
     >>> import tidegauge
@@ -91,7 +97,7 @@ def agent(
     def decorate(function: Any) -> Any:
         label = name or _name_of(function)
 
-        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | None:
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallScope | None:
             try:
                 opened = run(
                     agent=label,
@@ -134,9 +140,9 @@ def tool(
 ) -> Any:
     """Make every call of a function inside a run a step of that run.
 
-    Outside of a run, and inside another tool, the function is called as it is. An exception is
-    a failed outcome and goes on to the caller. A generator's outcome is what it returns, else the
-    list of its items; its step begins with its first item.
+    Outside of a run, and inside another tool, the function is called normally. An exception is
+    a failed result and propagates to the caller. A generator's result is what it returns, else
+    the list of its items; its step begins with its first item.
 
     ``poll``, ``key`` and ``mutates`` declare what is known of the tool beforehand: see
     :class:`~tidegauge.ToolDeclaration`.
@@ -149,11 +155,11 @@ def tool(
         key: takes the call's arguments, a dictionary by name, and gives what is compared in
             their place.
         mutates: whether a call that succeeds has changed something.
-        on_block: takes the decision and gives the answer in place of a call that the policy
+        on_block: takes the decision and returns the answer to a call that the policy
             blocks, which is not run; left out, :class:`~tidegauge.CallBlocked` is raised.
 
     Raises:
-        ConfigurationError: a class is decorated (decorate its methods), or what is no function (a
+        ConfigurationError: a class is decorated (decorate its methods), or a non-function (a
             property, a ``partialmethod``).
 
     >>> import tidegauge
@@ -172,22 +178,22 @@ def tool(
         label = name or _name_of(function)
         names = _parameter_names(function)
 
-        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope | Answer | None:
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallScope | Replacement | None:
             try:
                 current = find_current_run()
-                if current is None or current.in_tool:
+                if current is None or current.call is not None:
                     return None
-                call = Call(label, _arguments(names, args, kwargs), declared)
+                call = made(Call, (label, _arguments(names, args, kwargs), declared))
                 if interrupted():
-                    return _InterruptingCall(current.run, call)
-                decision, issued = _issue(current.run, call)
+                    return _InterruptingCall(current, call)
+                decision, issued = _issue(current, call)
             except RecursionError:  # the stack is full: there may be room for the tool
                 internal_errors.overflows["tool.issue"] += 1
                 return None
-            if not decision.block:
+            if decision.action != "block":
                 return issued
             if on_block is not None:
-                return Answer(on_block(decision))
+                return Replacement(on_block(decision))
             raise CallBlocked(label, advice=decision.advice or decision.message or "")
 
         return _decorated(function, begin)
@@ -206,15 +212,15 @@ def _decorated(function: Any, begin: Begin) -> Any:
     if isinstance(function, staticmethod | classmethod):
         return type(function)(_decorated(function.__func__, begin))
     if inspect.isclass(function):
-        raise ConfigurationError(f"decorate the methods of {function.__name__}, not the class")
+        raise ConfigurationError(f"{function.__name__} is a class; decorate its methods instead")
     if not callable(function):
         kind = type(function).__name__
-        raise ConfigurationError(f"{kind} is no function: decorate the one inside of it")
+        raise ConfigurationError(f"{kind} is not a function; decorate the function inside it")
     return wrap(function, begin)
 
 
 def _name_of(function: Any) -> str:
-    """A function's own name; a partial goes by its function, a callable object by its class."""
+    """A function's own name; of a partial, its function's; of a callable object, its class's."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -248,6 +254,8 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     arguments.pop(_OWN, None)
     if len(args) > len(names):
         arguments["*"] = args[len(names) :]
+    if not kwargs:
+        return arguments
     if arguments.keys().isdisjoint(kwargs):
         arguments.update(kwargs)
     else:  # one that can be given by position alone, and another of its name
@@ -273,13 +281,13 @@ class _AgentCall:
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
         if error is None and result is not ABSENT:
-            self._tell_success(result)
+            self._report_success(result)
         self._run.end(error)
 
     end_quietly = end
 
     @guarded("agent.finish", default=None, interrupting="run")
-    def _tell_success(self, answer: object) -> None:
+    def _report_success(self, answer: object) -> None:
         if self._success is not None:
             self._run.success = self._success(answer)
 
@@ -287,19 +295,20 @@ class _AgentCall:
 class _ToolCall(Current):
     """One call of a tool as a step that was issued: observed when it ends."""
 
-    __slots__ = ("_began", "_index", "_opened", "ended")
+    __slots__ = ("_began", "_opened", "_turn", "ended")
 
-    def __init__(self, opened: OpenRun, index: int) -> None:
-        span = opened.tool_span(index)
-        context = trace.set_span_in_context(span) if span.is_recording() else None
-        super().__init__(CurrentRun(opened, self), context)
-        self._opened = opened
-        self._index = index
+    def __init__(self, around: CurrentRun, turn: Turn | None) -> None:
+        context = None
+        if turn is not None and turn.calls and turn.calls[0].span.is_recording():
+            context = trace.set_span_in_context(turn.calls[0].span)
+        super().__init__(CurrentRun(around.run, self, around), context)
+        self._opened = around.run
+        self._turn = turn
         self._began = time.monotonic()
         self.ended = False
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
-        """Report what the call brought back.
+        """Report what the call returned.
 
         A generator that is closed may be closed by the collector, in the middle of anything: that
         is reported with the next ordinary call.
@@ -333,8 +342,10 @@ class _ToolCall(Current):
         seconds: float | None = None,
         ended: int | None = None,
     ) -> None:
-        outcome = Outcome(self._opened.id, (), self._index, None, None, (), (), None, None, seconds)
-        report: list[tuple[object, Failure]]
+        opened, turn = self._opened, self._turn
+        if turn is None:  # the run was not open
+            return
+        report: list[Returned]
         if error is None:
             report = [(result, None if result is ABSENT else False)]
         elif is_a(error, Exception):
@@ -342,9 +353,12 @@ class _ToolCall(Current):
         elif is_a(error, GeneratorExit) and result is not ABSENT:
             report = [(result, False)]  # its consumer had enough
         else:  # cancelled, interrupted
-            self._opened.abandon(self._index)
+            opened.abandon(turn)
             return
-        self._opened.observe(report, outcome, enforce=enforce, ended=ended)
+        run = opened.event.run
+        fields = (run, (), None, None, None, (), (), None, None, seconds, None, False)
+        outcome = made(Outcome, fields)
+        opened.observe(report, outcome, turn, enforce=enforce, ended=ended)
 
 
 class _InterruptingCall(Current):
@@ -355,15 +369,15 @@ class _InterruptingCall(Current):
 
     __slots__ = ("_began", "_call", "_opened", "ended")
 
-    def __init__(self, opened: OpenRun, call: Call) -> None:
-        super().__init__(CurrentRun(opened, self), None)
-        self._opened = opened
+    def __init__(self, around: CurrentRun, call: Call) -> None:
+        super().__init__(CurrentRun(around.run, self, around), None)
+        self._opened = around.run
         self._call = call
         self._began = time.monotonic()
         self.ended = False
 
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
-        """Report the call and what it brought back, later."""
+        """Report the call and what it returned, later."""
         self.ended = True
         seconds = time.monotonic() - self._began
         defer(partial(_report_call, self._opened, self._call, result, error, seconds))
@@ -375,13 +389,16 @@ class _InterruptingCall(Current):
 def _report_call(
     opened: OpenRun, call: Call, result: object, error: BaseException | None, seconds: float
 ) -> None:
-    _, index = opened.issue(Step(opened.id, (call,)), enforce=False)
+    _, turn = opened.issue(Step(opened.id, (call,)), enforce=False)
     failure = error if is_a(error, Exception) else None if result is ABSENT else False
-    outcome = Outcome(opened.id, (), index, seconds=seconds)
-    opened.observe([(result, failure)], outcome, enforce=False)
+    opened.observe(
+        [(result, failure)], Outcome(opened.id, (), seconds=seconds), turn, enforce=False
+    )
 
 
 @guarded("tool.issue", default=(GO_ON, None), interrupting="skip")
-def _issue(opened: OpenRun, call: Call) -> tuple[Decision, _ToolCall | None]:
-    decision, index = opened.issue(Step(opened.id, (call,), blockable=True))
-    return decision, None if decision.block else _ToolCall(opened, index)
+def _issue(current: CurrentRun, call: Call) -> tuple[Decision, _ToolCall | None]:
+    opened = current.run
+    fields = (opened.event.run, (call,), ABSENT, None, None, (), (), None, True, None)
+    decision, turn = opened.issue(made(Step, fields))
+    return decision, None if decision.action == "block" else _ToolCall(current, turn)

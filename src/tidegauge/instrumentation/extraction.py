@@ -1,11 +1,11 @@
 """Extraction: reading places, exits, tasks and entities out of the calls of an agent.
 
-Most agents don't tell where they stand: their calls and results do. An :class:`Extractor` reads
-one call and what it brought back; the recorder asks every extractor about every call that its
-reporter told nothing of, and joins their answers. Ready extractors are in
+Most agents don't report where they are: their calls and results show it. An :class:`Extractor`
+reads one call and its result. The recorder calls every extractor for every call whose reporter
+gave no place, tasks or entities, and joins their answers. Ready extractors are in
 :mod:`tidegauge.instrumentation.extractors`.
 
-An extractor may be anybody's: whatever it raises is counted as an internal error ``extractor``
+An extractor may be yours: whatever it raises is counted as an internal error ``extractor``
 and costs that one answer, and of each kind at most :data:`MAX_ITEMS` things are taken a step.
 """
 
@@ -35,11 +35,11 @@ MAX_ITEMS: Final = 1_000
 
 
 class Observation(NamedTuple):
-    """What one call showed, as far as an extractor could tell. All parts are optional.
+    """What one call showed, as far as an extractor can read it. All parts are optional.
 
     Args:
-        place: where the agent stands after the call; ``None``, the call did not tell.
-        exits: places that can be reached from there; ``None``, not told.
+        place: where the agent is after the call; ``None``, the call does not show it.
+        exits: places that can be reached from there; ``None``, not known.
         tasks: tasks found there.
         achieved: tasks that the call achieved.
         progress: how much of the task is done, from 0 to 1.
@@ -58,7 +58,7 @@ class Extractor(Protocol):
     """Reads calls. Called for every call of every run, from any thread: it keeps no state.
 
     Attributes:
-        reach: how runs whose reach was not told move between its places; ``None``, no opinion.
+        reach: how runs whose reach was not given move between its places; ``None``, no opinion.
     """
 
     @property
@@ -82,7 +82,7 @@ def extractor(
     Args:
         observe: gives what a call showed, or ``None``.
         uses: gives the entities that a call uses.
-        reach: how runs whose reach was not told move between its places.
+        reach: how runs whose reach was not given move between its places.
 
     >>> def room(call, result):
     ...     return Observation(place=call.arguments["to"]) if call.action == "go" else None
@@ -114,16 +114,16 @@ def extract_observation(
     """What the calls of a round showed, joined.
 
     The agent stands where the last call led that led anywhere, and sees the exits of that place;
-    of several extractors that can tell where one call led, the first is believed. Tasks, achieved
-    tasks and entities are those of all calls, each once. Progress is the one told last.
+    if several extractors know where one call led, the first is used. Tasks, achieved
+    tasks and entities are those of all calls, each once. Progress is the last one.
 
-    Tasks that a call tells without a place (a to-do list) are left out when another call of the
-    round tells one: they would be taken for tasks of that place, done by being there.
+    Tasks of a call without a place (a to-do list) are left out when another call of the round has
+    one: they would be taken for tasks of that place, done by being there.
 
     Args:
         extractors: asked in their order.
         calls: the calls of the round.
-        results: what they brought back, in the order of the calls; missing ones are left out.
+        results: what they returned, in the order of the calls; missing ones are left out.
     """
     extractors = tuple(extractors)
     place: Identity | None = None
@@ -144,9 +144,9 @@ def extract_observation(
                 place, exits = seen.place, seen.exits
             if seen.progress is not None:
                 progress = seen.progress
-            told = loose_tasks if seen.place is None else tasks
+            found = loose_tasks if seen.place is None else tasks
             for task in seen.tasks:
-                told.setdefault(task.id, task)
+                found.setdefault(task.id, task)
             achieved.update(dict.fromkeys(seen.achieved))
             mentions.update(dict.fromkeys(seen.mentions))
     return Observation(
@@ -185,7 +185,7 @@ class _FunctionExtractor:
 def _reach(each: Extractor) -> Reach | None:
     reach = each.reach
     if reach not in (None, "adjacent", "anywhere"):
-        raise ValueError(f"an extractor's reach is 'adjacent' or 'anywhere', not {reach!r}")
+        raise ValueError(f"reach={reach!r} is unknown; use 'adjacent' or 'anywhere'")
     return reach
 
 
@@ -201,7 +201,9 @@ def _observe(each: Extractor, call: Call, result: CallResult) -> Observation | N
     if seen is None:
         return None
     if not is_a(seen, Observation):
-        raise TypeError(f"an extractor gives an Observation or None, not {type_name(type(seen))}")
+        raise TypeError(
+            f"{type_name(type(seen))} is not an Observation; return an Observation or None"
+        )
     parts: Iterator[Any] = tuple.__iter__(seen)
     place, exits, tasks, achieved, progress, mentions = parts
     identities = Identities()
@@ -215,14 +217,14 @@ def _observe(each: Extractor, call: Call, result: CallResult) -> Observation | N
     )
 
 
-def _task(told: object, identities: Identities) -> Task:
+def _task(given: object, identities: Identities) -> Task:
     """A task whose id is plain; what it requires is looked at where it is measured."""
-    if not is_a(told, (tuple, list)):
-        raise TypeError(f"{type_name(type(told))} is not a task")
-    name, *requires = collected(told, 3)
+    if not is_a(given, (tuple, list)):
+        raise TypeError(f"{type_name(type(given))} is not a task")
+    name, *requires = collected(given, 3)
     return Task(identities.plain(name), *requires)
 
 
-def _identities(told: object, identities: Identities) -> tuple[Identity, ...]:
+def _identities(given: object, identities: Identities) -> tuple[Identity, ...]:
     """The first of them, each once; raises ``ValueError`` where one can't be an identity."""
-    return tuple(dict.fromkeys([identities.plain(one) for one in collected(told, MAX_ITEMS)]))
+    return tuple(dict.fromkeys([identities.plain(one) for one in collected(given, MAX_ITEMS)]))

@@ -1,47 +1,188 @@
-"""A run as decorators and context managers hold it: its steps, with a span for each call."""
+"""A run of decorators and context managers, and the current run of the caller.
+
+Here the agent itself reports which calls are a step, and to which step a result belongs. So there
+is nothing to join: a :class:`~tidegauge.instrumentation.turns.Turn` is held only for its spans, or
+because it is blocked.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
+from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias, cast
+from itertools import zip_longest
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias, cast
 
-from opentelemetry.trace import INVALID_SPAN, Span
+from opentelemetry import context as otel_context
 
 from tidegauge._canonical import class_name
 from tidegauge._critical import defer, here, interrupted, reset_after_fork
 from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.errors import CallBlocked, RunStopped
-from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step
-from tidegauge.instrumentation.current import Current, CurrentRun, get_recorder
+from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step, made
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.turns import OpenTurns, Turn, TurnCall
 from tidegauge.instrumentation.values import failure_text, is_a, truth
 
-__all__ = ["Failure", "OpenRun", "Told"]
+__all__ = [
+    "Current",
+    "CurrentRun",
+    "Failure",
+    "OpenRun",
+    "Returned",
+    "current_run",
+    "find_current_run",
+]
 
 Failure: TypeAlias = bool | BaseException | None
 """Whether a call failed (``None``, not known), or the exception with which it did."""
 
-Told: TypeAlias = tuple[object, Failure]
-"""What one call brought back, and whether it failed."""
+Returned: TypeAlias = tuple[object, Failure]
+"""The result of one call, and whether it failed."""
 
-_MAX_OPEN_STEPS: Final = 1_000
+
+class CurrentRun:
+    """The current run of the caller, and the current call if the caller is inside a tool.
+
+    Attributes:
+        run: the run.
+        call: the call; ``None``, the caller is not in a tool.
+        around: the current run when this one was opened, if it was not over. It is always older,
+            so that there are no cycles, in whatever context a generator continues.
+    """
+
+    __slots__ = ("around", "call", "run")
+
+    def __init__(
+        self, run: OpenRun, call: Ending | None = None, around: CurrentRun | None = None
+    ) -> None:
+        self.run = run
+        self.call = call
+        self.around = find_current_run() if around is None else around
+
+    @property
+    def in_tool(self) -> bool:
+        """Whether the caller is inside a tool of the run."""
+        return self.call is not None
+
+    def forget(self) -> None:
+        """Release enclosing runs that are over: contexts may keep this object for long."""
+        self.around = _not_over(self.around)
+
+
+class Ending(Protocol):
+    """Something that ends."""
+
+    ended: bool
+
+
+current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
+
+
+def find_current_run() -> CurrentRun | None:
+    """The current run of the caller.
+
+    Runs and calls that are over are skipped: an exception of a signal handler may have prevented
+    their removal.
+    """
+    return _not_over(current_run.get())
+
+
+def _not_over(current: CurrentRun | None) -> CurrentRun | None:
+    while current is not None:
+        call = current.call
+        if not current.run.closed and (call is None or not call.ended):
+            return current
+        current = current.around
+    return None
+
+
+class Current:
+    """Makes a run the current one, and a span the current span, while a body runs.
+
+    While a body pauses (a generator that yields), its consumer's context is unchanged. What the
+    body itself has made current is restored when it continues.
+
+    Args:
+        run: becomes the current run.
+        context: becomes OpenTelemetry's current context; ``None`` leaves it unchanged.
+    """
+
+    __slots__ = ("_before", "_context", "_context_token", "_entered", "_made", "_run", "_run_token")
+
+    def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
+        self._run: CurrentRun | None = run
+        self._made = run
+        self._entered = False
+        self._before: CurrentRun | None = None
+        self._context = context
+        self._run_token: Token[CurrentRun | None] | None = None
+        self._context_token: Token[otel_context.Context] | None = None
+
+    @guarded("current.enter", default=None, interrupting="run")
+    def __enter__(self) -> None:
+        if interrupted() and not here.apart:
+            return  # nothing may be set in the context that is interrupted: see run_apart
+        self._before = current_run.get()
+        self._entered = True
+        with here.critical:  # a collection that comes now must set nothing
+            self._run_token = current_run.set(self._run)
+            if self._context is not None:
+                self._context_token = otel_context.attach(self._context)
+
+    @guarded("current.leave", default=None, interrupting="run")
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if not self._entered:
+            return
+        self._run = current_run.get()
+        with here.critical:
+            if self._context_token is not None:
+                self._context = otel_context.get_current()
+                _undo(self._context_token)
+            if self._run_token is not None:
+                _undo(self._run_token)
+            elif self._run is self._made:  # an exception arrived when it had just been set
+                current_run.set(self._before)
+        self._run_token = self._context_token = self._before = None
+        self._entered = False
+
+    def forget(self) -> None:
+        """The body will not continue: release what is over."""
+        self._made.forget()
+
+
+def _undo(token: Token[Any]) -> None:
+    """Undo the ``set`` of a context variable, OpenTelemetry's current context among them.
+
+    If a block is left in another context than it was entered in (a generator that is closed early),
+    there is nothing to undo: the other context no longer exists.
+    """
+    try:  # noqa: SIM105 -- on the step path
+        token.var.reset(token)
+    except (ValueError, RuntimeError, LookupError):  # another context, or already undone
+        pass
 
 
 class OpenRun:
     """One run from its start to its end, current while its body runs.
 
-    Every method is safe to call from several threads. Before :meth:`start`, after :meth:`end` and
-    where the run could not be opened, steps are taken by nobody.
+    All methods are thread-safe. Steps are ignored before :meth:`start`, after :meth:`end`, and if
+    the run could not be opened.
 
     Args:
         event: what is known of the run.
 
     Attributes:
-        closed: whether it has ended, or is one of the process that this one was forked from.
+        closed: whether it has ended, or belongs to the parent process of a fork.
     """
 
     def __init__(self, event: RunStarted) -> None:
@@ -50,13 +191,11 @@ class OpenRun:
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
         self.closed = False
-        self._decision: Decision = GO_ON  # once it is closed
+        self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
-        self._lock = threading.Lock()  # of the two collections below
-        self._tools: OrderedDict[int, list[Span]] = OrderedDict()
-        self._blocked: OrderedDict[int, None] = OrderedDict()  # steps not run: nothing to observe
-        self._last_step = -1
-        self._faults = 0
+        self._lock = threading.Lock()  # of the turns
+        self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
+        self._last: Turn | None = None
 
     @property
     def id(self) -> str:
@@ -65,18 +204,18 @@ class OpenRun:
 
     @property
     def recorded(self) -> RecordedRun | None:
-        """What the run is reported to; ``None`` while it is not open."""
+        """The recorded run that takes reports; ``None`` while the run is not open."""
         return self._recorded
 
     @property
     def decision(self) -> Decision:
-        """The last decision that was not to go on; one to stop stays."""
+        """The last decision other than ``go_on``; a stop is final."""
         recorded = self._recorded
         return self._decision if recorded is None else recorded.decision
 
     @guarded("run.open", default=None)
     def start(self) -> None:
-        """Open the run; it is not the current one yet."""
+        """Open the run. :meth:`enter` makes it the current one."""
         recorded = self._recorded = get_recorder().start_run(self.event)
         reset_after_fork(self)
         self.event = recorded.event
@@ -84,114 +223,98 @@ class OpenRun:
         self._current = Current(CurrentRun(self), context)
 
     def _reset_after_fork(self) -> None:
-        # The run of the parent is not one of the child's.
+        # A run of the parent process does not continue in the child.
         self._recorded, self.closed = None, True
         self._lock = threading.Lock()
 
     def enter(self) -> None:
-        """Continue the run's body: the run is the current one, even if it could not be opened."""
+        """The body starts or continues: make the run current, even if it could not be opened."""
         if self._current is None:
             self._current = Current(CurrentRun(self), None)
         self._current.__enter__()
 
     def leave(self) -> None:
-        """The run's body pauses, or is done: the run is no longer the current one."""
+        """The run's body pauses or ends: the run is no longer the current one."""
         if self._current is not None:
             self._current.__exit__()
 
     def issue(
         self, step: Step, call_ids: Sequence[str | None] = (None,), *, enforce: bool = True
-    ) -> tuple[Decision, int]:
-        """Report an issued step; its index is what it is observed by.
+    ) -> tuple[Decision, Turn | None]:
+        """Report an issued step. Returns the decision, and the turn to pass to :meth:`observe`.
 
         Args:
             step: the step.
             call_ids: the model's ids of its calls.
-            enforce: whether a stop is raised here; else it is at the next step.
+            enforce: whether a stop is raised here, or at the next step.
 
         Raises:
-            RunStopped: the policy stops the run; the calls are not to be run.
+            RunStopped: the policy stops the run; the calls must not be run.
         """
         recorded = self._recorded
         if recorded is None:
-            return GO_ON, -1
-        issued = recorded.steps
-        decision = recorded.issue(step)
-        if decision.signals is not None:
-            index = decision.signals.step
-        elif recorded.steps > issued:
-            index = issued
-        else:  # a fault of ours: the step has its spans and no index
-            self._faults += 1
-            index = -self._faults
-        self._last_step = index
-        if enforce and recorded.decision.stop:
+            return GO_ON, None
+        decision, index = recorded.issue(step)
+        turn = self._last = Turn([])
+        turn.decision, turn.step = decision, index
+        if enforce and recorded.decision.action == "stop":
             recorded.enforce()
-        if decision.block:
-            with here.critical, self._lock:
-                self._blocked[index] = None
-                if len(self._blocked) > _MAX_OPEN_STEPS:
-                    self._blocked.popitem(last=False)
-        elif recorded.calls_wanted:
-            self._start_tools(recorded, index, step, call_ids, decision)
-        return decision, index
+        if decision.action == "block" or recorded.calls_wanted:
+            self._hold(recorded, turn, step, call_ids, decision)
+        return decision, turn
 
     def observe(
         self,
-        returned: Sequence[Told],
+        returned: Sequence[Returned],
         outcome: Outcome,
+        turn: Turn | None = None,
         *,
         enforce: bool = True,
         ended: int | None = None,
     ) -> Decision:
-        """Report what the calls of a step brought back.
+        """Report the results of the calls of a step.
 
         Args:
-            returned: results and errors, one for each call, in their order.
-            outcome: everything else; without a step's index it is of the step issued last.
-            enforce: whether a stop is raised here; else it is at the next step.
+            returned: the results and errors of the calls, in their order.
+            outcome: all other fields.
+            turn: the step's turn; ``None`` takes the index in the outcome, else the last step.
+            enforce: whether a stop is raised here, or at the next step.
             ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
 
         Raises:
             RunStopped: the policy stops the run.
         """
         recorded = self._recorded
-        index = self._last_step if outcome.step is None else outcome.step
-        if recorded is None or index in self._blocked:
+        if turn is None:
+            turn = self._last if outcome.step is None else self._turns.find(outcome.step)
+        if recorded is None or (turn is not None and turn.blocked):
             return GO_ON
-        ends: list[Told] = []
+        ends: list[Returned] = []
         for one in returned:
             result, error = _as_outcome(*one)
             ends.append((result, error))
-        if self._tools:
-            self._end_tools(recorded, index, ends, ended)
-        if index < 0:
+        if turn is not None and turn.calls:
+            self._end_tools(recorded, turn, ends, ended)
+        index = outcome.step if turn is None else turn.step
+        if index is None or index < 0:  # no step, or it could not be reported
             return GO_ON
-        results: list[CallResult] = []
-        for result, error in ends:
-            failed = _failed(error)
-            results.append(CallResult(result, failed))
-        # All other fields as they are, and sooner than _replace() does it.
-        decision = recorded.observe(Outcome(outcome.run, tuple(results), index, *outcome[3:]))
-        if enforce and recorded.decision.stop:
+        results = tuple([made(CallResult, (result, truth(error))) for result, error in ends])
+        # Faster than _replace().
+        decision = recorded.observe(made(Outcome, (outcome.run, results, index, *outcome[3:])))
+        if enforce and recorded.decision.action == "stop":
             recorded.enforce()
         return decision
 
-    def abandon(self, index: int) -> None:
-        """The step's calls were cancelled: nobody will know what they would have brought."""
+    def abandon(self, turn: Turn) -> None:
+        """The calls of a step were cancelled: close their spans without results."""
         if self._recorded is not None:
-            self._end_tools(self._recorded, index, [])
-
-    def tool_span(self, index: int) -> Span:
-        """The open span of a step's first call; an invalid one when there is none."""
-        spans = self._tools.get(index)
-        return spans[0] if spans else INVALID_SPAN
+            self._end_tools(self._recorded, turn, [])
 
     def end(self, error: BaseException | None) -> None:
         """Close the run, with the exception that ended it; a second call does nothing.
 
-        A run that ends because its generator is closed may be ended by the collector, in the
-        middle of anything: that is reported with the next ordinary call.
+        If its generator is closed, the garbage collector may have called this at any moment: the
+        end is then reported with the next ordinary call.
         """
         if type(error) is GeneratorExit and not interrupted():
             defer(partial(self._end, error))
@@ -202,7 +325,7 @@ class OpenRun:
     def _end(self, error: BaseException | None) -> None:
         if self._current is not None:
             self._current.forget()
-        if self.event.task is not None:  # a context that was copied may keep the run for long
+        if self.event.task is not None:  # a copied context may keep this object for long
             self.event = replace(self.event, task=None)
         recorded, self._recorded = self._recorded, None
         self._current, self.closed = None, True
@@ -218,12 +341,12 @@ class OpenRun:
     @guarded("run.close", default=None)
     def _report_end(self, recorded: RecordedRun, error: BaseException | None) -> None:
         self._decision = recorded.decision
-        for index in list(self._tools):
-            self._end_tools(recorded, index, [])
+        for turn in self._turns:
+            self._end_tools(recorded, turn, [])
         deliberate = _deliberate(error)
         if isinstance(deliberate, RunStopped):
             recorded.end(outcome="stopped", reason=deliberate.reason)
-        elif deliberate is not None:  # a blocked call that the agent has not taken for an answer
+        elif deliberate is not None:  # CallBlocked, which the agent did not catch
             recorded.end(outcome="stopped", reason=recorded.decision.reason)
         elif error is None or not is_a(error, Exception):  # None, or cancelled, interrupted
             success = self.success if error is None else None
@@ -233,50 +356,67 @@ class OpenRun:
                 success=self.success, outcome="error", reason=class_name(type(error)), error=error
             )
 
-    def _start_tools(
+    def _hold(
         self,
         recorded: RecordedRun,
-        index: int,
+        turn: Turn,
         step: Step,
         call_ids: Sequence[str | None],
         decision: Decision,
     ) -> None:
-        spans = [
-            recorded.start_tool(
-                call.action, call_id=call_id, signals=decision.signals, arguments=call.arguments
-            )
-            for call, call_id in zip(step.calls, call_ids, strict=False)
-        ]
+        """Hold a turn until its calls have ended, with their spans unless they are blocked."""
+        for call, call_id in zip_longest(step.calls, call_ids[: len(step.calls)]):
+            held = TurnCall(call.action, call.arguments, call_id)
+            turn.calls.append(held)
+            if decision.action != "block":
+                held.span = recorded.start_tool(
+                    call.action,
+                    call_id=call_id,
+                    signals=decision.signals,
+                    arguments=call.arguments,
+                )
         with here.critical, self._lock:
-            self._tools[index] = spans
-            surplus = next(iter(self._tools)) if len(self._tools) > _MAX_OPEN_STEPS else None
-        if surplus is not None:
-            self._end_tools(recorded, surplus, [])
+            dropped = self._turns.add(turn)
+        for one in dropped:
+            _end_spans(recorded, one, [])
 
     def _end_tools(
-        self, recorded: RecordedRun, index: int, returned: Sequence[Told], ended: int | None = None
+        self,
+        recorded: RecordedRun,
+        turn: Turn,
+        returned: Sequence[Returned],
+        ended: int | None = None,
     ) -> None:
         with here.critical, self._lock:
-            spans = self._tools.pop(index, ())
-        for number, span in enumerate(spans):
-            result, error = returned[number] if number < len(returned) else (ABSENT, None)
-            failure: BaseException | str | None = None
-            if is_a(error, BaseException):
-                failure = cast("BaseException", error)
-            elif error is True:
-                failure = "tool_error"
-            recorded.end_tool(span, result=result, error=failure, ended=ended)
+            held = self._turns.remove(turn)
+        if held:
+            _end_spans(recorded, turn, returned, ended)
 
 
-def _as_outcome(outcome: object, error: Failure) -> Told:
-    """An exception without an outcome is the outcome, by what it says."""
+def _end_spans(
+    recorded: RecordedRun, turn: Turn, returned: Sequence[Returned], ended: int | None = None
+) -> None:
+    if turn.blocked:
+        return
+    for number, call in enumerate(turn.calls):
+        result, error = returned[number] if number < len(returned) else (ABSENT, None)
+        failure: BaseException | str | None = None
+        if error is True:
+            failure = "tool_error"
+        elif error is not None and error is not False and is_a(error, BaseException):
+            failure = error
+        recorded.end_tool(call.span, result=result, error=failure, ended=ended)
+
+
+def _as_outcome(outcome: object, error: Failure) -> Returned:
+    """The text of an exception is the result, if there is no other result."""
     if outcome is ABSENT and is_a(error, BaseException):
         return failure_text(cast("BaseException", error)), error
     return outcome, error
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
-    """The exception by which a policy ended the run: itself, or in a task group's exception."""
+    """The exception by which a policy ended the run, also inside an exception group."""
     waiting = [error]
     while waiting:
         found = waiting.pop()
@@ -288,8 +428,4 @@ def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
 
 
 _inside: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
-"""The exceptions of a group, whatever its class makes of the name."""
-
-
-def _failed(error: Failure) -> bool | None:
-    return truth(error)
+"""Reads the exceptions of a group, even if a subclass overrides the attribute."""

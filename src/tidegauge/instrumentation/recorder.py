@@ -1,8 +1,8 @@
-"""The recorder: what every way in has in common. It joins a run's spans and the step sink.
+"""The recorder, which all adapters use: it reports a run both as spans and to the step sink.
 
 Adapters (decorators, callback handlers) translate their framework's events into calls of a
-:class:`RecordedRun`. None of its methods raises but for the deliberate stop, which only
-:meth:`RecordedRun.enforce` raises, so that each adapter chooses the moment and the exception.
+:class:`RecordedRun`. Its methods never raise, except :meth:`RecordedRun.enforce`, which raises the
+deliberate stop: each adapter chooses the moment and the exception.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tidegauge.events import (
     RunStarted,
     Signals,
     Step,
+    StepSignals,
     StepSink,
 )
 from tidegauge.instrumentation.extraction import (
@@ -48,6 +49,7 @@ from tidegauge.tracer import RunSpans, SpanFactory
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
 _MAX_WAITING: Final = 1_000
+_NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
 def new_run_id() -> str:
@@ -59,9 +61,9 @@ class Recorder:
     """Opens runs.
 
     Args:
-        sink: takes the steps and answers with decisions.
-        spans: makes the spans.
-        extractors: tell from calls and results what their reporter does not.
+        sink: takes the steps and returns decisions.
+        spans: creates the spans.
+        extractors: read places, tasks and entities from calls and results, if not reported.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Recorder:
         event: RunStarted,
         context: Context | None = None,
         *,
-        beside: SpanContext | None = None,
+        external: SpanContext | None = None,
         traced: bool = True,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
@@ -85,12 +87,12 @@ class Recorder:
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
-            beside: the span that somebody else has made for it: ours are not made, and events
-                have its context.
-            traced: whether spans are made for it at all.
+            external: the span that another instrumentation created for it. Then no spans of ours
+                are created, and events have its context.
+            traced: whether spans are created for it at all.
         """
         run = self.make_run(event)
-        run.start(context, beside, traced=traced)
+        run.start(context, external, traced=traced)
         return run
 
     def make_run(self, event: RunStarted) -> RecordedRun:
@@ -105,8 +107,8 @@ class RecordedRun:
     """One run, as its adapter reports it.
 
     Attributes:
-        event: what it was started with; the task only where spans are to show it.
-        decision: the last decision that was not to go on; one to stop stays.
+        event: its start; the task only if spans show it.
+        decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
     """
 
@@ -159,7 +161,7 @@ class RecordedRun:
 
     @property
     def calls_wanted(self) -> bool:
-        """Whether anybody wants to know of its calls: their spans are recorded, or their time."""
+        """Whether calls are recorded: as spans, or as durations."""
         return self._spans is not None and self._spans.calls_wanted
 
     @property
@@ -170,25 +172,25 @@ class RecordedRun:
     def start(
         self,
         context: Context | None = None,
-        beside: SpanContext | None = None,
+        external: SpanContext | None = None,
         *,
         traced: bool = True,
     ) -> None:
         """Open the run; the arguments are those of :meth:`Recorder.start_run`."""
-        self._traced = traced and beside is None
+        self._traced = traced and external is None
         if self._traced:
             self._start_span(context)
-        elif beside is not None:
-            self._spans = self._recorder.spans.beside(beside)
-            self._tell_span(self._spans)
+        elif external is not None:
+            self._spans = self._recorder.spans.external(external)
+            self._take_ids(self._spans)
         self._start_record()
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
         self._spans = self._recorder.spans.start_run(self.event, context, link)
-        self._tell_span(self._spans)
+        self._take_ids(self._spans)
 
-    def _tell_span(self, spans: RunSpans) -> None:
+    def _take_ids(self, spans: RunSpans) -> None:
         self.event = replace(self.event, trace_id=spans.trace_id, span_id=spans.span_id)
 
     @guarded("recorder.start_run", default=None)
@@ -197,11 +199,14 @@ class RecordedRun:
         if not (self._traced and self._recorder.spans.capture_content):
             self.event = replace(self.event, task=None)  # no span will show it
 
-    @guarded("recorder.issue", default=GO_ON)
-    def issue(self, step: Step) -> Decision:
+    @guarded("recorder.issue", default=_NOT_ISSUED)
+    def issue(self, step: Step) -> tuple[Decision, int | None]:
         """Report an issued action, before it is run.
 
-        A blocked step is not observed: it counts as having brought what it brought before.
+        A blocked step is not observed: its earlier result counts again.
+
+        Returns:
+            The decision, and the index of the step; ``None`` if it could not be reported.
         """
         for call in step.calls:
             if type(call.action) is not str:
@@ -211,24 +216,27 @@ class RecordedRun:
         if extractors:
             step = self._with_entities(step, extractors)
         decision = self._recorder.sink.step_issued(step)
+        signals = decision.signals
+        index = self.steps if signals is None else signals.step
         self.steps += 1
-        if extractors and decision.signals is not None and not decision.block:
+        if extractors and signals is not None and decision.action != "block":
             with here.critical, self._lock:
-                self._calls[decision.signals.step] = step.calls
+                self._calls[index] = step.calls
                 if len(self._calls) > _MAX_WAITING:
                     self._calls.popitem(last=False)
-        if _is_notable(decision):
+        if decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1):
             self._note(decision)
-        return decision
+        return decision, index
 
     @guarded("recorder.observe", default=GO_ON)
     def observe(self, outcome: Outcome) -> Decision:
-        """Report an outcome."""
+        """Report a result."""
         extractors = self._recorder.extractors
         if extractors:
             outcome = self._with_observation(outcome, extractors)
         decision = self._recorder.sink.step_observed(outcome)
-        if _is_notable(decision):
+        signals = decision.signals
+        if decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1):
             self._note(decision)
         return decision
 
@@ -242,10 +250,10 @@ class RecordedRun:
         return self._spans.start_chat(model=model, provider=provider, inside=inside)
 
     @guarded("recorder.end_chat", default=None)
-    def end_chat(self, span: Span, **told: Any) -> None:
+    def end_chat(self, span: Span, **details: Any) -> None:
         """Close the span of a model call; see :meth:`tidegauge.tracer.RunSpans.end_chat`."""
         if self._spans is not None:
-            self._spans.end_chat(span, **told)
+            self._spans.end_chat(span, **details)
 
     @guarded("recorder.start_tool", default=INVALID_SPAN)
     def start_tool(
@@ -253,14 +261,17 @@ class RecordedRun:
         name: str,
         *,
         call_id: str | None = None,
-        signals: Signals | None = None,
+        signals: Signals | StepSignals | None = None,
         arguments: object = None,
     ) -> Span:
         """Open the span of a tool call."""
         if self._spans is None:
             return INVALID_SPAN
         return self._spans.start_tool(
-            named(name) or "", call_id=named(call_id), signals=signals, arguments=arguments
+            name if type(name) is str else named(name) or "",
+            call_id=named(call_id),
+            signals=signals,
+            arguments=arguments,
         )
 
     @guarded("recorder.end_tool", default=None)
@@ -272,7 +283,7 @@ class RecordedRun:
         error: BaseException | str | None = None,
         ended: int | None = None,
     ) -> None:
-        """Close the span of a tool call, which ended now or at ``ended`` nanoseconds."""
+        """Close the span of a tool call that ended now, or at ``ended`` nanoseconds."""
         if self._spans is not None:
             self._spans.end_tool(span, result=result, error=error, ended=ended)
 
@@ -299,14 +310,14 @@ class RecordedRun:
                 self._reported_end = True
         finally:
             if self._spans is not None:
-                # It may have been stopped by the stop of a run inside it, which gives its reason.
+                # If the stop of an inner run ended this run, `reason` is the reason of that stop.
                 stopped = (self.decision.reason or reason) if outcome == "stopped" else None
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
-        """The nudge that the model has not been told yet; taken, it counts as told."""
+        """The nudge that the model has not seen yet. It counts as seen from now on."""
         if self._nudge is None:
             return None
         with here.critical, self._lock:
@@ -315,23 +326,23 @@ class RecordedRun:
 
     @guarded("recorder.give_back_nudge", default=None)
     def give_back_nudge(self, nudge: Decision) -> None:
-        """A nudge that was taken was not told after all; a newer one stands in its place."""
+        """Return a nudge that did not reach the model, unless there is a newer one."""
         with here.critical, self._lock:
             self._nudge = self._nudge or nudge
 
     @guarded("recorder.suspend", default=None)
     def suspend(self, reason: str | None = None) -> None:
-        """The run waits for somebody: its span is closed, its record stays open.
+        """The run waits for a person: its span is closed, its record stays open.
 
         Args:
-            reason: why, in a word.
+            reason: why, in one word.
         """
         if self._spans is not None:
             self._spans.end(None, stopped_reason=reason)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
-        """The run goes on: a span of its own, linked to the one before.
+        """The run continues: it gets a new span, linked to the one before.
 
         Args:
             context: parent of the new span; ``None`` takes the caller's current context.
@@ -341,7 +352,7 @@ class RecordedRun:
             self._start_span(context, Link(before) if before.is_valid else None)
 
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
-        """The deliberate stop as an exception, when the run is to stop; else ``None``."""
+        """The exception of the deliberate stop; ``None`` if the policy does not stop the run."""
         decision = self.decision
         if not decision.stop:
             return None
@@ -352,11 +363,11 @@ class RecordedRun:
             reason=decision.reason or "",
             message=decision.message or "",
             metrics=_metrics(signals),
-            state=decision.outlook._asdict() if decision.outlook is not None else None,
+            state=decision.situation._asdict() if decision.situation is not None else None,
         )
 
     def enforce(self, kind: type[RunStopped] = RunStopped) -> None:
-        """Raise the deliberate stop, when the run is to stop."""
+        """Raise the deliberate stop, if the policy stops the run."""
         error = self.stop_error(kind)
         if error is not None:
             raise error
@@ -415,7 +426,7 @@ class RecordedRun:
 
 
 def _plain_run(event: RunStarted) -> RunStarted:
-    """The same with plain names and numbers: who takes them from here on may ask them anything."""
+    """The same event with plain names and numbers, which are safe to use."""
     task: Any = event.task
     known = Identities()
     return replace(
@@ -438,12 +449,7 @@ def _plain_call(call: Call) -> Call:
     return call._replace(action=named(call.action) or "")
 
 
-def _is_notable(decision: Decision) -> bool:
-    signals = decision.signals
-    return decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1)
-
-
-def _metrics(signals: Signals | None) -> dict[str, Any]:
+def _metrics(signals: Signals | StepSignals | None) -> dict[str, Any]:
     if signals is None:
         return {}
     hidden = ("run", "agent", "step", "action_digest", "state_digest")

@@ -6,9 +6,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
 
 from tidegauge._critical import here, reset_after_fork
+from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.turns import TurnCall
 
 __all__ = ["HeldRun", "RunMap", "RunScope"]
 
@@ -22,35 +28,48 @@ class HeldRun(Protocol[Id]):
 
     Attributes:
         root: id of what opened it.
+        recorded: takes its steps and spans.
         held: whether the map holds it.
         last_seen: when it was last known to be alive, by the clock of the map.
         open_ids: ids that the map holds for it, oldest first.
     """
 
     root: Id
+    recorded: RecordedRun
     held: bool
     last_seen: float
     open_ids: OrderedDict[Id, None]
 
-    def end(self, **told: Any) -> None:
+    def end(self, **ending: Any) -> None:
         """Report its end."""
 
 
-class RunScope(Protocol[Id]):
-    """Where something happens: in which run."""
+Run = TypeVar("Run", bound=HeldRun[Any])
+
+
+class RunScope(NamedTuple, Generic[Run]):
+    """Where something happens: in which run, and inside which of its tool calls, if any."""
+
+    run: Run
+    tool: TurnCall | None = None
 
     @property
-    def run(self) -> HeldRun[Id]:
-        """The run."""
+    def tool_span(self) -> Span | None:
+        """The span of the tool call; ``None`` when there is none."""
+        if self.tool is None or not self.tool.span.get_span_context().is_valid:
+            return None
+        return self.tool.span
+
+    def context(self) -> Context | None:
+        """Parent context for the spans of what happens here."""
+        context, span = self.run.recorded.context, self.tool_span
+        return context if span is None else trace.set_span_in_context(span, context)
 
 
-Scope = TypeVar("Scope", bound=RunScope[Any])
-
-
-class RunMap(Generic[Id, Scope]):
+class RunMap(Generic[Id, Run]):
     """The open runs of one adapter, and the scope of everything open in them.
 
-    A run is taken out when its root ends. One whose end never comes is ended as unknown, when it
+    A run is removed when its root ends. One whose end never comes is ended as unknown, when it
     has been idle for too long or too many others are open.
 
     Args:
@@ -72,7 +91,7 @@ class RunMap(Generic[Id, Scope]):
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._scopes: dict[Id, Scope] = {}
+        self._scopes: dict[Id, RunScope[Run]] = {}
         self._reset_after_fork()
         reset_after_fork(self)
 
@@ -80,20 +99,20 @@ class RunMap(Generic[Id, Scope]):
         self.inherited = frozenset(self._scopes)
         self._lock = threading.Lock()
         self._scopes = {}
-        self._runs: OrderedDict[Id, HeldRun[Id]] = OrderedDict()  # least recently seen first
+        self._runs: OrderedDict[Id, Run] = OrderedDict()  # least recently seen first
 
     def __len__(self) -> int:
         """How many scopes are open."""
         return len(self._scopes)
 
-    def find(self, key: Id | None) -> Scope | None:
+    def find(self, key: Id | None) -> RunScope[Run] | None:
         """The scope of something open."""
         return None if key is None else self._scopes.get(key)
 
-    def open(self, scope: Scope) -> None:
-        """Take a run in by its outermost scope, and end those that it displaces."""
+    def open(self, scope: RunScope[Run]) -> None:
+        """Add a run by its outermost scope, and end the runs that it displaces."""
         run, now = scope.run, self._clock()
-        displaced: list[tuple[HeldRun[Id], str]] = []
+        displaced: list[tuple[Run, str]] = []
         with here.critical, self._lock:
             run.last_seen, run.held = now, True
             self._runs[run.root] = run
@@ -101,45 +120,49 @@ class RunMap(Generic[Id, Scope]):
             for oldest in self._oldest(now):
                 reason = "idle" if now - oldest.last_seen > self._idle_seconds else "too many runs"
                 displaced.append((oldest, reason))
-                self._take_out(oldest)
+                self._evict(oldest)
         for oldest, reason in displaced:
             oldest.end(outcome="unknown", reason=reason)
 
-    def seen(self, run: HeldRun[Id]) -> None:
+    def seen(self, run: Run) -> None:
         """The run is alive."""
         with here.critical, self._lock:
             if run.held:
                 run.last_seen = self._clock()
                 self._runs.move_to_end(run.root)
 
-    def enter(self, key: Id, scope: Scope) -> None:
-        """Something began in ``scope``; nothing when its run has ended."""
+    def enter(self, key: Id, scope: RunScope[Run]) -> None:
+        """Something began in ``scope``; nothing when its run has ended.
+
+        Called at every callback, so without the lock: each operation on a dictionary is atomic, and
+        a run that is evicted meanwhile is not held afterwards.
+        """
         run = scope.run
-        with here.critical, self._lock:
-            if not run.held:
-                return
-            self._scopes[key] = scope
-            run.open_ids[key] = None
-            if len(run.open_ids) > _MAX_OPEN_IDS:
-                oldest, _ = run.open_ids.popitem(last=False)
-                self._scopes.pop(oldest, None)
+        run.open_ids[key] = None
+        self._scopes[key] = scope
+        if not run.held:
+            self.leave(key)
+        elif len(run.open_ids) > _MAX_OPEN_IDS:
+            with here.critical, self._lock:
+                if len(run.open_ids) > _MAX_OPEN_IDS:
+                    oldest, _ = run.open_ids.popitem(last=False)
+                    self._scopes.pop(oldest, None)
 
-    def leave(self, key: Id) -> Scope | None:
-        """Something has ended: its scope, if it was open."""
-        with here.critical, self._lock:
-            scope = self._scopes.pop(key, None)
-            if scope is not None:
-                scope.run.open_ids.pop(key, None)
-            return scope
+    def leave(self, key: Id) -> RunScope[Run] | None:
+        """Something has ended: its scope, if it was open. Without the lock, as :meth:`enter`."""
+        scope = self._scopes.pop(key, None)
+        if scope is not None:
+            scope.run.open_ids.pop(key, None)
+        return scope
 
-    def close(self, run: HeldRun[Id]) -> None:
-        """Take a run out, with all that is open in it."""
+    def close(self, run: Run) -> None:
+        """Remove a run, with all that is open in it."""
         with here.critical, self._lock:
-            self._take_out(run)
+            self._evict(run)
 
-    def _oldest(self, now: float) -> list[HeldRun[Id]]:
-        """The runs that are to go: idle for too long, or one too many."""
-        gone: list[HeldRun[Id]] = []
+    def _oldest(self, now: float) -> list[Run]:
+        """The runs to evict: idle for too long, or one too many."""
+        gone: list[Run] = []
         for run in self._runs.values():
             crowded = len(self._runs) - len(gone) > self._max_runs
             if not crowded and now - run.last_seen <= self._idle_seconds:
@@ -147,10 +170,16 @@ class RunMap(Generic[Id, Scope]):
             gone.append(run)
         return gone
 
-    def _take_out(self, run: HeldRun[Id]) -> None:
+    def _evict(self, run: Run) -> None:
         run.held = False
         self._runs.pop(run.root, None)
         self._scopes.pop(run.root, None)
-        for key in run.open_ids:
+        self._forget_ids(run)
+
+    def _forget_ids(self, run: Run) -> None:
+        while True:  # others may enter meanwhile
+            try:
+                key, _ = run.open_ids.popitem()
+            except KeyError:
+                return
             self._scopes.pop(key, None)
-        run.open_ids.clear()

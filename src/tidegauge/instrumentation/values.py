@@ -1,4 +1,4 @@
-"""Inspect the user's values without running their code."""
+"""Inspect the user's values without running their code: names, numbers, texts and labels."""
 
 from __future__ import annotations
 
@@ -8,34 +8,39 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from types import WrapperDescriptorType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from tidegauge._canonical import Identities, bases, built_in, class_name, namespace, type_name
 from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 
 __all__ = [
+    "RunLabels",
     "collected",
     "count",
     "entry",
     "failure_text",
     "first",
+    "given_items",
     "is_a",
     "label",
     "last",
     "named",
     "number",
     "part",
+    "run_labels",
     "same_value",
     "text_digest",
-    "told_items",
+    "total",
     "truth",
     "whole",
 ]
 
 _MAX_COMPARED: Final = 10_000
 _MAX_COUNT: Final = 1 << 53
-_MAX_TOLD: Final = 10_000
+_MAX_GIVEN: Final = 10_000
+_LABEL_PREFIX: Final = "tidegauge_"
+_MAX_LABEL_DIGITS: Final = 16
 _VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _BUILT_IN: Final[tuple[Any, ...]] = (
     *(tuple, list, set, frozenset, dict, deque, str, bytes, range),
@@ -60,7 +65,7 @@ def entry(mapping: Any, name: str) -> Any:
     >>> entry({"a": 1}, "a"), entry({"a": 1}, "b"), entry(["a"], "a")
     (1, None, None)
     """
-    return dict.get(mapping, name) if is_a(mapping, dict) else None
+    return dict.get(mapping, name) if issubclass(type(mapping), dict) else None
 
 
 def part(value: Any, of: slice) -> Sequence[Any]:
@@ -69,16 +74,16 @@ def part(value: Any, of: slice) -> Sequence[Any]:
     >>> part([1, 2, 3], slice(2)), part((1, 2), slice(-1, None)), part("text", slice(2))
     ([1, 2], (2,), ())
     """
-    found: Sequence[Any] = ()
-    if is_a(value, list):
-        found = list.__getitem__(value, of)
-    elif is_a(value, tuple):
-        found = tuple.__getitem__(value, of)
-    return found
+    kind = type(value)
+    if issubclass(kind, list):
+        return list.__getitem__(value, of)
+    return tuple.__getitem__(value, of) if issubclass(kind, tuple) else ()
 
 
 def first(value: object) -> Any:
     """The first item of a list or a tuple; ``None``, there is none."""
+    if type(value) is list:
+        return value[0] if value else None
     return next(iter(part(value, slice(1))), None)
 
 
@@ -94,6 +99,8 @@ def label(value: Any) -> str | None:
     ('a', '7', None, None)
     """
     kind: Any = type(value)
+    if value is None or kind is str:
+        return value  # type: ignore[no-any-return]
     if kind is UUID:
         return str(value)
     if issubclass(kind, str):
@@ -119,26 +126,29 @@ def named(value: object, identities: Identities | None = None) -> str | None:
     """
     if value is None or type(value) is str:
         return value
-    told = label(value)
-    if told is None:
+    name = label(value)
+    if name is None:
         try:
-            told = str((identities or Identities()).plain(value))
+            name = str((identities or Identities()).plain(value))
         except ValueError as error:
             internal_errors.record("identity", error)
-            told = type_name(type(value))
-    return told
+            name = type_name(type(value))
+    return name
 
 
 def whole(value: object) -> int | None:
-    """A number that counts, as a plain ``int``; ``None`` and an internal error where it is none.
+    """A number that counts, as a plain ``int`` of 64 bits; else ``None`` and an internal error.
 
-    >>> whole(30.0), whole("30"), whole(None), whole([30])
-    (30, 30, None, None)
+    >>> whole(30.0), whole("30"), whole(None), whole([30]), whole(10**400)
+    (30, 30, None, None, None)
     """
-    if value is None or type(value) is int:
-        return value
+    if value is None:
+        return None
     try:
-        return int(built_in(value))  # type: ignore[arg-type]
+        found = value if type(value) is int else int(built_in(value))  # type: ignore[arg-type]
+        if not -(1 << 63) <= found < 1 << 63:
+            raise OverflowError("a number of more than 64 bits")
+        return found
     except (TypeError, ValueError, OverflowError) as error:
         internal_errors.record("value", error)
         return None
@@ -162,6 +172,15 @@ def count(value: Any) -> int | None:
     """
     found = int.__index__(value) if is_a(value, int) else -1
     return found if 0 <= found <= _MAX_COUNT else None
+
+
+def total(left: int | None, right: int | None) -> int | None:
+    """Both numbers together; ``None``, neither is known.
+
+    >>> total(10, None), total(None, None)
+    (10, None)
+    """
+    return None if left is None and right is None else (left or 0) + (right or 0)
 
 
 def failure_text(error: BaseException) -> str:
@@ -204,22 +223,22 @@ def collected(values: object, most: int) -> tuple[Any, ...]:
     for base in bases(kind):
         if "__next__" in namespace(base) or any(base is abstract for abstract in _ABSTRACT):
             return tuple(islice(values, most))  # type: ignore[call-overload]
-    raise TypeError(f"{type_name(kind)} is no collection: give a tuple, a list or a set")
+    raise TypeError(f"{type_name(kind)} is not a collection; give a tuple, a list or a set")
 
 
-def told_items(values: object) -> tuple[Any, ...] | None:
-    """What was told one by one, at most 10,000 of them; ``None``, not told, or in no such form."""
+def given_items(values: object) -> tuple[Any, ...] | None:
+    """What a collection holds, at most 10,000 items; ``None``, not given, or no collection."""
     if values is None:
         return None
     kind = type(values)
-    if (kind is list or kind is tuple) and len(values) <= _MAX_TOLD:  # type: ignore[arg-type]
+    if (kind is list or kind is tuple) and len(values) <= _MAX_GIVEN:  # type: ignore[arg-type]
         return tuple(values)  # type: ignore[arg-type]
     return _collected(values)
 
 
-@guarded("told", default=None, interrupting="run")
+@guarded("value", default=None, interrupting="run")
 def _collected(values: object) -> tuple[Any, ...] | None:
-    return collected(values, _MAX_TOLD)
+    return collected(values, _MAX_GIVEN)
 
 
 def truth(value: object) -> bool | None:
@@ -237,12 +256,49 @@ def truth(value: object) -> bool | None:
     except Exception as error:
         if arrived_from_outside(error):
             raise
-        internal_errors.record("told", error)
+        internal_errors.record("value", error)
         return None
 
 
+class RunLabels(NamedTuple):
+    """Labels of a run; ``None``: not given."""
+
+    agent: str | None = None
+    task: str | None = None
+    task_group: str | None = None
+    t_max: int | None = None
+    memory: str | None = None
+
+
+def run_labels(
+    metadata: Mapping[str, Any], inherited: Mapping[str, Any] | None = None
+) -> RunLabels:
+    """The ``tidegauge_`` keys of the metadata of an invocation or a trace.
+
+    Args:
+        metadata: of the invocation or trace.
+        inherited: metadata of the run around it: its labels are not this run's.
+
+    >>> run_labels({"tidegauge_agent": "a", "tidegauge_t_max": "30"})
+    RunLabels(agent='a', task=None, task_group=None, t_max=30, memory=None)
+    """
+    labels: dict[str, Any] = {}
+    for name in RunLabels._fields:
+        value = metadata.get(_LABEL_PREFIX + name)
+        text = label(value)
+        if text is None:
+            continue
+        if inherited is not None and same_value(inherited.get(_LABEL_PREFIX + name), value):
+            continue
+        if name != "t_max":
+            labels[name] = text
+        elif text.isdecimal() and len(text) < _MAX_LABEL_DIGITS and int(text) > 0:
+            labels[name] = int(text)
+    return RunLabels(**labels)
+
+
 def text_digest(text: str) -> str:
-    """What stands for a text that need not be kept: 32 hexadecimal digits."""
+    """The digest of a text that need not be kept: 32 hexadecimal digits."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

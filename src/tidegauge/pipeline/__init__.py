@@ -1,4 +1,4 @@
-"""The only place where the parts are joined: settings, the live step sink, ``configure()``."""
+"""The only place that connects the parts: settings, the live step sink, ``configure()``."""
 
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import Settings

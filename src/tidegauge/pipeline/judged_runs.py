@@ -1,4 +1,4 @@
-"""Live runs judged as they end: their transcripts, the scores as metrics, and as events."""
+"""Judges live runs when they end: their transcripts, and the scores as metrics and events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegauge.events import (
     Step,
     StepSink,
 )
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import send_evaluation
 
 __all__ = ["JudgedRuns"]
@@ -35,17 +35,17 @@ _MAX_RUNS: Final = 500
 
 
 class JudgedRuns:
-    """A step sink around another one, which has the runs judged that end in it.
+    """A step sink around another one that has runs judged when they end.
 
-    While a run goes on nothing happens but that its transcript is written. What a run held stays
-    in the process, but for what goes to the model of the judges.
+    While a run is active, only its transcript is written. The contents of a run stay in the
+    process, except for what is sent to the model of the judges.
 
     Args:
         inner: measures and decides.
         judging: judges.
         logger: takes an event for each judgement.
-        contents: whether the events may tell the judges' reasons, which quote what runs held.
-        max_groups: (agent, task group) pairs that are told apart in metrics.
+        contents: whether the events include the judges' reasons, which quote contents of runs.
+        max_groups: (agent, task group) pairs with separate metrics.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class JudgedRuns:
         self._scores = JudgedScores(self._dropped, max_groups=max_groups)
 
     def listen(self) -> None:
-        """Take the judgements from now on."""
+        """Start to receive judgements."""
         self._judging.listen(self._judged)
 
     def run_started(self, event: RunStarted) -> None:
@@ -76,12 +76,12 @@ class JudgedRuns:
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
         decision = self._inner.step_issued(event)
-        if decision.signals is not None:  # else there is no such run
+        if decision.signals is not None:  # else the run is not open
             self._issued(event, decision.signals.step, blocked=decision.block)
         return decision
 
     def step_observed(self, event: Outcome) -> Decision:
-        """An outcome was observed."""
+        """A result was observed."""
         decision = self._inner.step_observed(event)
         self._observed(event)
         return decision
@@ -94,11 +94,11 @@ class JudgedRuns:
             self._ended(event)
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
-        """Scores, and what was not judged."""
+        """The scores, and counts of runs that were not judged."""
         return self._scores.metrics()
 
     def _dropped(self) -> Mapping[str, int]:
-        return {**self._judging.dropped, "too_many_runs": self._transcripts.given_up}
+        return {**self._judging.dropped, "too_many_runs": self._transcripts.evicted}
 
     @guarded("judging", default=None)
     def _started(self, event: RunStarted) -> None:

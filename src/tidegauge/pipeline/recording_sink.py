@@ -1,11 +1,11 @@
-"""The live step sink, recorded: what the engine is told is written down as well."""
+"""The live step sink with a recording: events of the engine are also written to a file."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegauge._canonical import Reading
+from tidegauge._canonical import ValueCache
 from tidegauge._critical import here
 from tidegauge._guard import swallowed
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
@@ -13,17 +13,17 @@ from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.streaming_metrics.digested import DigestedOutcome
 
 if TYPE_CHECKING:
-    from tidegauge.exporters.jsonl import JsonlSink
+    from tidegauge.recordings import JsonlSink
     from tidegauge.streaming_metrics import RunReport
 
 __all__ = ["RecordingSink"]
 
 
 class RecordingSink:
-    """An :class:`EngineSink` whose events also become lines, in the order that the engine saw.
+    """An :class:`EngineSink` whose events are also written as lines, in the engine's order.
 
-    What the engine does not take is not written. The engine is to tell :meth:`run_finished` of
-    every run that ended, because runs end in it that nobody reported: those that were evicted.
+    Events that the engine does not take are not written. The engine must call :meth:`run_finished`
+    for every run that ends, because evicted runs end without an event.
 
     Args:
         inner: measures and decides.
@@ -32,26 +32,27 @@ class RecordingSink:
 
     def __init__(self, inner: EngineSink, lines: JsonlSink) -> None:
         self._inner = inner
+        inner.all_signals = True  # lines without words have the similarity of actions
         self._lines = lines
         self._faults = swallowed("jsonl")
         self._ending: dict[str, RunEnded] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
-        # No lock is held: this may end other runs, which takes theirs.
+        # Without a lock of the recording: this may end other runs, which takes their locks.
         self._inner.run_started(event)
         run = self._inner.engine.get(event.run)
         if run is None:
             return
         self._lines.run_started(replace(run.started, task=event.task), t_max=run.t_max)
         if self._inner.engine.get(event.run) is not run:
-            self._lines.run_ended(RunEnded(run=event.run))  # evicted before it was known here
+            self._lines.run_ended(RunEnded(run=event.run))  # evicted before its first line
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        reading = Reading()  # what is compared and what is written are read once
-        step = self._inner.digest_step(event, reading)
-        line = self._lines.step_line(event, step, reading)
+        cache = ValueCache()  # digest and line read the values once
+        step = self._inner.digest_step(event, cache)
+        line = self._lines.step_line(event, step, cache)
         with here.critical, self._lines.locked(step.run):
             decision = self._inner.issue(step)
             signals = decision.signals
@@ -64,10 +65,10 @@ class RecordingSink:
             return decision
 
     def step_observed(self, event: Outcome) -> Decision:
-        """An outcome was observed."""
-        reading = Reading()
-        outcome = self._inner.digest_outcome(event, reading)
-        results = self._lines.result_lines(event, outcome, reading)
+        """A result was observed."""
+        cache = ValueCache()
+        outcome = self._inner.digest_outcome(event, cache)
+        results = self._lines.result_lines(event, outcome, cache)
         with here.critical, self._lines.locked(outcome.run):
             with self._faults:
                 outcome = self._lines.timed(outcome)

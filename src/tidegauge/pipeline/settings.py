@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from tidegauge import _checked
 from tidegauge._checked import (
     Count,
-    Kind,
     Kinds,
     Seconds,
+    ValueKind,
     check_fields,
     function,
     having,
@@ -69,15 +69,15 @@ def _key(value: Any) -> bytes:
 
 KINDS: Final[Kinds] = {
     **_checked.KINDS,
-    "FilePath": Kind("the path of a file", _path),
-    "HostName": Kind("a host name or an address", _host),
-    "Key": Kind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
+    "FilePath": ValueKind("the path of a file", _path),
+    "HostName": ValueKind("a host name or an address", _host),
+    "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
     "NoneOrMore": whole(0),
     "Port": whole(0, 65_535, "a port from 1 to 65535, or 0 for any free one"),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
-    "Normaliser": function("a function that takes a text and gives one"),
-    "Distance": function("a function that takes two places and gives a number"),
+    "Normaliser": function("a function from text to text"),
+    "Distance": function("a function from two places to a number"),
     "Extractor": having("uses", "observe", use="an extractor, with uses() and observe()"),
     "CollectorRegistry": having("register", "unregister", use="a Prometheus registry"),
     "Judging": having("submit", "listen", "wants", "close", use="a tidegauge.diagnose.Judging"),
@@ -85,7 +85,7 @@ KINDS: Final[Kinds] = {
     "LoggerProvider": having("get_logger", use="a provider with get_logger()"),
     "MeterProvider": having("get_meter", use="a provider with get_meter()"),
 }
-"""What the settings take, by their annotations."""
+"""The kinds of values, by the annotations of the settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,73 +93,74 @@ class Settings:
     """What :func:`configure` takes.
 
     Args:
-        stop_on_loop: stop a run when a cycle was repeated so many times after its first round.
-        stop_on_result_streak: stop it after so many steps in a row with one outcome.
-        stop_on_failed_rounds: stop it after so many rounds in a row that failed as a whole.
-        stop_on_steps: stop it at the next step after so many.
-        nudge_on_loop: tell the model when a cycle was repeated so many times, and again after as
-            many more.
-        block_on_loop: from so many repetitions on answer its calls instead of running them.
-        rules: the whole policy instead, rule by rule.
-        policy: file of a policy that ``tidegauge calibrate`` wrote or you did: its rules and lines
-            hold beside those told here, and its rules before them; the variable TIDEGAUGE_POLICY
-            stands in for it. A file that cannot be used is told in one line, and nothing is
-            stopped by it.
-        observe_only: step in nowhere, whatever the rules and lines say: count what they would stop.
-        tools: what is known of tools beforehand, by their names: pollers, keys, mutations.
-        extractors: tell from calls and their results where the agent stands, what it sees there
-            and what it has to do, for every run that does not tell so itself.
-        t_max: turns within which success counts towards AUV, for runs that don't say.
+        stop_on_loop: stop a run when a cycle was repeated this many times after its first round.
+        stop_on_result_streak: stop it after this many consecutive steps with the same result.
+        stop_on_failed_rounds: stop it after this many consecutive rounds of failed calls only.
+        stop_on_steps: stop it at the next step after this many.
+        nudge_on_loop: send the model a message when a cycle was repeated this many times, and
+            again whenever it was repeated as many times more.
+        block_on_loop: from this many repetitions on, answer its calls instead of running them.
+        rules: the rules of the policy, instead of the settings above.
+        policy: file of a policy, written by ``tidegauge calibrate`` or by you. Its rules and
+            thresholds apply in addition to the rules given here, and its rules take precedence.
+            The default is the variable TIDEGAUGE_POLICY. If the file cannot be used, one line is
+            logged, and the policy stops nothing.
+        observe_only: never intervene; only count what the rules and thresholds would have stopped.
+        tools: what is known about tools, by their names: pollers, keys, mutations.
+        extractors: derive from calls and their results where the agent is, what it sees there and
+            what it has to do, for every run that does not report this.
+        t_max: turns within which success counts towards AUV, for runs that name none.
         t_max_by_group: the same by task group.
-        max_runs: active runs held; one more evicts the run idle for longest.
+        max_runs: limit of active runs; a further one evicts the run that is idle for longest.
         stale_at: stale score from which an active run counts as stale.
-        idle_seconds: a run without a step for so long is ended as unknown.
-        max_groups: (agent, task group) pairs told apart in metrics; later ones are ``other``.
-        max_actions: action names told apart in metrics; later ones are ``other``.
-        max_period: longest cycle that can be seen, in steps.
-        max_distinct: distinct outcomes that a run remembers.
-        normaliser: takes a text and gives it without what changes and means nothing, before it
-            is digested; left out, texts are compared exactly.
-        directed: whether exits lead one way only.
-        distance: tells the distance between two places, where it is known better than the exits
-            tell; takes the place of the search for gain.
-        metrics_host: where ``/metrics`` listens; the variable OTEL_EXPORTER_PROMETHEUS_HOST
-            stands in for the default, 127.0.0.1.
-        metrics_port: its port, 0 for any free one; OTEL_EXPORTER_PROMETHEUS_PORT stands in for
-            the default, 9464.
+        idle_seconds: end a run as unknown if it has no step for this long.
+        max_groups: (agent, task group) pairs with separate metrics; later ones are ``other``.
+        max_actions: action names with separate metrics; later ones are ``other``.
+        max_period: longest cycle that is detected, in steps.
+        max_distinct: distinct results that a run remembers.
+        normaliser: removes irrelevant changes, such as times, from a text before it is digested; by
+            default, texts are compared exactly.
+        directed: whether exits lead in one direction only.
+        distance: gives the distance between two places, if you know it better than the exits show;
+            replaces the search for gain.
+        metrics_host: address of ``/metrics``; the default is the variable
+            OTEL_EXPORTER_PROMETHEUS_HOST, else 127.0.0.1.
+        metrics_port: its port, 0 for any free one; the default is the variable
+            OTEL_EXPORTER_PROMETHEUS_PORT, else 9464.
         metrics_allowed_hosts: host names that ``/metrics`` and the page accept in addition to
-            loopback names and the address; left out, any, unless that address is loopback. A web
-            page whose name is made to point here (DNS rebinding) is recognised by that name.
-        metrics_certificate: file of a certificate: ``/metrics`` is served over TLS.
+            loopback names and the address. By default, a loopback address accepts no others, and
+            any other address accepts all. This protects against DNS rebinding by web pages.
+        metrics_certificate: file of a certificate: serve ``/metrics`` over TLS.
         metrics_key: file of its private key.
-        metrics_client_ca: file of certificates: only clients with one signed by them are answered.
+        metrics_client_ca: file of certificates: accept only clients whose certificate is signed by
+            one of them.
         serve_metrics: whether ``/metrics`` is served at all.
-        page: whether the live page is served beside ``/metrics``, at ``/``; left out, it is. Where
-            this process serves nothing, ``True`` keeps what it shows for a server of yours:
+        page: whether the live page is served at ``/``, next to ``/metrics``; the default is yes.
+            If this process serves nothing, ``True`` keeps the data for a server that you start:
             ``MetricsServer(pipeline.engine, page=pipeline.page)``.
-        page_contents: let the page show the beginnings of arguments and results; left out, it
+        page_contents: show the beginnings of arguments and results on the page; by default, it
             shows digests.
         registry: put the metrics into this Prometheus registry and serve nothing.
-        otlp_metrics: whether the metrics are pushed over OTLP as well; left out, they are when
-            OTEL_METRICS_EXPORTER names ``otlp`` and an endpoint of OTLP is set.
-        record_to: record every run as step events in this file, to be replayed; ``{pid}`` in its
-            name stands for the process id.
-        record_contents: write arguments, results, states and places as they are; left out,
-            digests stand for them.
-        record_max_bytes: size past which the file is renamed and another begun.
-        record_backups: how many renamed files are kept.
-        judging: judges runs as they end, in the background: what a run held goes to the model that
-            it was given. It is closed with what is set up here.
-        capture_content: put arguments and results on spans; left out, the variable
+        otlp_metrics: whether the metrics are also pushed over OTLP; by default, they are if
+            OTEL_METRICS_EXPORTER names ``otlp`` and an OTLP endpoint is set.
+        record_to: record every run as step events in this file, for ``tidegauge replay``;
+            ``{pid}`` in its name is replaced by the process id.
+        record_contents: write arguments, results, states and places in plain text; by default,
+            digests are written instead.
+        record_max_bytes: size from which the file is renamed and a new one started.
+        record_backups: number of renamed files that are kept.
+        judging: judges runs in the background when they end; the contents of the run are sent to
+            its model. It is closed with the pipeline.
+        capture_content: put arguments and results on spans; by default, the variable
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
-        digest_key: key of the digests on spans, so that they agree between processes; left out,
-            one is drawn for this process.
+        digest_key: key of the digests on spans, so that they agree between processes; by default,
+            each process draws one.
         tracer_provider: use this provider for spans.
         logger_provider: use this provider for events.
         meter_provider: use this provider for metrics that go through OpenTelemetry.
 
     Raises:
-        ConfigurationError: a value that cannot work.
+        ConfigurationError: a value is not valid.
     """
 
     stop_on_loop: Count | None = None
@@ -210,50 +211,54 @@ class Settings:
     def __post_init__(self) -> None:
         check_fields(self, KINDS)
         if (self.metrics_certificate is None) != (self.metrics_key is None):
-            raise ConfigurationError("metrics_certificate and metrics_key go together")
+            raise ConfigurationError(
+                "TLS needs a certificate and its key; set both metrics_certificate and metrics_key"
+            )
         if self.metrics_client_ca is not None and self.metrics_certificate is None:
-            raise ConfigurationError("metrics_client_ca needs a metrics_certificate")
+            raise ConfigurationError(
+                "metrics_client_ca needs TLS; set metrics_certificate and metrics_key, too"
+            )
         for name in ("metrics_certificate", "metrics_key", "metrics_client_ca"):
             path = getattr(self, name)
             if path is not None and not os.path.isfile(path):
                 raise ConfigurationError(f"{name} is {path!r}; use the path of a file")
-        AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # says at once which name is none
-        self.rules_told()
+        AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # reports invalid names now
+        self.given_rules()
 
     @property
     def records_digests(self) -> bool:
-        """Whether runs are recorded without their words, whose likeness is to be written then."""
+        """Whether runs are recorded without contents, so that similarity must be recorded."""
         return self.record_to is not None and not self.record_contents
 
     def decides(self) -> Policy:
-        """The policy that the settings describe: what is not stopped is observed."""
-        policy = self._policy_told()
+        """The policy of the settings; default signals without a stop rule are observed."""
+        policy = self._given_policy()
         return policy.observing() if self.observe_only else policy
 
-    def _policy_told(self) -> Policy:
-        told = self.rules_told()
+    def _given_policy(self) -> Policy:
+        given = self.given_rules()
         path = self.policy or os.environ.get("TIDEGAUGE_POLICY")
         if not path:
-            return Policy(told)
+            return Policy(given)
         try:
             found = read_policy(path)
-            taken = {(rule.signal, rule.rung, rule.agent, rule.tool) for rule in found.rules}
+            taken = {(rule.signal, rule.action, rule.agent, rule.tool) for rule in found.rules}
             taken |= {
                 (rule.signal, "observe", None, None)
                 for rule in found.rules
-                if (rule.rung, rule.agent, rule.tool) == ("stop", None, None)
+                if (rule.action, rule.agent, rule.tool) == ("stop", None, None)
             }
             return found.policy(
                 rule
-                for rule in told
-                if (rule.signal, rule.rung, rule.agent, rule.tool) not in taken
+                for rule in given
+                if (rule.signal, rule.action, rule.agent, rule.tool) not in taken
             )
         except ConfigurationError as error:
-            log(logging.WARNING, "tidegauge: %s; it stops nothing", error)
-            return Policy(told)
+            log(logging.WARNING, "tidegauge: %s; the policy file is ignored", error)
+            return Policy(given)
 
-    def rules_told(self) -> tuple[Rule, ...]:
-        """The rules that the settings describe."""
+    def given_rules(self) -> tuple[Rule, ...]:
+        """The rules of the settings, without those of a policy file."""
         short_forms = (
             ("loop_repeats", "stop", self.stop_on_loop),
             ("result_streak", "stop", self.stop_on_result_streak),
@@ -262,15 +267,18 @@ class Settings:
             ("loop_repeats", "nudge", self.nudge_on_loop),
             ("loop_repeats", "block", self.block_on_loop),
         )
-        told = [
-            Rule(signal, threshold, rung)  # type: ignore[arg-type]
-            for signal, rung, threshold in short_forms
+        given = [
+            Rule(signal, threshold, action)  # type: ignore[arg-type]
+            for signal, action, threshold in short_forms
             if threshold is not None
         ]
         if self.rules is not None:
-            if told:
-                raise ConfigurationError("give either rules or the settings that stand for them")
+            if given:
+                raise ConfigurationError(
+                    "rules cannot be combined with stop_on_…, nudge_on_… or block_on_…; "
+                    "set only one of them"
+                )
             return Policy(self.rules).rules
-        stopped = {rule.signal for rule in told if rule.rung == "stop"}
+        stopped = {rule.signal for rule in given if rule.action == "stop"}
         observed = [rule for rule in DEFAULT_RULES if rule.signal not in stopped]
-        return Policy([*told, *observed]).rules
+        return Policy([*given, *observed]).rules

@@ -1,8 +1,9 @@
-"""The parts joined: an engine with its sink, spans, and ways out; ``configure()``."""
+"""``configure()`` and the pipeline: an engine with its sink, spans and exporters."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import re
@@ -18,12 +19,13 @@ from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
+from tidegauge.exporters.reading import Exporter, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import KINDS, Settings
-from tidegauge.streaming_metrics import Chronicle, Engine, RunReport
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
@@ -31,12 +33,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tidegauge.diagnose.judges import Judging
-    from tidegauge.exporters.jsonl import LineWriter
-    from tidegauge.exporters.otlp import Readings
     from tidegauge.exporters.page import Page
-    from tidegauge.exporters.prometheus import MetricsServer, TidegaugeCollector
+    from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
     from tidegauge.pipeline.recording_sink import RecordingSink
+    from tidegauge.recordings import LineWriter
 
 __all__ = ["Pipeline", "configure"]
 
@@ -45,20 +46,21 @@ _EVENT_CONTENT: Final = ("EVENT_ONLY", "SPAN_AND_EVENT")
 
 
 class Pipeline:
-    """Everything joined: an engine with its sink, spans, and a way out.
+    """An engine with its sink, spans and exporters.
 
     Attributes:
-        settings: what it was made from.
+        settings: its settings.
         engine: holds the runs.
-        recorder: what instrumentation reports to.
-        metrics_server: serves ``/metrics``; ``None`` when it does not.
+        reader: reads the metrics for exporters.
+        recorder: takes the reports of the instrumentation.
+        metrics_server: serves ``/metrics``; ``None``, it is not served.
         page: the live page; ``None`` without one.
 
     Args:
-        settings: what it is made from.
+        settings: its settings.
         serve: whether it may serve metrics.
-        replaces: one that is still in use; it gives its port or its place in the registry up
-            when this one is made and wants them, not when that fails.
+        replaces: a pipeline that is still in use. It releases its port or its place in the
+            registry if this one needs them and can be created.
     """
 
     def __init__(
@@ -66,10 +68,10 @@ class Pipeline:
     ) -> None:
         self.settings = settings
         self._writer: LineWriter | None = None
-        self._readings: Readings | None = None
+        self._exporters: list[Exporter] = []
         self._telemetry: Telemetry | None = None
         self._judged: JudgedRuns | None = None
-        self._collector: TidegaugeCollector | None = None
+        self._registered: RegistryExporter | None = None
         self.metrics_server: MetricsServer | None = None
         self._closed = False
         try:
@@ -82,8 +84,8 @@ class Pipeline:
         settings = self.settings
         policy = settings.decides()
         serves = serve and settings.serve_metrics and settings.registry is None
-        watched = serves if settings.page is None else settings.page
-        chronicle = Chronicle(contents=settings.page_contents) if watched else None
+        has_page = serves if settings.page is None else settings.page
+        event_log = EventLog(contents=settings.page_contents) if has_page else None
         self.engine = Engine(
             max_runs=settings.max_runs,
             idle_seconds=settings.idle_seconds,
@@ -98,10 +100,11 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
-            repetition=policy.lines.reads_words or settings.records_digests,
+            repetition=policy.thresholds.reads_words or settings.records_digests,
             on_finished=self._run_finished if settings.record_to is not None else None,
-            chronicle=chronicle,
+            event_log=event_log,
         )
+        self.reader = Reader(self.engine, place_label=self._exported_place, more=self.more_metrics)
         self._telemetry = telemetry = self._open_telemetry()
         spans = SpanFactory(
             telemetry.tracer,
@@ -120,68 +123,70 @@ class Pipeline:
             sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
         self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
         self.page: Page | None = None
-        if chronicle is not None:
+        if event_log is not None:
             from tidegauge.exporters.page import Page
 
-            self.page = Page(self.engine, chronicle, digest=spans.exported_digest)
+            self.page = Page(event_log, digest=spans.exported_digest)
+            self._exporters.append(self.page)
+        for exporter in self._exporters:
+            exporter.start(self.reader)
         if settings.registry is not None:
             self._register(settings.registry, replaces)
         elif serves:
             self._serve_metrics(replaces)
         if self._judged is not None:
-            self._judged.listen()  # last: a pipeline that could not be made hears of nothing
+            self._judged.listen()  # last, so that a failed pipeline receives nothing
 
     @property
     def metrics_url(self) -> str | None:
-        """Where ``/metrics`` is served; ``None`` when it is not."""
+        """The address of ``/metrics``; ``None``, it is not served."""
         return self.metrics_server.url if self.metrics_server is not None else None
 
     @property
     def page_url(self) -> str | None:
-        """Where the live page is served; ``None`` when it is not."""
+        """The address of the live page; ``None``, it is not served."""
         return self.metrics_server.page_url if self.metrics_server is not None else None
 
     def force_flush(self) -> None:
-        """Send the spans and events that wait, if they are exported by us."""
+        """Send the queued spans and events, if tidegauge exports them."""
         run_deferred()
         if self._telemetry is not None:
             self._telemetry.force_flush()
 
     def stop_serving(self) -> None:
-        """Give the metrics' port, or their place in the registry, free."""
+        """Free the metrics' port, or their place in the registry."""
         server, self.metrics_server = self.metrics_server, None
         if server is not None:
-            server.stop()
-        self._leave_registry(self.settings.registry)
+            server.close()
+        registered, self._registered = self._registered, None
+        if registered is not None:
+            registered.close()
 
     def _open_telemetry(self) -> Telemetry:
-        """The providers; metrics go to theirs when that is asked for."""
+        """The providers; metrics are pushed if the settings ask for it."""
         settings = self.settings
         given = (settings.tracer_provider, settings.logger_provider, settings.meter_provider)
         push = settings.otlp_metrics
         if push is None:
-            push = otlp_asked_for("metrics", untold="none")
+            push = otlp_asked_for("metrics", default="none")
         if not push:
             return open_telemetry(*given)
-        from tidegauge.exporters.otlp import HistogramExporter, Readings, observe
+        from tidegauge.exporters.otlp import OtlpExporter
 
-        self._readings = readings = Readings(
-            self.engine, place_label=self._exported_place, more=self.more_metrics
-        )
-        telemetry = open_telemetry(
-            *given, push_metrics=lambda exporter: HistogramExporter(exporter, readings)
-        )
+        exporter = OtlpExporter()
+        self._exporters.append(exporter)
+        telemetry = open_telemetry(*given, push_metrics=exporter.with_histograms)
         if telemetry.meter_provider is not None:
-            observe(readings, telemetry.meter_provider, histograms=not telemetry.owns_metrics)
+            exporter.observe(telemetry.meter_provider, histograms=not telemetry.owns_metrics)
         return telemetry
 
     def _exported_place(self, place: Identity) -> str:
         return self.recorder.spans.exported_place(place)
 
     def shutdown(self) -> None:
-        """Stop serving, send what waits and close what was opened for it.
+        """Stop serving, send queued data, and close files and providers.
 
-        The next run takes the defaults, if this was what runs took.
+        If this pipeline was in use, the next run uses the defaults.
         """
         run_deferred()
         with here.critical, _locks.lock:
@@ -191,22 +196,23 @@ class Pipeline:
             closed, self._closed = self._closed, True
         if not closed:
             if self.settings.judging is not None:
-                self.settings.judging.close()  # first: it still has events to send
+                self.settings.judging.close()  # first: it may still send events
             self._close()
 
     def _close(self) -> None:
-        """Close what was opened here."""
-        self.stop_serving()
-        if self._telemetry is not None:
-            self._telemetry.shutdown()
-        if self._readings is not None:
-            self._readings.close()
-        if self._writer is not None:
-            self._writer.close()
+        """Close the files, providers and servers of this pipeline."""
+        with contextlib.ExitStack() as closing:  # last in, first out; all of them if one fails
+            if self._writer is not None:
+                closing.callback(self._writer.close)
+            for exporter in reversed(self._exporters):
+                closing.callback(exporter.close)
+            if self._telemetry is not None:
+                closing.callback(self._telemetry.shutdown)
+            closing.callback(self.stop_serving)
 
     def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
-        from tidegauge.exporters.jsonl import Contents, JsonlSink, LineWriter
         from tidegauge.pipeline.recording_sink import RecordingSink
+        from tidegauge.recordings import ContentEncoder, JsonlSink, LineWriter
 
         settings = self.settings
         assert settings.record_to is not None  # noqa: S101 -- for the type checker
@@ -215,7 +221,7 @@ class Pipeline:
             max_bytes=settings.record_max_bytes,
             backups=settings.record_backups,
         )
-        contents = Contents(
+        contents = ContentEncoder(
             spans.exported_digest,
             plain=settings.record_contents,
             normaliser=settings.normaliser,
@@ -236,7 +242,7 @@ class Pipeline:
         )
 
     def _captures_content(self, asked_by: Container[str]) -> bool:
-        """Whether contents were asked for: by the setting, else by these values of the variable."""
+        """Whether to capture contents: by the setting, else by these values of the variable."""
         if self.settings.capture_content is not None:
             return self.settings.capture_content
         return os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in asked_by
@@ -248,38 +254,27 @@ class Pipeline:
     def more_metrics(
         self,
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
-        """What is measured beside the engine: lines recorded, crossings of a policy, judgements."""
+        """Metrics from outside the engine: recorded lines, exceeded thresholds, judgements."""
         recorded = self._writer.counts() if self._writer is not None else {}
         judged = self._judged.metrics() if self._judged is not None else {}
         return {**self._crossings.metrics(), **recorded, **judged}
 
     def _register(self, registry: CollectorRegistry, replaces: Pipeline | None) -> None:
-        """Have a registry of the application's collect from this engine."""
-        from tidegauge.exporters.prometheus import TidegaugeCollector
+        """Export to the application's registry, in place of a replaced pipeline."""
+        from tidegauge.exporters.prometheus import RegistryExporter
 
-        collector = TidegaugeCollector(
-            self.engine, place_label=self._exported_place, more=self.more_metrics
-        )
-        previous = None if replaces is None else replaces._leave_registry(registry)
+        exporter = RegistryExporter(registry)
+        previous = None
+        if replaces is not None and replaces.settings.registry is registry:
+            previous = replaces._registered
+        left = previous is not None and previous.close()
         try:
-            registry.register(collector)
+            exporter.start(self.reader)
         except BaseException:
-            if replaces is not None and previous is not None:
-                registry.register(previous)
-                replaces._collector = previous
+            if replaces is not None and previous is not None and left:
+                previous.start(replaces.reader)
             raise
-        self._collector = collector
-
-    def _leave_registry(self, registry: CollectorRegistry | None) -> TidegaugeCollector | None:
-        """Leave the registry, if it is this one; gives what was registered there."""
-        if self._collector is None or registry is None or self.settings.registry is not registry:
-            return None
-        collector, self._collector = self._collector, None
-        try:
-            registry.unregister(collector)
-        except KeyError:  # it was taken out by whoever owns the registry
-            return None
-        return collector
+        self._registered = exporter
 
     def _serve_metrics(self, replaces: Pipeline | None) -> None:
         settings = self.settings
@@ -289,8 +284,8 @@ class Pipeline:
             host = checked(name, os.environ.get(name) or "127.0.0.1", "HostName", KINDS)
         if port is None:
             name = "OTEL_EXPORTER_PROMETHEUS_PORT"
-            told = os.environ.get(name) or "9464"
-            number = int(told) if re.fullmatch("[0-9]{1,5}", told) else told
+            text = os.environ.get(name) or "9464"
+            number = int(text) if re.fullmatch("[0-9]{1,5}", text) else text
             port = checked(name, number, "Port", KINDS)
         try:
             try:
@@ -298,10 +293,10 @@ class Pipeline:
             except OSError:
                 if replaces is None:
                     raise
-                replaces.stop_serving()  # it may have the port
+                replaces.stop_serving()  # it may hold the port
                 self.metrics_server = self._server(host, port)
         except OSError as error:
-            # Another process of the same application often has the port: the agent goes on.
+            # Often another process of the application has the port; the agent must not fail.
             internal_errors.record("metrics_server", error)
             return
         if not is_loopback(host) and settings.metrics_client_ca is None:
@@ -317,18 +312,17 @@ class Pipeline:
         from tidegauge.exporters.prometheus import MetricsServer
 
         settings = self.settings
-        return MetricsServer(
-            self.engine,
+        server = MetricsServer(
             host=host,
             port=port,
-            place_label=self._exported_place,
-            more=self.more_metrics,
             certificate=settings.metrics_certificate,
             key=settings.metrics_key,
             client_ca=settings.metrics_client_ca,
             page=self.page,
             allowed_hosts=settings.metrics_allowed_hosts,
         )
+        server.start(self.reader)
+        return server
 
 
 class _Locks:
@@ -347,17 +341,17 @@ _configured: list[Pipeline] = []
 def configure(**settings: Any) -> Pipeline:
     """Set tidegauge up for this process; call it once, before the agents run.
 
-    Without it everything is measured with the defaults and served nowhere. A second call replaces
-    the first; runs that are open end where they began.
+    Without it, runs are measured with the defaults and served nowhere. A second call replaces the
+    first; open runs end in the pipeline where they started.
 
     Args:
         **settings: the fields of :class:`Settings`.
 
     Returns:
-        What was set up; nothing needs to be done with it.
+        The pipeline; you can ignore it.
 
     Raises:
-        ConfigurationError: an unknown setting, or a value that cannot work.
+        ConfigurationError: a setting is unknown, or a value is not valid.
 
     >>> import tidegauge
     >>> pipeline = tidegauge.configure(stop_on_loop=3, serve_metrics=False)

@@ -1,28 +1,27 @@
-"""Decisions: a run's signals against rules that people set and lines learned from good runs.
+"""Policies: rules that people set, and thresholds learned from successful runs.
 
-- :class:`Rule` and :class:`Line` say what follows when; a :class:`Policy` joins them.
-- :data:`SCORES` are what lines are drawn for; :func:`calibrate` learns them from good runs.
-- :mod:`~tidegauge.policies.backtest` tells beforehand what they would have done to recorded
-  runs; it is imported by itself, with numpy.
-- :func:`read_policy` and :func:`write_policy` keep a policy in a file.
+- :class:`Rule` and :class:`Threshold` define actions; a :class:`Policy` combines them.
+- :data:`SCORES` can have thresholds; :func:`calibrate` learns them from successful runs.
+- :mod:`~tidegauge.policies.backtesting` shows what they would have done to recorded runs; it is
+  imported separately, because it needs numpy.
+- :func:`read_policy` and :func:`write_policy` read and write a policy's file.
 """
 
-from tidegauge.policies.advice import advise
 from tidegauge.policies.calibration import (
     CalibratedGroup,
     calibrate,
-    conformal_line,
     conformal_rank,
+    conformal_threshold,
+    false_stop_bound,
     least_runs,
-    promised,
 )
 from tidegauge.policies.crossings import Crossings
-from tidegauge.policies.line import Line
-from tidegauge.policies.lines import Lines
+from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
 from tidegauge.policies.rule import DEFAULT_RULES, Rule, parse_rules
 from tidegauge.policies.scores import SCORES, STAGNATION_WEIGHTS, Score, score_named
+from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.policies.trace import RunTrace, TraceSink
 
 __all__ = [
@@ -31,21 +30,23 @@ __all__ = [
     "STAGNATION_WEIGHTS",
     "CalibratedGroup",
     "Crossings",
-    "Line",
-    "Lines",
+    "LivePolicy",
     "Policy",
     "PolicyFile",
     "Rule",
+    "RunPolicy",
     "RunTrace",
     "Score",
+    "Threshold",
+    "Thresholds",
     "TraceSink",
     "advise",
     "calibrate",
-    "conformal_line",
     "conformal_rank",
+    "conformal_threshold",
+    "false_stop_bound",
     "least_runs",
     "parse_rules",
-    "promised",
     "read_policy",
     "run_mark",
     "score_named",

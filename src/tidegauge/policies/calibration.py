@@ -1,10 +1,10 @@
-"""Calibration: a line that good runs stay below, with a promise of how many do.
+"""Calibration: thresholds of scores, with a bound on the successful runs that exceed them.
 
-Split conformal prediction. The score of a run is its highest; the line is the k-th smallest score
-of n good runs, k = ceil((n + 1)(1 - alpha)). A new good run from the same mix is as likely to fall
-into any of the n + 1 gaps between them, so that it crosses the line with a probability of at most
-1 - k / (n + 1), which is at most alpha: whatever the score and however it is distributed. Where k
-is more than n there are too few runs for that promise, and there is no line.
+Split conformal prediction. The score of a run is its highest; the threshold is the k-th smallest
+score of n successful runs, k = ceil((n + 1)(1 - alpha)). A new successful run from the same mix is
+equally likely to fall into any of the n + 1 gaps between them, so it exceeds the threshold with a
+probability of at most 1 - k / (n + 1), which is at most alpha, for any score and distribution. If k
+is more than n, there are too few runs for the bound, and there is no threshold.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.line import Line
-from tidegauge.policies.rule import Rung
+from tidegauge.policies.rule import PolicyAction
 from tidegauge.policies.scores import score_named
+from tidegauge.policies.thresholds import Threshold
 from tidegauge.policies.trace import RunTrace
 
 __all__ = [
     "By",
     "CalibratedGroup",
     "calibrate",
-    "conformal_line",
     "conformal_rank",
+    "conformal_threshold",
+    "false_stop_bound",
     "least_runs",
-    "promised",
 ]
 
 By: TypeAlias = Literal["agent", "task_group"]
 
 
 def conformal_rank(runs: int, alpha: float) -> int | None:
-    """Which of the ``runs`` scores, from the smallest, is the line; ``None``, there are too few.
+    """Which of the ``runs`` scores, from the smallest, is the threshold; ``None``, too few.
 
-    ``alpha`` is taken as the decimal number that it is written as: 0.05 is a twentieth.
+    ``alpha`` is exact, as the decimal number that is written: 0.05 is 1/20.
 
     >>> conformal_rank(19, 0.05), conformal_rank(18, 0.05), conformal_rank(100, 0.05)
     (19, None, 96)
@@ -45,11 +45,11 @@ def conformal_rank(runs: int, alpha: float) -> int | None:
     return rank if rank <= runs else None
 
 
-def conformal_line(scores: Iterable[float], alpha: float) -> float | None:
-    """The score that a good run is beyond with a probability of at most ``alpha``.
+def conformal_threshold(scores: Iterable[float], alpha: float) -> float | None:
+    """The score that a successful run exceeds with a probability of at most ``alpha``.
 
-    ``None`` where there are too few runs to say so, or where so few of them had the score
-    measured (``-inf``) that none of it can be told.
+    ``None`` if there are too few runs, or if the score was measured in too few of them (it is
+    ``-inf`` in the others).
     """
     ordered = sorted(scores)
     rank = conformal_rank(len(ordered), alpha)
@@ -58,10 +58,10 @@ def conformal_line(scores: Iterable[float], alpha: float) -> float | None:
     return ordered[rank - 1]
 
 
-def promised(runs: int, alpha: float) -> float | None:
-    """The share of good runs that may cross, at most; ``None``, there are too few for a line.
+def false_stop_bound(runs: int, alpha: float) -> float | None:
+    """The bound on successful runs above the threshold; ``None``, there are too few runs.
 
-    >>> promised(19, 0.05)
+    >>> false_stop_bound(19, 0.05)
     0.05
     """
     rank = conformal_rank(runs, alpha)
@@ -69,7 +69,7 @@ def promised(runs: int, alpha: float) -> float | None:
 
 
 def least_runs(alpha: float) -> int:
-    """How many good runs a line needs.
+    """How many successful runs a threshold needs.
 
     >>> least_runs(0.05), least_runs(0.01)
     (19, 99)
@@ -79,21 +79,21 @@ def least_runs(alpha: float) -> int:
 
 
 class CalibratedGroup(NamedTuple):
-    """What was learned of one group of runs.
+    """What was learned from one group of runs.
 
     Attributes:
         agent: its agent; ``None``, any.
         task_group: its task group; ``None``, any.
         score: which score.
-        runs: how many good runs there are.
-        line: the line; ``None``, they are too few.
+        runs: number of successful runs.
+        threshold: the threshold; ``None``, too few runs.
     """
 
     agent: str | None
     task_group: str | None
     score: str
     runs: int
-    line: Line | None
+    threshold: Threshold | None
 
 
 def calibrate(
@@ -102,21 +102,21 @@ def calibrate(
     score: str,
     alpha: float,
     by: Sequence[By] = ("agent", "task_group"),
-    rung: Rung = "observe",
+    action: PolicyAction = "observe",
     calibrated: float | None = None,
 ) -> list[CalibratedGroup]:
-    """Learn the line of every group from its good runs, in the order of the groups' first runs.
+    """Learn the threshold of every group from its successful runs, in the order of first runs.
 
     Args:
-        traces: runs; those that did not succeed, or of which it is not known, are left out.
+        traces: runs; those that failed, or whose success is unknown, are ignored.
         score: which score.
-        alpha: share of good runs that may cross, more than 0 and less than 1.
-        by: what tells groups apart; nothing, all runs are one.
-        rung: what is to follow when a run crosses.
+        alpha: share of successful runs that may exceed it, more than 0 and less than 1.
+        by: the labels that distinguish groups; without any, all runs are one group.
+        action: the action when a run exceeds it.
         calibrated: when, in seconds since the epoch.
 
     Raises:
-        ConfigurationError: alpha is no such share, or there is no such score.
+        ConfigurationError: alpha is out of range, or the score is unknown.
     """
     _exactly(alpha)
     score_named(score)
@@ -129,14 +129,14 @@ def calibrate(
             scores.append(trace.highest(score))
     found = []
     for (agent, task_group), scores in groups.items():
-        above = conformal_line(scores, alpha)
-        line = (
+        limit = conformal_threshold(scores, alpha)
+        threshold = (
             None
-            if above is None
-            else Line(
+            if limit is None
+            else Threshold(
                 score,
-                above,
-                rung,
+                limit,
+                action,
                 agent=agent,
                 task_group=task_group,
                 runs=len(scores),
@@ -144,12 +144,12 @@ def calibrate(
                 calibrated=calibrated,
             )
         )
-        found.append(CalibratedGroup(agent, task_group, score, len(scores), line))
+        found.append(CalibratedGroup(agent, task_group, score, len(scores), threshold))
     return found
 
 
 def _exactly(alpha: float) -> Fraction:
     share = Fraction(str(alpha)) if math.isfinite(alpha) else Fraction(0)
     if not 0 < share < 1:
-        raise ConfigurationError(f"alpha is to be more than 0 and less than 1, not {alpha:g}")
+        raise ConfigurationError(f"alpha is {alpha:g}; use more than 0 and less than 1")
     return share

@@ -1,4 +1,4 @@
-"""Crossings: how many finished runs were beyond each line, so that a promise is seen to hold."""
+"""Crossings: how many finished runs exceeded each threshold, to check its bound."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from tidegauge.catalog import (
     MetricDefinition,
 )
 from tidegauge.events import RunOutcome
-from tidegauge.policies.line import Line
-from tidegauge.policies.lines import Lines
+from tidegauge.policies.thresholds import Threshold, Thresholds
 
 __all__ = ["Crossings"]
 
 
 class Crossings:
-    """Counts the finished runs that a line was drawn for, and those of them that crossed it.
+    """Counts the finished runs that a threshold applies to, and those that exceeded it.
 
-    A line promises that at most so many *good* runs cross it. Whether it does can be seen in the
-    runs that it did not stop: all of them while it only observes, later those held out.
+    A threshold bounds the share of successful runs above it. The runs that it did not stop show
+    whether the bound holds: all runs while it only observes, the holdout later.
 
     Args:
-        lines: the policy's lines: bounded, as is what is counted.
+        thresholds: the policy's thresholds.
     """
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
         self._reset_after_fork()
         reset_after_fork(self)
 
@@ -42,7 +41,7 @@ class Crossings:
         self._crossed: dict[tuple[str, ...], float] = {}
 
     def run_ended(
-        self, agent: str, task_group: str, outcome: RunOutcome, crossed: Container[str]
+        self, agent: str, task_group: str, outcome: RunOutcome, exceeded: Container[str]
     ) -> None:
         """Count a run that ended, by its outcome.
 
@@ -50,29 +49,31 @@ class Crossings:
             agent: its agent.
             task_group: its task group.
             outcome: how it ended.
-            crossed: names of the scores that crossed their lines in it.
+            exceeded: names of the scores that exceeded their thresholds in it.
         """
-        lines = self._lines.of(agent, task_group)
+        thresholds = self._thresholds.of(agent, task_group)
         with here.critical, self._lock:
-            for line in lines:
-                key = (*_labels(line), outcome)
+            for threshold in thresholds:
+                key = (*_labels(threshold), outcome)
                 self._runs[key] = self._runs.get(key, 0.0) + 1
-                self._crossed[key] = self._crossed.get(key, 0.0) + (line.score in crossed)
+                self._crossed[key] = self._crossed.get(key, 0.0) + (threshold.score in exceeded)
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """What is counted, and what is to be known of the lines to judge it."""
-        if not self._lines:
+        """The counts, and for each threshold its alpha and when it was learned."""
+        if not self._thresholds:
             return {}
         with here.critical, self._lock:
             found = {POLICY_RUNS: dict(self._runs), POLICY_CROSSED_RUNS: dict(self._crossed)}
-        for metric, told in _TOLD.items():
-            values = {_labels(line): getattr(line, told) for line in self._lines}
+        for metric, field in _READ.items():
+            values = {
+                _labels(threshold): getattr(threshold, field) for threshold in self._thresholds
+            }
             found[metric] = {key: value for key, value in values.items() if value is not None}
         return found
 
 
-_TOLD: Final = {POLICY_ALPHA: "alpha", POLICY_CALIBRATED: "calibrated"}
+_READ: Final = {POLICY_ALPHA: "alpha", POLICY_CALIBRATED: "calibrated"}
 
 
-def _labels(line: Line) -> tuple[str, ...]:
-    return line.agent or "", line.task_group or "", line.score
+def _labels(threshold: Threshold) -> tuple[str, ...]:
+    return threshold.agent or "", threshold.task_group or "", threshold.score

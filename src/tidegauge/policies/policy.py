@@ -1,66 +1,64 @@
-"""A policy: what follows from a run's signals, by rules that people set and lines learned."""
+"""A policy: actions on a run's signals, by rules that people set and thresholds learned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, Signals
-from tidegauge.policies.line import Line
-from tidegauge.policies.lines import Lines
-from tidegauge.policies.rule import (
-    DEFAULT_RULES,
-    FALLING,
-    OF_LOOPS,
-    OF_THE_LAST_STEP,
-    RUNGS,
-    Rule,
-    Rung,
-)
+from tidegauge.policies.rule import ACTIONS, DEFAULT_RULES, AnySignals, PolicyAction, Rule
+from tidegauge.policies.thresholds import Threshold, Thresholds
+from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
+from tidegauge.streaming_metrics.registry import SIGNALS
+from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["Policy"]
 
-_Bar: TypeAlias = tuple[int, float, Rule]
-"""A rule on the step path: where its signal stands, and the value from which it holds."""
+_Bar: TypeAlias = tuple[Callable[[MeasuredRun], float | None], float, bool, tuple[str, str]]
+"""A rule on the step path: the reader of its signal, the threshold, whether it holds at or below
+the threshold, and its intervention if that is counted only once."""
 
+Exceeded: TypeAlias = Sequence[tuple[Threshold, PolicyAction]]
+"""Thresholds that a run exceeds, each with its action for that run."""
 
-Crossed: TypeAlias = Sequence[tuple[Line, Rung]]
-"""Lines that a run is beyond, each with what follows in that run."""
+_BOTH: Final = 2
+_MOMENTS: Final = (("issued", "both"), ("observed", "both"), ("issued", "observed", "both"))
+"""The signals that can change: when a step is issued, when it is observed, and all."""
 
 
 class _Held(NamedTuple):
-    """The rules that one step is held to, by what follows from them."""
+    """The rules that apply to a step, by action."""
 
-    stopping: tuple[_Bar, ...] = ()
-    blocking: tuple[_Bar, ...] = ()
-    nudging: tuple[_Bar, ...] = ()
-    observing: tuple[_Bar, ...] = ()
+    stopping: tuple[Rule, ...] = ()
+    blocking: tuple[Rule, ...] = ()
+    nudging: tuple[Rule, ...] = ()
+    observing: tuple[Rule, ...] = ()
+    bars: tuple[tuple[_Bar, ...], ...] = ((), (), ())
 
 
 class Policy:
-    """Rules, asked at both moments of every step; of those that hold, the highest rung decides.
+    """Rules and thresholds, checked twice per step; of those that hold, the severest decides.
 
-    The rules for a tool or an agent take the place of the general ones for their signal,
-    whichever are stricter. Where only excused steps repeat (a declared poller that
-    waits, calls that change something), no rule holds that goes by sameness.
+    The rules for a tool or an agent replace the general ones for their signal, even if these are
+    stricter. While only exempt steps repeat (a declared poller that waits, calls that change
+    something), no rule about repetition holds.
 
     Args:
-        rules: at most one for each signal, rung, agent and tool.
-        lines: at most one for each score, agent and task group: the one that names most of what
-            a run tells of itself holds.
-        holdout: share of the runs, from 0 to 1, in which lines are only observed, so that what
-            they promise can still be seen to hold. A run's id decides.
+        rules: at most one for each signal, action, agent and tool.
+        thresholds: at most one for each score, agent and task group. The most specific applies.
+        holdout: share of the runs, from 0 to 1, in which thresholds are only observed, so that
+            their false-stop bound can be checked. A run's id decides.
 
     Attributes:
         rules: the rules.
-        lines: the lines.
+        thresholds: the thresholds.
 
     Raises:
-        ConfigurationError: two rules for one signal, rung, agent and tool, two lines for one
-            score, agent and task group, or a holdout that is no share.
+        ConfigurationError: two rules for one signal, action, agent and tool, two thresholds for one
+            score, agent and task group, or a holdout out of range.
 
     >>> policy = Policy([Rule("loop_repeats", 2, "nudge"), Rule("loop_repeats", 4, "stop")])
     >>> signals = Signals("r1", 5, 6, b"", b"", loop_period=2, loop_repeats=2, loop_first_step=2)
@@ -75,18 +73,18 @@ class Policy:
         self,
         rules: Iterable[Rule] = DEFAULT_RULES,
         *,
-        lines: Iterable[Line] = (),
+        thresholds: Iterable[Threshold] = (),
         holdout: float = 0.0,
     ) -> None:
         self.rules = tuple(rules)
-        self.lines = Lines(lines, holdout=holdout)
-        self._has_lines = bool(self.lines)  # asked at both moments of every step
+        self.thresholds = Thresholds(thresholds, holdout=holdout)
+        self._has_thresholds = bool(self.thresholds)  # read twice at every step
         by_place: dict[tuple[str | None, str | None], dict[str, list[Rule]]] = {}
         for rule in self.rules:
             own = by_place.setdefault((rule.agent, rule.tool), {}).setdefault(rule.signal, [])
-            if any(rule.rung == other.rung for other in own):
+            if any(rule.action == other.action for other in own):
                 raise ConfigurationError(
-                    "a policy takes one rule for each signal, rung, agent and tool"
+                    "two rules have the same signal, action, agent and tool; remove one"
                 )
             own.append(rule)
         agents = {agent for agent, _ in by_place if agent is not None}
@@ -108,108 +106,134 @@ class Policy:
         self._is_general = len(self._held) == 1
 
     def observing(self) -> Policy:
-        """The same where nobody can step in: it only counts what would have been stopped.
+        """The same policy without interventions: it only counts what would have been stopped.
 
         >>> Policy([Rule("steps", 9, "stop"), Rule("steps", 5, "nudge")]).observing().rules
-        (Rule(signal='steps', threshold=9, rung='observe', agent=None, tool=None),)
+        (Rule(signal='steps', threshold=9, action='observe', agent=None, tool=None),)
         """
         highest: dict[tuple[str, str | None, str | None], Rule] = {}
-        for rule in sorted(self.rules, key=lambda rule: RUNGS.index(rule.rung)):
-            highest[rule.signal, rule.agent, rule.tool] = replace(rule, rung="observe")
+        for rule in sorted(self.rules, key=lambda rule: ACTIONS.index(rule.action)):
+            highest[rule.signal, rule.agent, rule.tool] = replace(rule, action="observe")
         return Policy(
-            highest.values(), lines=[replace(line, rung="observe") for line in self.lines]
+            highest.values(),
+            thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
         )
 
-    def crossed(self, signals: Signals) -> Crossed:
-        """The lines that the run is beyond now, each with what follows in that run."""
-        return self.lines.crossed(signals) if self._has_lines else ()
+    def exceeded(self, signals: AnySignals) -> Exceeded:
+        """The thresholds that the run exceeds now, each with its action for that run."""
+        return self.thresholds.exceeded(signals) if self._has_thresholds else ()
 
     def decide(
-        self, signals: Signals, *, blockable: bool = False, crossed: Crossed | None = None
+        self, signals: Signals, *, blockable: bool = False, exceeded: Exceeded | None = None
     ) -> Decision:
-        """What is to happen next.
+        """The decision on the next step.
 
         Args:
-            signals: what is known.
-            blockable: whether a call was issued that can still be answered in place of being run.
-            crossed: what :meth:`crossed` gives, where it is known already.
+            signals: the run's signals.
+            blockable: whether the issued call can still be answered without being run.
+            exceeded: the result of :meth:`exceeded`, if it is known.
         """
         held = self._held_to(signals)
-        if crossed is None:
-            crossed = self.crossed(signals)
+        if exceeded is None:
+            exceeded = self.exceeded(signals)
         for rule in _holding(held.stopping, signals) if held.stopping else ():
             return Decision("stop", rule.signal, rule.message(signals), signals)
-        for line, rung in crossed:
-            if rung == "stop":
-                return Decision("stop", line.score, line.message(signals), signals)
+        for threshold, action in exceeded:
+            if action == "stop":
+                return Decision("stop", threshold.score, threshold.message(signals), signals)
         if blockable and held.blocking:
             for rule in _holding(held.blocking, signals):
                 return Decision("block", rule.signal, rule.message(signals), signals)
         for rule in _holding(held.nudging, signals) if held.nudging else ():
             return Decision("nudge", rule.signal, rule.message(signals), signals)
-        for line, rung in crossed:
-            if rung == "nudge":
-                return Decision("nudge", line.score, line.message(signals), signals)
+        for threshold, action in exceeded:
+            if action == "nudge":
+                return Decision("nudge", threshold.score, threshold.message(signals), signals)
         return GO_ON
 
-    def nudges(self, signals: Signals, crossed: Crossed | None = None) -> list[Rule | Line]:
-        """The rules and lines to nudge that hold."""
-        if crossed is None:
-            crossed = self.crossed(signals)
+    def nudges(self, signals: Signals, exceeded: Exceeded | None = None) -> list[Rule | Threshold]:
+        """The rules and thresholds with the action nudge that hold."""
+        if exceeded is None:
+            exceeded = self.exceeded(signals)
         held = self._held_to(signals).nudging
-        found: list[Rule | Line] = list(_holding(held, signals)) if held else []
-        if crossed:
-            found += [line for line, rung in crossed if rung == "nudge"]
+        found: list[Rule | Threshold] = list(_holding(held, signals)) if held else []
+        if exceeded:
+            found += [threshold for threshold, action in exceeded if action == "nudge"]
         return found
 
-    def would_stop(self, signals: Signals, crossed: Crossed | None = None) -> list[str]:
-        """The observed signals that have reached their lines."""
-        if crossed is None:
-            crossed = self.crossed(signals)
+    def would_stop(self, signals: Signals, exceeded: Exceeded | None = None) -> list[str]:
+        """The signals and scores with the action observe that have reached their thresholds."""
+        if exceeded is None:
+            exceeded = self.exceeded(signals)
         held = self._held_to(signals).observing
         found: list[str] = [rule.signal for rule in _holding(held, signals)] if held else []
-        if crossed:
-            found += [line.score for line, rung in crossed if rung == "observe"]
+        if exceeded:
+            found += [threshold.score for threshold, action in exceeded if action == "observe"]
         return found
 
+    def bars(self, run: MeasuredRun, moment: int) -> tuple[_Bar, ...]:
+        """The comparisons that show whether a rule can hold for a run at that moment.
+
+        Without the signals that cannot have changed, unless there are rules for single agents or
+        tools, or steps may be exempt: then a rule can start to hold with an unchanged signal.
+        """
+        if not self._is_general:
+            return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
+        return self._general.bars[_BOTH if PollingAllowance in run.metrics else moment]
+
     def _held_to(self, signals: Signals) -> _Held:
-        if self._is_general:
-            return self._general
-        tool = signals.tool if signals.tool in self._tools else None
-        found = self._held.get((signals.agent, tool))
-        return self._held[None, tool] if found is None else found
+        return self._general if self._is_general else self._held_by(signals.agent, signals.tool)
+
+    def _held_by(self, agent: str, tool: str) -> _Held:
+        known = tool if tool in self._tools else None
+        found = self._held.get((agent, known))
+        return self._held[None, known] if found is None else found
 
 
-def _holding(bars: tuple[_Bar, ...], signals: Signals) -> Iterator[Rule]:
-    for index, least, rule in bars:
-        value: Any = signals[index]
-        if value is None or (value < least if rule.signal != FALLING else value > least):
+def _holding(rules: tuple[Rule, ...], signals: Signals) -> Iterator[Rule]:
+    for rule in rules:
+        value, bound = rule.value(signals), rule.bound
+        if value is None or (value > bound if SIGNALS[rule.signal].falls else value < bound):
             continue
-        if not signals.excused_steps or not _excused(rule.signal, signals):
+        if not signals.exempt_steps or not _exempt(rule.signal, signals):
             yield rule
 
 
-def _excused(signal: str, signals: Signals) -> bool:
-    """Whether what the signal goes by are steps that prove nothing by being the same."""
-    excused = signals.excused_steps
-    if signal in OF_LOOPS:
-        return excused >= signals.loop_period
-    if signal == "result_streak":
-        return excused >= (signals.result_streak or 0)
-    return signal in OF_THE_LAST_STEP
+def _exempt(signal: str, signals: Signals) -> bool:
+    """Whether all steps that the signal counts are exempt from rules about repetition."""
+    exempt: int = signals.exempt_steps
+    match SIGNALS[signal].exempt:
+        case "loop":
+            return exempt >= signals.loop_period
+        case "streak":
+            return exempt >= (signals.result_streak or 0)
+        case "step":
+            return True
+        case None:
+            return False
 
 
 def _held(rules: Mapping[str, list[Rule]]) -> _Held:
-    def with_rung(rung: Rung) -> tuple[_Bar, ...]:
-        return tuple(
-            (
-                Signals._fields.index(rule.signal),
-                # A run may take that many steps: it is the next one that is too many.
-                rule.threshold + (rule.signal == "steps"),
-                rule,
-            )
-            for rule in chain.from_iterable(rules.values())
-            if rule.rung == rung
-        )
+    def with_action(action: PolicyAction) -> tuple[Rule, ...]:
+        return tuple(rule for rule in chain.from_iterable(rules.values()) if rule.action == action)
 
-    return _Held(with_rung("stop"), with_rung("block"), with_rung("nudge"), with_rung("observe"))
+    return _Held(
+        with_action("stop"),
+        with_action("block"),
+        with_action("nudge"),
+        with_action("observe"),
+        tuple(
+            tuple(
+                _bar(rule)
+                for rule in chain.from_iterable(rules.values())
+                if SIGNALS[rule.signal].moment in moments
+            )
+            for moments in _MOMENTS
+        ),
+    )
+
+
+def _bar(rule: Rule) -> _Bar:
+    signal = SIGNALS[rule.signal]
+    observes = "would_stop" if rule.action == "observe" else ""
+    return signal.read, rule.bound, signal.falls, (observes, rule.signal)

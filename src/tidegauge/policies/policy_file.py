@@ -1,23 +1,23 @@
-"""The file of a policy: rules that people set and lines that were learned, in TOML.
+"""The file of a policy: rules that people set and thresholds that were learned, in TOML.
 
 ::
 
     format = 1
     calibrated = 2026-11-22T09:00:00Z
-    holdout = 0.1                       # of the runs, in which lines are only observed
+    holdout = 0.1                       # of the runs, in which thresholds are only observed
 
     [[rule]]
     signal = "loop_repeats"
     threshold = 3
-    rung = "nudge"
+    action = "nudge"
 
-    [[line]]
+    [[threshold]]
     score = "stagnation"
     score_version = 1
     agent = "browser"
     task_group = "shopping"
-    above = 31.5
-    rung = "observe"                    # or "nudge", or "stop"
+    threshold = 31.5
+    action = "observe"                    # or "nudge", or "stop"
     runs = 120
     alpha = 0.05
 """
@@ -34,47 +34,56 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.line import Line
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import Rule
 from tidegauge.policies.scores import SCORES
+from tidegauge.policies.thresholds import Threshold
 
 __all__ = ["FORMAT", "PolicyFile", "read_policy", "run_mark", "write_policy"]
 
 FORMAT: Final = 1
-"""Of the file; one of another format is refused."""
+"""Format of the file; others are rejected."""
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_INTEGER: Final = (1 << 63) - 1  # TOML has no larger ones
-_TOP: Final = {"format", "calibrated", "holdout", "calibrated_on", "rule", "line"}
-_RULE: Final = {"signal", "threshold", "rung", "agent", "tool"}
-_LINE: Final = {"score", "score_version", "agent", "task_group", "above", "rung", "runs", "alpha"}
+_TOP: Final = {"format", "calibrated", "holdout", "calibrated_on", "rule", "threshold"}
+_RULE: Final = {"signal", "threshold", "action", "agent", "tool"}
+_THRESHOLD: Final = {
+    "score",
+    "score_version",
+    "agent",
+    "task_group",
+    "threshold",
+    "action",
+    "runs",
+    "alpha",
+}
 
 
 class PolicyFile(NamedTuple):
-    """What a policy's file says.
+    """The contents of a policy's file.
 
     Attributes:
         rules: rules that people set.
-        lines: lines that were learned.
-        holdout: share of the runs in which lines are only observed.
-        calibrated: when the lines were learned, seconds since the epoch; ``None``, not told.
-        calibrated_on: marks of the runs that they were learned from, see :func:`run_mark`.
+        thresholds: thresholds that were learned.
+        holdout: share of the runs in which thresholds are only observed.
+        calibrated: when the thresholds were learned, seconds since the epoch; ``None``, unknown.
+        calibrated_on: marks of the runs they were learned from, see :func:`run_mark`.
     """
 
     rules: tuple[Rule, ...] = ()
-    lines: tuple[Line, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     holdout: float = 0.0
     calibrated: float | None = None
     calibrated_on: frozenset[str] = frozenset()
 
     def policy(self, rules: Iterable[Rule] = ()) -> Policy:
         """The policy of this file, with further rules."""
-        return Policy((*rules, *self.rules), lines=self.lines, holdout=self.holdout)
+        return Policy((*rules, *self.rules), thresholds=self.thresholds, holdout=self.holdout)
 
 
 def run_mark(run: str) -> str:
-    """What stands for a run in the list of those that lines were learned from.
+    """The mark of a run in the list of runs that thresholds were learned from.
 
     >>> run_mark("r1")
     '5d5abf15'
@@ -86,46 +95,48 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
     """Read a policy's file.
 
     Raises:
-        ConfigurationError: it cannot be read, is no such file, is of another format, or holds a
-            line of a score that is reckoned in another way now. One line says which.
+        ConfigurationError: the file cannot be read, is not a policy, has another format, or has a
+            threshold of a score whose computation has changed.
     """
-    import tomllib  # only those who have such a file pay for it
+    import tomllib  # imported only when a file is read
 
     name = os.fspath(path)
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError("it is no regular file: give the path of a policy's TOML file")
+                raise OSError("not a regular file; give the path of a policy's TOML file")
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"policy {name}: {error.strerror or error}") from error
     if len(content) > _MAX_BYTES:
-        raise ConfigurationError(f"policy {name}: more than {_MAX_BYTES >> 20} MiB")
+        raise ConfigurationError(
+            f"policy {name}: larger than {_MAX_BYTES >> 20} MiB; give the path of a policy"
+        )
     try:
         return _read(tomllib.loads(content.decode()))
     except ConfigurationError as error:
         raise ConfigurationError(f"policy {name}: {error}") from error
     except (ValueError, RecursionError) as error:  # also of bytes, dates and digits
-        raise ConfigurationError(f"policy {name}: no TOML: {error}") from error
+        raise ConfigurationError(f"policy {name}: not valid TOML: {error}") from error
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """An opener for ``open()`` that returns at once, also of a pipe that nobody writes to."""
+    """An opener for ``open()`` that does not wait for the writer of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
     """The text of a policy's file.
 
-    >>> print(write_policy(PolicyFile(lines=(Line("steps", 30, "stop", agent="browser"),))))
+    >>> print(write_policy(PolicyFile((), (Threshold("steps", 30, "stop", agent="browser"),))))
     format = 1
     <BLANKLINE>
-    [[line]]
+    [[threshold]]
     score = "steps"
     score_version = 1
     agent = "browser"
-    above = 30
-    rung = "stop"
+    threshold = 30
+    action = "stop"
     <BLANKLINE>
     """
     parts = ["".join(f"# {line}\n" for line in comment.splitlines())]
@@ -138,20 +149,20 @@ def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
         top["calibrated_on"] = sorted(policy.calibrated_on)
     parts.append(_table(top))
     for rule in policy.rules:
-        told = {name: getattr(rule, name) for name in ("signal", "threshold", "rung")}
-        parts.append("[[rule]]\n" + _table({**told, "agent": rule.agent, "tool": rule.tool}))
-    for line in policy.lines:
-        told = {
-            "score": line.score,
-            "score_version": SCORES[line.score].version,
-            "agent": line.agent,
-            "task_group": line.task_group,
-            "above": line.above,
-            "rung": line.rung,
-            "runs": line.runs or None,
-            "alpha": line.alpha,
+        fields = {name: getattr(rule, name) for name in ("signal", "threshold", "action")}
+        parts.append("[[rule]]\n" + _table({**fields, "agent": rule.agent, "tool": rule.tool}))
+    for threshold in policy.thresholds:
+        fields = {
+            "score": threshold.score,
+            "score_version": SCORES[threshold.score].version,
+            "agent": threshold.agent,
+            "task_group": threshold.task_group,
+            "threshold": threshold.threshold,
+            "action": threshold.action,
+            "runs": threshold.runs or None,
+            "alpha": threshold.alpha,
         }
-        parts.append("[[line]]\n" + _table(told))
+        parts.append("[[threshold]]\n" + _table(fields))
     return "\n".join(part for part in parts if part)
 
 
@@ -159,25 +170,28 @@ def _read(data: Mapping[str, Any]) -> PolicyFile:
     _known(data, _TOP, "the file")
     if data.get("format") != FORMAT:
         raise ConfigurationError(
-            f"format {data.get('format')!r}, where this version reads {FORMAT}: calibrate anew"
+            f"format {data.get('format')!r} is not supported; "
+            f"use format {FORMAT}, or calibrate again"
         )
     when = data.get("calibrated")
     if when is not None and not isinstance(when, datetime):
-        raise ConfigurationError("calibrated is to be a date with a time")
+        raise ConfigurationError(
+            "calibrated is not a date with a time; use one such as 2026-11-22T09:00:00Z"
+        )
     calibrated = None
     if when is not None:
         calibrated = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     marks = data.get("calibrated_on", [])
     if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-        raise ConfigurationError("calibrated_on is to be a list of strings")
+        raise ConfigurationError("calibrated_on must be a list of strings")
     found = PolicyFile(
         tuple([_rule(item) for item in _tables(data, "rule")]),
-        tuple([_line(item, calibrated) for item in _tables(data, "line")]),
+        tuple([_threshold(item, calibrated) for item in _tables(data, "threshold")]),
         _number(data, "holdout", 0.0),
         calibrated,
         frozenset(marks),
     )
-    found.policy()  # says what does not go together
+    found.policy()  # raises if rules or thresholds contradict
     return found
 
 
@@ -186,20 +200,20 @@ def _rule(item: Mapping[str, Any]) -> Rule:
     return Rule(
         _text(item, "signal", required=True),  # type: ignore[arg-type]
         _number(item, "threshold"),
-        _text(item, "rung") or "observe",  # type: ignore[arg-type]
+        _text(item, "action") or "observe",  # type: ignore[arg-type]
         agent=_text(item, "agent"),
         tool=_text(item, "tool"),
     )
 
 
-def _line(item: Mapping[str, Any], calibrated: float | None) -> Line:
-    _known(item, _LINE, "a line")
+def _threshold(item: Mapping[str, Any], calibrated: float | None) -> Threshold:
+    _known(item, _THRESHOLD, "a threshold")
     name = _text(item, "score", required=True) or ""
     alpha = item.get("alpha")
-    line = Line(
+    threshold = Threshold(
         name,
-        _number(item, "above"),
-        _text(item, "rung") or "observe",  # type: ignore[arg-type]
+        _number(item, "threshold"),
+        _text(item, "action") or "observe",  # type: ignore[arg-type]
         agent=_text(item, "agent"),
         task_group=_text(item, "task_group"),
         runs=_count(item, "runs"),
@@ -209,37 +223,39 @@ def _line(item: Mapping[str, Any], calibrated: float | None) -> Line:
     version = item.get("score_version", SCORES[name].version)
     if version != SCORES[name].version:
         raise ConfigurationError(
-            f"{name} of version {version!r}, where this version reckons {SCORES[name].version}: "
-            "calibrate anew"
+            f"score_version of {name} is {version!r}, but this tidegauge computes version "
+            f"{SCORES[name].version}; calibrate again"
         )
-    return line
+    return threshold
 
 
 def _tables(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     listed = data.get(name, [])
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise ConfigurationError(f"{name} is to be a list of tables: [[{name}]]")
+        raise ConfigurationError(f"{name} must be a list of tables: [[{name}]]")
     return listed
 
 
 def _known(data: Mapping[str, Any], names: Iterable[str], where: str) -> None:
     for name in data:
         if name not in names:
-            raise ConfigurationError(f"{where} has no {name!r}")
+            raise ConfigurationError(
+                f"{where} has the unknown key {name!r}; use {', '.join(sorted(names))}"
+            )
 
 
 def _text(data: Mapping[str, Any], name: str, *, required: bool = False) -> str | None:
     value = data.get(name)
     if (value is None and not required) or isinstance(value, str):
         return value
-    raise ConfigurationError(f"{name} is missing" if value is None else f"{name} is to be a string")
+    raise ConfigurationError(f"{name} is missing" if value is None else f"{name} must be a string")
 
 
 def _number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
     value = data.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(
-            f"{name} is missing" if value is None else f"{name} is to be a number"
+            f"{name} is missing" if value is None else f"{name} must be a number"
         )
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         raise ConfigurationError(f"{name} is too large")
@@ -249,7 +265,7 @@ def _number(data: Mapping[str, Any], name: str, default: float | None = None) ->
 def _count(data: Mapping[str, Any], name: str) -> int:
     value = _number(data, name, 0)
     if not isinstance(value, int) or value < 0:
-        raise ConfigurationError(f"{name} is to be a whole number, at least 0")
+        raise ConfigurationError(f"{name} must be a whole number, at least 0")
     return value
 
 
@@ -263,6 +279,7 @@ def _value(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, float):
-        return repr(float(value))  # every digit, also of numpy's: the same line is read again
+        # All digits, and no numpy type, so that the same threshold is read back.
+        return repr(float(value))
     # Strings and lists of strings have one form in JSON and in TOML, which wants DEL escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

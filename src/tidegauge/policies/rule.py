@@ -1,4 +1,4 @@
-"""A rule: at which value of which signal what follows."""
+"""A rule: the action of a policy when a signal reaches its threshold."""
 
 from __future__ import annotations
 
@@ -6,165 +6,114 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
+from tidegauge.streaming_metrics.registry import SIGNALS
+from tidegauge.streaming_metrics.run import LiveSignals
 
 __all__ = [
+    "ACTIONS",
     "DEFAULT_RULES",
-    "FALLING",
-    "OF_LOOPS",
-    "OF_THE_LAST_STEP",
-    "RUNGS",
+    "AnySignals",
+    "PolicyAction",
     "Rule",
-    "Rung",
-    "SignalName",
     "parse_rules",
 ]
 
-SignalName: TypeAlias = Literal[
-    "loop_repeats",
-    "loop_cost_steps",
-    "loop_cost_tokens",
-    "loop_cost_seconds",
-    "result_streak",
-    "failed_rounds",
-    "recurrence",
-    "stale_score",
-    "stale_rises",
-    "novelty",
-    "oldest_lead_age",
-    "steps",
-    "tokens",
-]
-Rung: TypeAlias = Literal["observe", "nudge", "block", "stop"]
+PolicyAction: TypeAlias = Literal["observe", "nudge", "block", "stop"]
 
-_SIGNALS: Final[tuple[str, ...]] = get_args(SignalName)
-RUNGS: Final[tuple[str, ...]] = get_args(Rung)
-OF_LOOPS: Final = ("loop_repeats", "loop_cost_steps", "loop_cost_tokens", "loop_cost_seconds")
-OF_THE_LAST_STEP: Final = ("recurrence", "stale_score", "stale_rises", "novelty")
-FALLING: Final = "novelty"
+AnySignals: TypeAlias = Signals | LiveSignals
+"""Signals of one moment, or those of a live run, read one by one."""
+
+ACTIONS: Final[tuple[str, ...]] = get_args(PolicyAction)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line: a signal, the value from which it holds, and what follows.
-
-    ================= ==========================================================================
-    signal            holds when
-    ================= ==========================================================================
-    loop_repeats      a cycle was repeated so often after its first round
-    loop_cost_steps,  a loop has cost so much since its onset
-    loop_cost_tokens,
-    loop_cost_seconds
-    result_streak     so many steps in a row had one outcome, whatever the arguments
-    failed_rounds     so many rounds in a row failed as a whole (LORE ends a run at the third)
-    recurrence        the last action had brought the same so often before, near or far
-    stale_score       the run goes over its own tracks so much since its last progress
-    stale_rises       the stale score rose at so many steps since then
-    novelty           of the last 12 outcomes at most this share was new to the run
-    oldest_lead_age   a place seen was left unvisited for so many steps
-    steps             the run has taken so many; the next one is too many
-    tokens            it has spent so many
-    ================= ==========================================================================
-
-    What follows is a rung of the ladder: ``observe`` counts what would have been stopped;
-    ``nudge`` tells the model; ``block`` answers the repeated call instead of running it; ``stop``
-    ends the run. A rung is left when its signal clears.
+    """A signal, its threshold and an action.
 
     Args:
-        signal: one of those above.
+        signal: one of :data:`~tidegauge.streaming_metrics.registry.SIGNALS`, each with its help.
         threshold: the value from which the rule holds.
-        rung: what follows.
-        agent: the agent whose runs it is for; ``None``, all.
-        tool: the tool whose steps it is for; ``None``, all. Of the rules for one signal those
-            for the tool hold, else those for the agent, else the general ones.
+        action: ``observe`` counts what would have been stopped; ``nudge`` advises the model;
+            ``block`` answers the repeated call instead of running it; ``stop`` ends the run. Nudges
+            and blocks end when the signal clears.
+        agent: the agent whose runs the rule applies to; ``None``, all.
+        tool: the tool whose steps the rule applies to; ``None``, all. Of the rules for one signal,
+            those for the tool apply, else those for the agent, else the general ones.
 
     Raises:
-        ConfigurationError: unknown signal or rung, a threshold that cannot work, or a rung that
-            the signal cannot have.
+        ConfigurationError: an unknown signal or action, an invalid threshold, or an action that the
+            signal does not support.
     """
 
-    signal: SignalName
+    signal: str
     threshold: float
-    rung: Rung = "observe"
+    action: PolicyAction = "observe"
     agent: str | None = None
     tool: str | None = None
 
     def __post_init__(self) -> None:
-        if self.signal not in _SIGNALS:
+        if self.signal not in SIGNALS:
             raise ConfigurationError(
-                f"unknown signal {self.signal!r}: choose from {', '.join(_SIGNALS)}"
+                f"unknown signal {self.signal!r}; use one of {', '.join(sorted(SIGNALS))}"
             )
-        if self.rung not in RUNGS:
-            raise ConfigurationError(f"unknown rung {self.rung!r}: choose {', '.join(RUNGS)}")
-        self._check_threshold()
-        if self.rung == "block" and self.signal not in OF_LOOPS:
+        if self.action not in ACTIONS:
             raise ConfigurationError(
-                f"{self.signal} tells of no repeated call that could be blocked: "
-                f"nudge or stop, or block at {OF_LOOPS[0]}"
+                f"unknown action {self.action!r}; use one of {', '.join(ACTIONS)}"
+            )
+        self._check_threshold()
+        if self.action == "block" and not SIGNALS[self.signal].blocks:
+            blocking = ", ".join(name for name, one in SIGNALS.items() if one.blocks)
+            raise ConfigurationError(
+                f"{self.signal} cannot block, because it names no repeated call; "
+                f"use nudge or stop, or block on one of {blocking}"
             )
 
     def _check_threshold(self) -> None:
         threshold = self.threshold
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-            raise ConfigurationError(f"the threshold of {self.signal} is to be a number")
+            raise ConfigurationError(f"the threshold of {self.signal} must be a number")
+        kind = SIGNALS[self.signal].threshold
         if not -math.inf < threshold < math.inf:
-            raise ConfigurationError(f"the threshold of {self.signal} cannot be {threshold}")
-        if self.signal == FALLING:
-            if not 0 <= threshold < 1:
-                raise ConfigurationError(f"the threshold of {self.signal} is to be from 0 up to 1")
-        elif self.signal == "loop_cost_seconds":
-            if not threshold > 0:
-                raise ConfigurationError(f"the threshold of {self.signal} is to be more than 0")
-        elif threshold != int(threshold):
-            raise ConfigurationError(f"the threshold of {self.signal} is to be a whole number")
-        elif threshold < 1:
-            raise ConfigurationError(f"the threshold of {self.signal} is to be at least 1")
+            use = "a finite number"
+        elif kind == "share" and not 0 <= threshold < 1:
+            use = "0 or more, but less than 1"
+        elif kind == "positive" and not threshold > 0:
+            use = "more than 0"
+        elif kind == "whole" and threshold != int(threshold):
+            use = "a whole number"
+        elif kind == "whole" and threshold < 1:
+            use = "at least 1"
+        else:
+            return
+        raise ConfigurationError(f"the threshold of {self.signal} is {shown(threshold)}; use {use}")
 
     @property
     def name(self) -> str:
-        """What decides: the signal."""
+        """The signal, as the reason of a decision."""
         return self.signal
 
     @property
     def again(self) -> float:
-        """By how much its signal is to have grown before the model is nudged again."""
+        """By how much its signal must grow before the model is nudged again."""
         return self.threshold
 
-    def value(self, signals: Signals) -> float | None:
+    @property
+    def bound(self) -> float:
+        """The value of the signal from which the rule holds."""
+        # A run may take as many steps as the threshold; the next step exceeds it.
+        return self.threshold + (self.signal == "steps")
+
+    def value(self, signals: AnySignals) -> float | None:
         """The signal now; ``None``, not measured."""
         value: float | None = getattr(signals, self.signal)
         return value
 
     def message(self, signals: Signals) -> str:
         """What happened, in a sentence for logs and people."""
-        match self.signal:
-            case "loop_repeats":
-                return _loop(signals)
-            case "loop_cost_steps":
-                return f"{_loop(signals)}: {signals.loop_cost_steps} steps"
-            case "loop_cost_tokens":
-                return f"{_loop(signals)}: {signals.loop_cost_tokens:,.0f} tokens"
-            case "loop_cost_seconds":
-                return f"{_loop(signals)}: {signals.loop_cost_seconds:,.1f} seconds"
-            case "result_streak":
-                return f"{signals.result_streak} steps in a row with the same outcome"
-            case "failed_rounds":
-                return f"{signals.failed_rounds} rounds in a row failed"
-            case "recurrence":
-                return f"an action has brought the same {_times(signals.recurrence or 0)} before"
-            case "stale_score":
-                return f"known ground again and again, stale score {signals.stale_score}"
-            case "stale_rises":
-                return f"the stale score rose {_times(signals.stale_rises)} without progress"
-            case "novelty":
-                return f"of the last outcomes {signals.novelty:.0%} were new"
-            case "oldest_lead_age":
-                return f"a place was seen {signals.oldest_lead_age} steps ago and not visited yet"
-            case "steps":
-                return f"more than {self.threshold:.0f} steps"
-            case "tokens":
-                return f"{signals.tokens:,.0f} tokens were spent"
+        return SIGNALS[self.signal].message(signals, self.threshold)
 
 
 DEFAULT_RULES: Final = (
@@ -172,37 +121,28 @@ DEFAULT_RULES: Final = (
     Rule("result_streak", 5),
     Rule("failed_rounds", 3),
 )
-"""What is counted as "would have stopped" unless told otherwise. Nothing is stopped."""
+"""The default rules: they only count what they would have stopped."""
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Rules from a line such as ``loop_repeats=2:nudge,loop_repeats=4``; the rung left out, stop.
+    """Rules from text such as ``loop_repeats=2:nudge,loop_repeats=4``; the default action is stop.
 
     Raises:
-        ConfigurationError: the line is not of that form.
+        ConfigurationError: the text does not have this form.
 
     >>> parse_rules("loop_repeats=2:nudge, steps=30")[1]
-    Rule(signal='steps', threshold=30, rung='stop', agent=None, tool=None)
+    Rule(signal='steps', threshold=30, action='stop', agent=None, tool=None)
     """
     rules = []
     for part in text.split(","):
-        name, equals, told = part.partition("=")
-        number, _, rung = (piece.strip() for piece in told.partition(":"))
+        name, equals, value = part.partition("=")
+        number, _, action = (piece.strip() for piece in value.partition(":"))
         if not equals or not number.replace(".", "", 1).isdecimal():
             raise ConfigurationError(
-                f"a policy is SIGNAL=NUMBER[:RUNG][,SIGNAL=NUMBER[:RUNG]], not {text!r}; "
-                f"signals: {', '.join(_SIGNALS)}; rungs: {', '.join(RUNGS)}"
+                f"{text!r} is not a list of rules; "
+                "use SIGNAL=NUMBER[:ACTION][,SIGNAL=NUMBER[:ACTION]]; "
+                f"signals: {', '.join(sorted(SIGNALS))}; actions: {', '.join(ACTIONS)}"
             )
         threshold = int(number) if number.isdecimal() else float(number)
-        rules.append(Rule(name.strip(), threshold, rung or "stop"))  # type: ignore[arg-type]
+        rules.append(Rule(name.strip(), threshold, action or "stop"))  # type: ignore[arg-type]
     return tuple(rules)
-
-
-def _loop(signals: Signals) -> str:
-    period = signals.loop_period
-    cycle = "the same step" if period == 1 else f"the same {period} steps"
-    return f"{cycle} repeated {_times(signals.loop_repeats)}, since step {signals.loop_first_step}"
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -1,13 +1,13 @@
-"""Scores: what a run can be judged by while it goes on, one number that is up to date at each step.
+"""Scores: numbers that judge an active run, up to date at each step.
 
-A score is read when an action is issued and again when its outcome is observed; the score of a
+A score is read when an action is issued and again when its result is observed; the score of a
 whole run is its highest. Every score grows with trouble. :data:`SCORES` lists them.
 
-**Stagnation** is the one that puts them together. It is a clock that runs faster while an agent
-gets nowhere: each completed step counts one, and up to three more the more its action is like one
-before it; the loop, the streak of one outcome and the failed rounds it is in are added as they
-stand. The weights are round numbers, the same for every agent: what they are good for was measured
-on recordings of families of tasks that they were not chosen on (``docs/stop-rules.md``).
+**Stagnation** combines them. It is a clock that runs faster while an agent makes no progress: each
+completed step counts one, and up to three more if its action is similar to an earlier one; current
+loop repeats, result streak and failed rounds are added. The weights are round numbers, the same
+for every agent. They were evaluated on recordings of families of tasks other than those they were
+chosen on (``docs/stop-rules.md``).
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Signals
+from tidegauge.policies.rule import AnySignals
+from tidegauge.streaming_metrics.registry import SIGNALS
 
 __all__ = ["SCORES", "STAGNATION_WEIGHTS", "Score", "score_named", "stagnation_parts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A number that grows with trouble.
+    """A number that is higher for a run in trouble.
 
     Args:
-        name: what policies and reports call it.
-        read: takes it from a run's signals; ``None``, not measured.
-        reads_words: whether it goes by the words of actions, which are read only when needed.
-        version: raised when the same run gets another score: a line drawn before is outdated.
+        name: its name in policies and reports.
+        read: reads it from a run's signals; ``None``, not measured.
+        reads_words: whether it depends on the words of actions, which are read only when needed.
+        version: increased when the computation changes: earlier thresholds are then rejected.
     """
 
     name: str
-    read: Callable[[Signals], float | None]
+    read: Callable[[AnySignals], float | None]
     reads_words: bool = False
     version: int = 1
 
-    def explain(self, signals: Signals) -> str:
+    def explain(self, signals: AnySignals) -> str:
         """The score's parts in words, such as ``12 steps + 3 x 4.1 repetition``; or nothing."""
         if self.name != _STAGNATION:
             return ""
@@ -65,23 +66,24 @@ STAGNATION_WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
         "failed_rounds": 0.5,
     }
 )
-"""What each part of the stagnation counts."""
+"""The weight of each part of the stagnation."""
 
 _WORDS: Final = {
     "completed_steps": "steps",
     "repetition": "repetition",
     "similarity": "similarity of the last action",
     "loop_repeats": "loop repeats",
-    "result_streak": "steps with the same outcome",
+    "result_streak": "steps with the same result",
     "failed_rounds": "failed rounds",
 }
 
 
-def stagnation_parts(signals: Signals) -> Mapping[str, float] | None:
+def stagnation_parts(signals: AnySignals) -> Mapping[str, float] | None:
     """The parts of a run's stagnation before they are weighted; ``None``, it is not measured.
 
-    What only excused steps repeat (a declared poller that waits) is no part of it.
+    Repeats of exempt steps only (a declared poller that waits) do not count.
 
+    >>> from tidegauge.events import Signals
     >>> signals = Signals("r", 4, 5, b"", b"", completed_steps=4, repetition=2.0, similarity=1.0)
     >>> SCORES["stagnation"].read(signals)
     13.0
@@ -90,19 +92,19 @@ def stagnation_parts(signals: Signals) -> Mapping[str, float] | None:
     """
     if signals.repetition is None:
         return None
-    excused = signals.excused_steps
+    exempt = signals.exempt_steps
     streak = signals.result_streak or 0
     return {
         "completed_steps": signals.completed_steps,
         "repetition": signals.repetition,
         "similarity": signals.similarity or 0.0,
-        "loop_repeats": 0 if excused and excused >= signals.loop_period else signals.loop_repeats,
-        "result_streak": 0 if excused and excused >= streak else streak,
+        "loop_repeats": 0 if exempt and exempt >= signals.loop_period else signals.loop_repeats,
+        "result_streak": 0 if exempt and exempt >= streak else streak,
         "failed_rounds": signals.failed_rounds or 0,
     }
 
 
-def _stagnation(signals: Signals) -> float | None:
+def _stagnation(signals: AnySignals) -> float | None:
     parts = stagnation_parts(signals)
     if parts is None:
         return None
@@ -110,14 +112,14 @@ def _stagnation(signals: Signals) -> float | None:
 
 
 def _signal(name: str) -> Score:
-    def read(signals: Signals) -> float | None:
+    def read(signals: AnySignals) -> float | None:
         value: float | None = getattr(signals, name)
         return value
 
     return Score(name, read)
 
 
-def _staleness(signals: Signals) -> float | None:
+def _staleness(signals: AnySignals) -> float | None:
     return None if signals.novelty is None else 1 - signals.novelty
 
 
@@ -128,22 +130,7 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
             Score(_STAGNATION, _stagnation, reads_words=True),
             Score("steps", lambda signals: signals.completed_steps),
             Score("repetition", lambda signals: signals.repetition, reads_words=True),
-            *map(
-                _signal,
-                (
-                    "loop_repeats",
-                    "loop_cost_steps",
-                    "loop_cost_tokens",
-                    "loop_cost_seconds",
-                    "result_streak",
-                    "failed_rounds",
-                    "recurrence",
-                    "stale_score",
-                    "stale_rises",
-                    "oldest_lead_age",
-                    "tokens",
-                ),
-            ),
+            *(_signal(name) for name, signal in SIGNALS.items() if signal.score),
             Score("staleness", _staleness),
         )
     }
@@ -159,5 +146,5 @@ def score_named(name: str) -> Score:
     """
     score = SCORES.get(name)
     if score is None:
-        raise ConfigurationError(f"unknown score {name!r}: choose from {', '.join(SCORES)}")
+        raise ConfigurationError(f"unknown score {name!r}; use one of {', '.join(SCORES)}")
     return score

@@ -1,6 +1,6 @@
-"""The trace of a run: how its scores rose, and what had been spent by then.
+"""The trace of a run: how its scores rose, and what the run had spent at these moments.
 
-Enough to say for any line whether and when the run would have crossed it, without running it again.
+It shows for any threshold whether and when the run would have exceeded it, without a second replay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["RULES", "Crossing", "RunTrace", "TraceSink"]
 
 
 RULES: Final = "rules"
-"""Stands for the rules of a policy among the scores of a trace: 1 once one of them held."""
+"""The rules of a policy as a score of a trace: 1 from the first time that one held."""
 
 
 class Crossing(NamedTuple):
@@ -35,9 +35,9 @@ class Crossing(NamedTuple):
 
     Attributes:
         value: the score.
-        steps: steps taken by then; one that had been issued and not run is none of them.
-        tokens: tokens spent by then; ``None``, not told.
-        seconds: seconds that its steps took; ``None``, not told.
+        steps: steps taken up to then, without a step that was issued and not observed.
+        tokens: tokens spent up to then; ``None``, not reported.
+        seconds: seconds that its steps took; ``None``, not reported.
     """
 
     value: float
@@ -56,11 +56,11 @@ class RunTrace:
         success: whether it succeeded; ``None``, not known or not ended.
         finished: whether its end was recorded.
         steps: how many steps it took.
-        tokens: tokens that it spent; ``None``, not told.
-        seconds: seconds that its steps took; ``None``, not told.
-        onset: steps taken when its first loop, streak or failed rounds set in; ``None``, none did.
-        rises: the moments at which each score rose, by the score's name; under :data:`RULES` the
-            one at which a rule held first.
+        tokens: tokens that it spent; ``None``, not reported.
+        seconds: seconds that its steps took; ``None``, not reported.
+        onset: steps taken at the onset of its first loop, streak or failed rounds; ``None``, none.
+        rises: the moments at which each score rose, by its name; under :data:`RULES`, the moment
+            at which a rule first held.
     """
 
     __slots__ = (
@@ -91,25 +91,25 @@ class RunTrace:
         self.rises: dict[str, list[Crossing]] = {name: [] for name in scores}
 
     def highest(self, score: str) -> float:
-        """The run's score; ``-inf`` where it was never measured."""
+        """The run's score; ``-inf`` if it was never measured."""
         rises = self.rises[score]
         return rises[-1].value if rises else -math.inf
 
     def crossing(self, score: str, above: float) -> Crossing | None:
-        """Where the run first had more than that; ``None``, it never had."""
+        """The first moment at which the score was above this value; ``None``, never."""
         return next((rise for rise in self.rises[score] if rise.value > above), None)
 
 
 class TraceSink:
-    """A step sink that traces every run and stops none.
+    """A step sink that traces every run and never intervenes.
 
     Args:
-        scores: names of the scores that are followed.
-        rules: a policy whose rules are followed as well, whatever their rung.
-        on_trace: told of every run that ended.
+        scores: names of the scores to trace.
+        rules: a policy whose rules are traced as well, whatever their action.
+        on_trace: called with every run that ended.
 
     Attributes:
-        engine: the engine that measures, as it does live.
+        engine: measures the runs, as in a live process.
 
     Raises:
         ConfigurationError: there is no such score.
@@ -129,13 +129,13 @@ class TraceSink:
         self.engine = Engine(
             clock=None,
             max_runs=sys.maxsize,
-            max_groups=1,  # no group is asked for anything
+            max_groups=1,  # groups are not read
             max_actions=1,
             repetition=any(score.reads_words for score in self._scores),
         )
 
     def run_started(self, event: RunStarted) -> None:
-        """A run began; one that is open under its id is told as unfinished."""
+        """A run began; an open run with the same id is reported as unfinished."""
         self._close(event.run)
         self.engine.run_started(event)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
@@ -149,7 +149,7 @@ class TraceSink:
         return Decision(signals=signals)
 
     def step_observed(self, event: Outcome) -> Decision:
-        """An outcome was observed."""
+        """A result was observed."""
         signals = self.engine.step_observed(event)
         if signals is not None:
             self._follow(signals, signals.steps)
@@ -165,7 +165,7 @@ class TraceSink:
         return None
 
     def close(self) -> None:
-        """Tell of the runs that have no end."""
+        """Report the runs that have no end."""
         for run in list(self._open):
             self._close(run)
 

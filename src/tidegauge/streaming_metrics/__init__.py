@@ -16,16 +16,16 @@ Of a group of runs, fed finished runs and adding up:
 - their steps: :class:`GroupRecallLag`, :class:`GroupEntropySplit`
 
 Beside them: :class:`Normalise` and :class:`EmbeddingMatcher` say which states are the same;
-:class:`Engine` holds the runs and gives snapshots; :class:`Chronicle` keeps the last steps of runs
-and what happens in them, for somebody who looks on.
+:class:`Engine` holds the runs and gives snapshots; :class:`EventLog` keeps the last steps of runs
+and what happens in them. :mod:`~tidegauge.streaming_metrics.registry` lists what each metric adds
+to runs, reports, exporters and policies.
 """
 
-from tidegauge.streaming_metrics.action_similarity import ActionSimilarity
 from tidegauge.streaming_metrics.auv import AUV
-from tidegauge.streaming_metrics.chronicle import Chronicle
 from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit, token_entropy
+from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.horizon import SuccessByHorizon
@@ -44,20 +44,20 @@ from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recall_lag import GroupRecallLag, RecallLag
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.recurrence import Recurrence
-from tidegauge.streaming_metrics.repetition import Repetition
+from tidegauge.streaming_metrics.repetition import ActionSimilarity, Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport, run_entry
+from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot, group_entry
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 
 __all__ = [
     "AUV",
     "ActionSimilarity",
-    "Chronicle",
     "EmbeddingMatcher",
     "Engine",
     "EntropySplit",
+    "EventLog",
     "Exploration",
     "FailedRounds",
     "FinishedRun",
@@ -91,5 +91,7 @@ __all__ = [
     "SuccessByHorizon",
     "SuccessCurve",
     "SuccessRate",
+    "group_entry",
+    "run_entry",
     "token_entropy",
 ]

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import GroupDeclaration, GroupView, Measured
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["AUV", "auv_contribution"]
+__all__ = [
+    "AUV",
+    "AUV_LOWER",
+    "AUV_OF_PROCESS",
+    "AUV_RUNS",
+    "AUV_SUM",
+    "AUV_UPPER",
+    "OF_GROUPS",
+    "auv_bounds",
+    "auv_contribution",
+]
 
 
 def auv_contribution(turn: int | None, t_max: int) -> float:
@@ -27,8 +39,8 @@ class AUV(GroupMetric):
     """Area under the share of runs solved within t turns, over ``t_max`` turns.
 
     A sum and a count of what each finished run contributes, so it adds up across processes; the
-    standard error comes from Welford's second moment. A run without ``t_max`` or of which nobody
-    knows whether it succeeded is left out. O(1) time and memory.
+    standard error comes from Welford's second moment. Runs without ``t_max``, or whose success
+    is unknown, are ignored. O(1) time and memory.
 
     Source: TIDE (arXiv 2602.02196), section 3.1, lemma 1 and proposition 2.
 
@@ -100,3 +112,74 @@ class AUV(GroupMetric):
             runs += 1
             best += auv_contribution(steps + 1, t_max)
         return (self.total / runs, best / runs) if runs else None
+
+
+AUV_SUM: Final = MetricDefinition(
+    "tidegauge_auv_sum_total",
+    "counter",
+    "areas",
+    "Sum of what finished runs add to the area under success over turns (AUV): near 1 for a run "
+    "solved at once, 0 for one not solved within its t_max turns.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+AUV_RUNS: Final = MetricDefinition(
+    "tidegauge_auv_runs_total",
+    "counter",
+    "runs",
+    "Finished runs in tidegauge_auv_sum_total: those with a t_max whose success is known.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+AUV_OF_PROCESS: Final = MetricDefinition(
+    "tidegauge_auv",
+    "gauge",
+    "ratio",
+    "Area under success over turns of this process's finished runs, 0 to 1. For several "
+    "processes, divide the counters.",
+    labels=(*GROUP_LABELS, "memory"),
+)
+AUV_LOWER: Final = MetricDefinition(
+    "tidegauge_auv_lower",
+    "gauge",
+    "ratio",
+    "AUV if no active run is ever solved.",
+)
+AUV_UPPER: Final = MetricDefinition(
+    "tidegauge_auv_upper",
+    "gauge",
+    "ratio",
+    "AUV if every active run is solved at its next turn.",
+)
+
+
+def _measurable(group: GroupView) -> bool:
+    """Whether a run can add to the counters: AUV without a ``t_max`` is not measured."""
+    runs = group.finished.of(AUV).runs
+    return bool(runs) or any(run.t_max is not None for run in group.active)
+
+
+def auv_bounds(group: GroupView) -> tuple[float, float] | None:
+    """Where the AUV of a group can still end with the runs that are active."""
+    active = [(run.steps, run.t_max) for run in group.active if run.t_max is not None]
+    bounds: tuple[float, float] | None = group.finished.of(AUV).bounds(active)
+    return bounds
+
+
+def _bound(group: GroupView, which: int) -> float | None:
+    bounds = auv_bounds(group)
+    return None if bounds is None else bounds[which]
+
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="auv",
+    kind=AUV,
+    of_group=(
+        Measured(AUV_LOWER, lambda group: _bound(group, 0)),
+        Measured(AUV_UPPER, lambda group: _bound(group, 1)),
+    ),
+    of_arm=(
+        Measured(AUV_SUM, lambda arm: arm.finished.of(AUV).total if _measurable(arm) else None),
+        Measured(AUV_RUNS, lambda arm: arm.finished.of(AUV).runs if _measurable(arm) else None),
+        Measured(AUV_OF_PROCESS, lambda arm: arm.finished.of(AUV).value),
+    ),
+    document=lambda auv: {"auv": auv.value, "auv_stderr": auv.standard_error},
+)

@@ -1,8 +1,8 @@
-"""Digesting events: from what an adapter reports to plain data, before any lock is taken.
+"""Digesting events: converts what an adapter reports to plain data, before any lock is taken.
 
-This is where code of the user may run (a normaliser, a tool's ``key=``), and where values of the
-user's are looked at. What comes out holds digests, numbers and plain identities only, so that
-nothing of the user's is called, compared or freed while the locks of a run are held.
+User code (a normaliser, a tool's ``key=``) may run here, and user values are read here. The result
+contains only digests, numbers and plain identities, so that no user object is called, compared or
+freed while the locks of a run are held.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidegauge._canonical import MAX_IDENTITY, Identities, Reading, built_in, is_plain, type_name
+from tidegauge._canonical import MAX_IDENTITY, Identities, ValueCache, built_in, is_plain, type_name
 from tidegauge._guard import arrived_from_outside, internal_errors
 from tidegauge.events import (
     ABSENT,
@@ -27,7 +27,6 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
-from tidegauge.streaming_metrics.amounts import amount
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     call_digest,
@@ -38,8 +37,8 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_digest,
     round_name,
 )
-from tidegauge.streaming_metrics.known_graph import Answer
-from tidegauge.streaming_metrics.records import made
+from tidegauge.streaming_metrics.known_graph import DistanceAnswer
+from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
 
 __all__ = [
@@ -112,7 +111,7 @@ class DigestedOutcome(NamedTuple):
         place, exits, tasks, achieved, progress, tokens, seconds, time, blocked: as in
             :class:`~tidegauge.events.Outcome`.
         shown: the beginning of its results, where contents are shown.
-        nearer: what the user's own distance told of the move, where it was asked.
+        nearer: the answer of the user's distance about the move, if any.
     """
 
     run: str
@@ -128,7 +127,7 @@ class DigestedOutcome(NamedTuple):
     time: float | None = None
     blocked: bool = False
     shown: str | None = None
-    nearer: Answer | None = None
+    nearer: DistanceAnswer | None = None
 
 
 class Digester:
@@ -193,72 +192,72 @@ class Digester:
         """The digest of a text; ``None``, there is none."""
         return None if value is None else content_digest(value, self.normaliser)
 
-    def step(self, event: Step, reading: Reading | None = None) -> DigestedStep:
+    def step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
         """Digest an issued action.
 
         Args:
             event: the action.
-            reading: remembers what was read of it, for whoever reads it again.
+            cache: remembers what was read of it, for the next reader.
         """
         # Read at once: a field of a named tuple takes longer than a name.
-        run, told, seen, tokens, entropy, uses, mentions, time, blockable, similarity = event
+        run, chosen, seen, tokens, entropy, uses, mentions, time, blockable, similarity = event
         normaliser = self.normaliser
-        calls: Sequence[Call] = told
+        calls: Sequence[Call] = chosen
         declared: Sequence[ToolDeclaration | None] = ()
         if self.declarations or len(calls) != 1 or calls[0].declared is not None:
             calls, declared = self._declared(calls)
         given = seen is not ABSENT
-        if reading is None and given:
-            reading = Reading()  # states and arguments often are the same objects
+        if cache is None and given:
+            cache = ValueCache()  # states and arguments often are the same objects
         missing: tuple[str, ...] = ()
         digests: list[bytes] = []
         for call in calls:
-            digest = call_digest(call, normaliser, reading)
+            digest = call_digest(call, normaliser, cache)
             if digest is None:
                 missing = ("arguments",)
                 digest = os.urandom(16)  # equal to nothing
             digests.append(digest)
         state: bytes | None = None
         if given:
-            state = content_digest(seen, normaliser, reading)
+            state = content_digest(seen, normaliser, cache)
             if state is None:
                 missing = (*missing, "state")
         fields = (
             run,
             digests,
             digests[0] if len(digests) == 1 else round_digest(digests),
-            round_name(told),
+            round_name(chosen),
             state,
             given,
             declared,
             tokens if tokens is None else amount(_number(tokens)),
             entropy if entropy is None else _number(entropy),
-            _identities(uses, Identities(reading)) if uses else (),
-            _identities(mentions, Identities(reading)) if mentions else (),
+            _identities(uses, Identities(cache)) if uses else (),
+            _identities(mentions, Identities(cache)) if mentions else (),
             time if time is None else _number(time),
             blockable,
             similarity if similarity is None else _number(similarity),
             words_of(calls, normaliser) if self.words else _NO_WORDS,
-            _beginning([call.arguments for call in told]) if self.contents else None,
+            _beginning([call.arguments for call in chosen]) if self.contents else None,
             missing,
         )
         return made(DigestedStep, fields)
 
-    def outcome(self, event: Outcome, reading: Reading | None = None) -> DigestedOutcome:
+    def outcome(self, event: Outcome, cache: ValueCache | None = None) -> DigestedOutcome:
         """Digest an observed result; the arguments are those of :meth:`step`."""
-        (run, told, step, place, exits, tasks, achieved,
+        (run, given_results, step, place, exits, tasks, achieved,
          progress, tokens, seconds, time, blocked) = event  # fmt: skip
         normaliser = self.normaliser
         results: list[tuple[bytes | Absent | None, bool | None]] = []
-        for outcome, error in told:
-            digest = ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, reading)
+        for outcome, error in given_results:
+            digest = ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, cache)
             plain = error is None or error is True or error is False
             results.append((digest, error if plain else _flag(error)))
         shown = None
         if self.contents:
-            shown = _beginning([one.outcome for one in told if one.outcome is not ABSENT])
+            shown = _beginning([one.outcome for one in given_results if one.outcome is not ABSENT])
         if place is not None or exits is not None or tasks or achieved:
-            identities = Identities(reading)  # together they cost no more than one value
+            identities = Identities(cache)  # together they cost no more than one value
             place = place if place is None else _identity(place, identities)
             exits = exits if exits is None else _identities(exits, identities)
             tasks = _tasks(tasks, identities) if tasks else ()
@@ -303,14 +302,14 @@ class Digester:
 def declared_by_name(
     declarations: Mapping[str, ToolDeclaration], action: object
 ) -> ToolDeclaration | None:
-    """What is declared of a tool. A name that is no text has nothing: its hash is not asked."""
+    """The declaration of a tool; ``None`` if the name is not a string, which is never hashed."""
     return declarations.get(action) if type(action) is str else None
 
 
 def round_outcome(
     calls: Sequence[bytes], results: Sequence[tuple[bytes | Absent | None, bool | None]]
 ) -> bytes | None:
-    """Digest of what a round brought back; ``None`` when that is not known or not comparable.
+    """Digest of the results of a round; ``None`` when that is not known or not comparable.
 
     The digest of a single call is that of its result. Several are taken as a multiset of
     (call, result): the order in which parallel calls come back means nothing.
@@ -435,7 +434,7 @@ def _beginning(values: Sequence[object]) -> str:
     """The beginnings of the values' texts, one after the other."""
     shown = []
     for value in values:
-        # The bytes of a character that is cut in two are left out.
+        # Without the bytes of a character that was cut in two.
         data = canonical_start(value, 4 * MAX_CONTENT)
         shown.append(data.decode("utf-8", "ignore"))
     text = ", ".join(shown)

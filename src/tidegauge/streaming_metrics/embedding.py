@@ -72,9 +72,9 @@ class EmbeddingMatcher(Generic[T]):
         max_vectors: int = 10_000,
     ) -> None:
         if not 0 < threshold <= 1:
-            raise ConfigurationError("threshold is to be above 0 and at most 1")
+            raise ConfigurationError("threshold must be above 0 and at most 1")
         if max_vectors < 1:
-            raise ConfigurationError("max_vectors is to be at least 1")
+            raise ConfigurationError("max_vectors must be at least 1")
         self.embed: Final = embed
         self.threshold: Final = threshold
         self.max_vectors: Final = max_vectors

@@ -1,4 +1,4 @@
-"""The engine: holds the active runs, bounded and expiring, and adds up those that end."""
+"""The engine: holds a bounded number of active runs, and adds up those that end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 
-from tidegauge._canonical import Reading
+from tidegauge._canonical import ValueCache
 from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
-from tidegauge._guard import guarded, internal_errors
+from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.events import (
+    GO_ON,
+    Decision,
     Identity,
     Outcome,
     RunEnded,
@@ -21,73 +23,72 @@ from tidegauge.events import (
     Step,
     ToolDeclaration,
 )
-from tidegauge.streaming_metrics.chronicle import Chronicle
+from tidegauge.streaming_metrics.declaration import RunSettings
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
+from tidegauge.streaming_metrics.event_log import EventLog
+from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
-from tidegauge.streaming_metrics.known_graph import Answer, Distance, Question
+from tidegauge.streaming_metrics.known_graph import Distance, DistanceAnswer, DistanceQuestion
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
-from tidegauge.streaming_metrics.moving import run_started
+from tidegauge.streaming_metrics.records import FinishedRun
+from tidegauge.streaming_metrics.run import Decider, MeasuredRun
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["Engine", "Held", "Then"]
-
-T = TypeVar("T")
-Then: TypeAlias = Callable[[RunState, Signals, float | None], T]
-"""What follows from the signals of a run now."""
+__all__ = ["Engine", "Held"]
 
 _MEMORY_ARMS: Final = 10
+_MAX_PENDING: Final = 64
 
 
 class Held(NamedTuple):
-    """What an engine holds at one moment, for readers who need less than a snapshot.
+    """What an engine holds at one moment, for readers that need less than a snapshot.
 
     Attributes:
-        groups: sums over the runs that ended. Nobody changes them.
-        runs: the active runs, least recently seen first; each is read with its lock held.
+        groups: sums over the runs that ended; they are never modified.
+        runs: the active runs, least recently seen first; read each with its lock held.
         stale_at: stale score from which a run counts as stale.
         onset_at: length at which a result streak or failed rounds count as an onset.
     """
 
     groups: list[Group]
-    runs: list[RunState]
+    runs: list[MeasuredRun]
     stale_at: int
     onset_at: int
 
 
 class Engine:
-    """Runs keyed by id, each with its own lock; groups that readers take without one.
+    """Runs by id, each with its own lock, and groups, which are read without a lock.
 
-    A step is digested first, without any lock: only there is code of the user's run. It then takes
-    the engine's lock for two dictionary accesses and its own run's lock once, for its update and
-    what follows from it; a snapshot takes each run's lock in turn, never all of them. A child
-    process that is forked begins with an empty engine.
+    A step is first digested without any lock: only this runs user code. Then the engine's lock is
+    held for two dictionary accesses, and the run's lock once for the update and the decision. A
+    snapshot takes the lock of one run at a time. A forked child process starts with an empty
+    engine.
 
     Args:
         max_runs: active runs held; one more evicts the run idle for longest.
         idle_seconds: a run without an event for so long is ended as unknown.
-        max_groups: (agent, task group) pairs told apart; later ones are ``other``.
-        max_actions: action names told apart in counters; later ones are ``other``.
-        t_max: turns within which success counts, for runs that don't say.
+        max_groups: (agent, task group) pairs distinguished; later ones are ``other``.
+        max_actions: action names distinguished in counters; later ones are ``other``.
+        t_max: turns within which success counts, for runs that set none.
         t_max_by_group: the same by task group.
         stale_at: stale score from which a run counts as stale.
         onset_at: length at which a result streak or failed rounds count as an onset.
-        max_period: longest cycle that can be seen, in steps.
-        max_distinct: distinct outcomes and (action, outcome) pairs a run remembers.
+        max_period: longest cycle that is detected, in steps.
+        max_distinct: distinct results and (action, result) pairs that a run remembers.
         normaliser: applied to texts before they are digested; ``None`` compares exactly.
         directed: whether exits lead one way only.
-        distance: distance between two places, where it is known better than the exits tell;
-            takes the place of the search for gain.
+        distance: distance between two places, if it is known better than from the exits;
+            replaces the search for gain.
         declarations: what is declared of tools, by their names.
-        repetition: whether runs measure how much their actions are alike, which reads the words
+        repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
-        clock: seconds; ``None`` for recorded runs, which bring their own times or have none.
+        clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
-        on_finished: told of each run that ended, outside of all locks.
-        chronicle: keeps the last steps of runs and what happens in them; left out, nobody does.
+        on_finished: called with the report of each run that ended, without any lock.
+        event_log: keeps the last steps of runs and their events; ``None``, they are not kept.
 
     >>> from tidegauge.events import Call, CallResult
     >>> engine = Engine()
@@ -120,29 +121,32 @@ class Engine:
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
-        chronicle: Chronicle | None = None,
+        event_log: EventLog | None = None,
     ) -> None:
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._t_max = t_max
         self._t_max_by_group = dict(t_max_by_group or {})
         self._stale_at = stale_at
-        self._onset_at = onset_at
-        self._max_period = max_period
-        self._max_distinct = max_distinct
+        self._settings = RunSettings(
+            onset_at=onset_at,
+            max_period=max_period,
+            max_distinct=max_distinct,
+            directed=directed,
+            repetition=repetition,
+            asks_distance=distance is not None,
+        )
         self.digester = Digester(
             normaliser,
             declarations,
             words=repetition,
-            contents=chronicle is not None and chronicle.contents,
+            contents=event_log is not None and event_log.contents,
         )
-        self._directed = directed
         self._distance = distance
-        self._repetition = repetition
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
-        self._chronicle = chronicle
+        self._event_log = event_log
         self._max_groups = max_groups
         self._max_actions = max_actions
         self._begin()
@@ -152,8 +156,9 @@ class Engine:
         # Re-entrant for readers: a signal handler may take a snapshot in the middle of a step.
         self._lock = threading.RLock()  # of _runs, _groups and the counters
         self._ending = threading.RLock()  # one run is added to its group at a time
-        self._runs: OrderedDict[str, RunState] = OrderedDict()  # least recently seen first
-        self._groups: dict[GroupKey, Group] = {}
+        self._runs: OrderedDict[str, MeasuredRun] = OrderedDict()  # least recently seen first
+        self._groups: dict[GroupKey, Group] = {}  # replaced, never modified
+        self._pending: list[_Change] = []  # not added to the groups yet
         self._pairs = BoundedNames[tuple[str, str]](limit=self._max_groups, other=(OTHER, OTHER))
         self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
         self._actions = BoundedNames[str](limit=self._max_actions, other=OTHER)
@@ -161,11 +166,11 @@ class Engine:
         self._dropped_events = 0
 
     def _reset_after_fork(self) -> None:
-        """The runs of the parent are not the child's, whose counters start at 0."""
+        """The child process has no runs of its parent, and its counters start at 0."""
         self._begin()
 
     def run_started(self, event: RunStarted) -> None:
-        """Open a run. One that is open under the same id is ended as unknown."""
+        """Open a run. An open run with the same id is ended as unknown."""
         now = self._now()
         self._expire(now)
         event = self.digester.run(event)
@@ -174,21 +179,21 @@ class Engine:
         self._open(event, now)
 
     def step_issued(self, event: Step) -> Signals | None:
-        """Take an issued action; ``None`` when its run is not open."""
-        return self.issue(self.digester.step(event), _signals)
+        """Take an issued action; ``None`` if its run is not open."""
+        return _all(self.issue(self.digester.step(event), full=True))
 
     def step_observed(self, event: Outcome) -> Signals | None:
-        """Take an outcome; ``None`` when its run is not open or no step waits for it."""
-        return self.observe(self.digest_outcome(event), _signals)
+        """Take a result; ``None`` if its run is not open or no step waits for it."""
+        return _all(self.observe(self.digest_outcome(event), full=True))
 
-    def digest_outcome(self, event: Outcome, reading: Reading | None = None) -> DigestedOutcome:
-        """An outcome as :meth:`observe` takes it; runs code of the user's, so no lock may be held.
+    def digest_outcome(self, event: Outcome, cache: ValueCache | None = None) -> DigestedOutcome:
+        """An outcome as :meth:`observe` takes it. Runs user code: call it without a lock.
 
         Args:
             event: the outcome.
-            reading: remembers what was read of it, for whoever reads it again.
+            cache: keeps what is read from it, for the next reader.
         """
-        outcome = self.digester.outcome(event, reading)
+        outcome = self.digester.outcome(event, cache)
         if self._distance is None or outcome.place is None:
             return outcome
         question = self._question(outcome.run, outcome.place)
@@ -196,23 +201,28 @@ class Engine:
             return outcome
         return outcome._replace(nearer=_asked(self._distance, question))
 
-    def _question(self, run_id: str, place: Identity) -> Question | None:
+    def _question(self, run_id: str, place: Identity) -> DistanceQuestion | None:
         run = self._runs.get(run_id)
         if run is None:
             return None
         with here.critical, run.lock:
-            return None if run.exploration is None else run.exploration.question(place)
+            exploration = run.find(Exploration)
+            return None if exploration is None else exploration.question(place)
 
-    def issue(self, step: DigestedStep, then: Then[T]) -> T | None:
-        """Take an issued action that was digested.
+    def issue(
+        self, step: DigestedStep, decider: Decider | None = None, *, full: bool = False
+    ) -> Decision:
+        """Take a digested action, and ask the policy.
+
+        Both happen with the run's lock held, so that no other step of the run comes between.
 
         Args:
             step: the action.
-            then: asked what follows, with the run's lock held, so that nothing of the run comes
-                between; must only compute.
+            decider: the policy to ask.
+            full: whether the decision has all signals even if the run continues.
 
         Returns:
-            What ``then`` gives; ``None`` when the run is not open.
+            The decision; without signals if the run is not open.
         """
         clock = self._clock
         now = None if clock is None else clock()
@@ -221,132 +231,126 @@ class Engine:
         run = None
         try:
             with here.critical:
-                run = self._find(step.run, now)
+                with self._lock:
+                    run = self._runs.get(step.run)
+                    if run is not None:
+                        self._runs.move_to_end(step.run)
                 if run is not None:
                     with run.lock:
-                        # One that another thread is ending has been added to its group as it was.
+                        # A run that another thread is ending has its final numbers already.
                         if not run.finished:
-                            return then(run, run.issue(step, now), now)
+                            if now is not None:
+                                run.last_seen = now
+                            return run.issue(step, now, decider, full)
         finally:
             if run is not None and run.faults:
                 _record_faults(run)
         self._drop()
-        return None
+        return GO_ON
 
-    def observe(self, outcome: DigestedOutcome, then: Then[T]) -> T | None:
-        """Take an outcome that was digested; the arguments are those of :meth:`issue`.
+    def observe(
+        self, outcome: DigestedOutcome, decider: Decider | None = None, *, full: bool = False
+    ) -> Decision:
+        """Take a digested result; the arguments are those of :meth:`issue`.
 
         Returns:
-            What ``then`` gives; ``None`` when the run is not open or no step waits for it.
+            The decision; without signals if the run is not open or no step waits for the result.
         """
         clock = self._clock
         now = None if clock is None else clock()
         run = None
         try:
             with here.critical:
-                run = self._find(outcome.run, now)
+                with self._lock:
+                    run = self._runs.get(outcome.run)
+                    if run is not None:
+                        self._runs.move_to_end(outcome.run)
                 if run is not None:
                     with run.lock:
-                        signals = None if run.finished else run.observe(outcome, now)
-                        if signals is not None:
-                            return then(run, signals, now)
+                        if now is not None:
+                            run.last_seen = now
+                        if not run.finished:
+                            decision = run.observe(outcome, now, decider, full)
+                            if decision is not None:
+                                return decision
         finally:
             if run is not None and run.faults:
                 _record_faults(run)
         self._drop()
-        return None
+        return GO_ON
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
         with here.critical:
-            state = self._find(run, self._now())
-            if state is not None:
-                with state.lock:
-                    if not state.finished:
-                        state.intervened(action, reason, step)
+            found = self._runs.get(run)
+            if found is not None:
+                with found.lock:
+                    if not found.finished:
+                        found.intervene(action, reason, step)
 
     def run_ended(self, event: RunEnded) -> RunReport | None:
-        """Close a run and add it to its group; ``None`` when it is not open."""
+        """Close a run and add it to its group; ``None`` if it is not open."""
         report = self._end(self.digester.end(event))
         if report is None:
             self._drop()
         return report
 
-    def release(self, run: str) -> dict[str, Any] | None:
-        """Let an active run go to another engine: its state, as plain data that JSON can carry.
+    def detach(self, run: str) -> None:
+        """Remove an active run, because another engine measures it from now on.
 
-        What was counted of it here stays counted. ``None`` when it is not open.
+        What was counted here stays counted.
         """
-        return self._detach(run, RunState.state)
-
-    def discard(self, run: str) -> None:
-        """Let an active run go as :meth:`release` does, without its state.
-
-        For a run that another engine measures from its steps.
-        """
-        self._detach(run, lambda _: None)
-
-    def _detach(self, run: str, read: Callable[[RunState], T]) -> T | None:
-        """Hold a run no longer, and give what is read of it with its lock held."""
         with here.critical, self._ending:
             found = self._runs.get(run)
             if found is None:
-                return None
+                return
             with found.lock:
-                state = read(found)
-                found.finished = True  # what another thread still reports is dropped and counted
-                group = self._groups.get(found.group, _EMPTY).with_moved(out=found.counted)
+                found.finished = True  # later steps are dropped and counted
+                change = [_Change(found.group, None, found.counted, moved_out=1)]
             with self._lock:
-                self._runs.pop(run, None)
-                self._groups[found.group] = group
-        return state
+                if run in self._runs:
+                    del self._runs[run]
+                self._pending += change
 
-    def adopt(self, state: Mapping[str, Any]) -> bool:
-        """Hold a run that another engine released; it goes on as if it had stayed there.
+    def restore(self, event: RunStarted) -> bool:
+        """Open a run whose past steps another engine has counted.
 
-        Whatever was counted of it there is not counted here, so that the counters of both add up.
-        ``False`` when a run of that id is open here already: it stays as it is.
-
-        Raises:
-            ValueError: the state is of another version, or not of that form.
-        """
-        started = run_started(state)
-        now = self._now()
-        self._expire(now)
-        run = self._made(started, now)
-        run.load(state)
-        return self._take_in(run)
-
-    def carry(self, event: RunStarted) -> bool:
-        """Open a run to go through its past once more: until :meth:`carried` nothing of it counts.
-
-        For a run whose steps another engine has counted. It is here as if it had been adopted.
-        ``False`` when a run of that id is open here already: it stays as it is.
+        Steps until :meth:`restored` are not counted here. ``False`` if a run with that id is
+        already open here; that run does not change.
         """
         run = self._made(event, self._now())
-        run.carried = run.totals  # one and the same: what they differ by is nothing
-        return self._take_in(run)
+        run.baseline = run.totals  # the same object: nothing counts yet
+        change = [_Change(run.group, None, None, moved_in=1)]
+        with here.critical, self._ending, self._lock:
+            if event.run in self._runs:
+                return False
+            self._runs[event.run] = run
+            self._pending += change
+        self._make_room()
+        return True
 
-    def carried(self, run: str) -> None:
-        """The past of a run that is carried ends here: what follows counts."""
+    def restored(self, run: str) -> None:
+        """End the restoration of a run: its next steps are counted."""
         found = self._runs.get(run)
         if found is not None:
             with here.critical, found.lock:
-                if found.carried is found.totals:
-                    found.carried = Totals()
-                    found.carried.add(found.totals)
+                if found.baseline is found.totals:
+                    found.restore_ended()
 
-    def get(self, run: str) -> RunState | None:
-        """The state of an active run; read it with its lock held."""
+    def get(self, run: str) -> MeasuredRun | None:
+        """An active run; read it with its lock held."""
         return self._runs.get(run)
 
     def snapshot(self) -> Snapshot:
         """Every group and every active run now."""
         self._catch_up()
-        with here.critical, self._lock:
-            groups = dict(self._groups)
-            runs = list(self._runs.values())
-            evicted, dropped = self._evicted_runs, self._dropped_events
+        with here.critical, self._ending:  # no run ends meanwhile
+            faults = self._add_up()
+            with self._lock:
+                groups = self._groups
+                runs = list(self._runs.values())
+                evicted, dropped = self._evicted_runs, self._dropped_events
+        _record(faults)
         views: dict[GroupKey, GroupSnapshot] = {}
         for key, group in groups.items():
             views[key] = view = GroupSnapshot(key, group, stale_at=self._stale_at)
@@ -358,17 +362,64 @@ class Engine:
             with here.critical, run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
-        return Snapshot(list(views.values()), evicted, dropped)
+            if run.faults:
+                _record_faults(run)
+        beyond_limit = {
+            "action": self._actions.refused,
+            "group": self._pairs.refused,
+            "memory": self._arms.refused,
+        }
+        return Snapshot(list(views.values()), evicted, dropped, beyond_limit)
 
     def held(self) -> Held:
-        """What is held now, unread."""
+        """The groups and active runs, without reading them."""
         self._catch_up()
-        with here.critical, self._lock:
-            groups, runs = list(self._groups.values()), list(self._runs.values())
-        return Held(groups, runs, self._stale_at, self._onset_at)
+        with here.critical, self._ending:
+            faults = self._add_up()
+            with self._lock:
+                groups, runs = list(self._groups.values()), list(self._runs.values())
+        _record(faults)
+        return Held(groups, runs, self._stale_at, self._settings.onset_at)
+
+    def _add_up(self) -> list[tuple[str, Exception]]:
+        """Add the pending changes to the groups. Call it with :attr:`_ending` held.
+
+        They are added to copies, so that readers need no lock, and so that an exception of a signal
+        handler changes nothing. Many runs share one copy.
+
+        Returns:
+            Errors, to be recorded when no lock is held: their runs are in no group.
+        """
+        faults: list[tuple[str, Exception]] = []
+        with self._lock:
+            pending = list(self._pending)
+        adding = pending
+        changed: dict[GroupKey, Group] = {}
+        while adding:
+            try:
+                for change in adding:
+                    group = changed.get(change.group)
+                    if group is None:
+                        group = changed[change.group] = self._groups.get(
+                            change.group, _EMPTY
+                        ).copy()
+                    change.add_to(group)
+                break
+            except Exception as error:
+                if arrived_from_outside(error):
+                    raise
+                # The copies are half changed: begin again without that run.
+                faults.append(("engine.groups", error))
+                adding = [one for one in adding if one is not change]
+                changed = {}
+        if pending:
+            with self._lock:
+                groups, rest = {**self._groups, **changed}, self._pending[len(pending) :]
+                self._groups, self._pending = groups, rest
+        return faults
 
     def _catch_up(self) -> None:
-        """What waited to be counted counts, and what is idle ends, before anything is read."""
+        """Run deferred calls and end idle runs, before anything is read."""
         if not interrupted():
             run_deferred()
             self._expire(self._now())
@@ -376,30 +427,10 @@ class Engine:
     def _now(self) -> float | None:
         return None if self._clock is None else self._clock()
 
-    def _take_in(self, run: RunState) -> bool:
-        """Hold a run that was counted elsewhere, if none of its id is held."""
-        with here.critical, self._ending, self._lock:
-            if run.started.run in self._runs:
-                return False
-            self._runs[run.started.run] = run
-            self._groups[run.group] = self._groups.get(run.group, _EMPTY).with_moved()
-        self._make_room()
-        return True
-
-    def _find(self, run_id: str, now: float | None) -> RunState | None:
-        """An open run, which is alive; called inside a critical section."""
-        with self._lock:
-            run = self._runs.get(run_id)
-            if run is not None:
-                self._runs.move_to_end(run_id)
-                if now is not None:
-                    run.last_seen = now
-        return run
-
-    def _open(self, event: RunStarted, now: float | None) -> RunState:
+    def _open(self, event: RunStarted, now: float | None) -> MeasuredRun:
         run = self._made(event, now)
         with here.critical, self._lock:
-            # Two threads may open the same run: both feed the one that came first.
+            # Two threads may open the same run: both use the first one.
             run = self._runs.setdefault(event.run, run)
         self._make_room()
         return run
@@ -410,28 +441,24 @@ class Engine:
         for oldest in surplus:
             self._evict(oldest, "too many runs")
 
-    def _made(self, event: RunStarted, now: float | None) -> RunState:
+    def _made(self, event: RunStarted, now: float | None) -> MeasuredRun:
         agent, task_group = self._pairs.admit((event.agent, event.task_group))
         memory = self._arms.admit(event.memory) if event.memory is not None else ""
         t_max = event.t_max or self._t_max_by_group.get(event.task_group, self._t_max)
-        run = RunState(
+        run = MeasuredRun(
             event,
             group=GroupKey(agent, task_group, memory),
+            settings=self._settings,
             t_max=t_max,
             actions=self._actions,
-            onset_at=self._onset_at,
-            max_period=self._max_period,
-            max_distinct=self._max_distinct,
-            directed=self._directed,
-            distance=self._distance,
             task=self.digester.text(event.task),
-            repetition=self._repetition,
-            trail=None if self._chronicle is None else self._chronicle.trail(event),
+            history=None if self._event_log is None else self._event_log.history(event),
         )
         run.last_seen = 0.0 if now is None else now
         return run
 
     def _end(self, event: RunEnded) -> RunReport | None:
+        faults: list[tuple[str, Exception]] = []
         with here.critical, self._ending:
             run = self._runs.get(event.run)
             if run is None:
@@ -439,21 +466,25 @@ class Engine:
             with run.lock:
                 finished = run.end(event)
                 report = run.report()
-                group = self._groups.get(run.group, _EMPTY).with_run(finished, run.counted)
+                change = [_Change(run.group, finished, run.counted)]
             with self._lock:
-                # In one step: a reader finds the run among the active or in its group, once. No
-                # call between, so that no exception of a signal handler finds it in neither.
+                # In one step: a reader finds the run either among the active ones or in its group.
+                # No call between, so that an exception of a signal handler cannot lose it.
                 if event.run in self._runs:
                     del self._runs[event.run]
-                self._groups[run.group] = group
-        self._tell(report)
-        if self._chronicle is not None and run.trail is not None:
-            self._chronicle.run_ended(report, run.trail)
+                self._pending += change
+            if len(self._pending) >= _MAX_PENDING:
+                faults = self._add_up()
+        read, run.faults = run.faults, []
+        _record([*read, *faults])
+        self._report_end(report)
+        if self._event_log is not None and run.history is not None:
+            self._event_log.run_ended(report, run.history)
         return report
 
     @guarded("engine.on_finished", default=None)
-    def _tell(self, report: RunReport) -> None:
-        # A fault of the listener is none of the run that happened to make room.
+    def _report_end(self, report: RunReport) -> None:
+        # Guarded: a run may end because another one starts, which must not see the error.
         if self._on_finished is not None:
             self._on_finished(report)
 
@@ -478,19 +509,41 @@ class Engine:
 _EMPTY: Final = Group()
 
 
+class _Change(NamedTuple):
+    """A change of a group: a run that ended, was attached or detached."""
+
+    group: GroupKey
+    finished: FinishedRun | None
+    counted: Totals | None
+    moved_in: int = 0
+    moved_out: int = 0
+
+    def add_to(self, group: Group) -> None:
+        group.moved_in += self.moved_in
+        group.moved_out += self.moved_out
+        if self.finished is not None and self.counted is not None:
+            group.add_run(self.finished, self.counted)
+        elif self.counted is not None:
+            group.totals.add(self.counted)
+
+
 @guarded("distance", default=None, interrupting="run")
-def _asked(distance: Distance, question: Question) -> Answer | None:
+def _asked(distance: Distance, question: DistanceQuestion) -> DistanceAnswer | None:
     return question.answered(distance)
 
 
-def _signals(run: RunState, signals: Signals, now: float | None) -> Signals:
-    return signals
+def _all(decision: Decision) -> Signals | None:
+    return decision.signals if isinstance(decision.signals, Signals) else None
 
 
-def _record_faults(run: RunState) -> None:
+def _record_faults(run: MeasuredRun) -> None:
     """Record what failed while the run's lock was held; no lock is held now."""
     faults, run.faults = run.faults, []
+    _record(faults)
+
+
+def _record(faults: list[tuple[str, Exception]]) -> None:
     for where, error in faults:
         internal_errors.record(where, error)
-    if internal_errors.reraise:
+    if faults and internal_errors.reraise:
         raise faults[0][1]

@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
+import abc
 from typing import ClassVar, Final, Self
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.entropy import token_entropy
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupDeclaration,
+    GroupView,
+    Measured,
+    MetricValue,
+)
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.records import EntropySums, FinishedRun, ObservedStep
 
-__all__ = ["EntropySplit", "GroupEntropySplit", "token_entropy"]
+__all__ = [
+    "ACTION_ENTROPY",
+    "DECLARATION",
+    "OF_GROUPS",
+    "EntropySplit",
+    "GroupEntropySplit",
+    "token_entropy",
+]
 
 _MAX_ENTROPY: Final = 1e6
 """Nats. No vocabulary allows more than about 13; a number beyond any doubt is not added up."""
 
 
-class EntropySplit(Metric[ObservedStep]):
+class _Split(abc.ABC):
+    """Both means and their difference, from the sums."""
+
+    __slots__ = ()
+
+    @property
+    @abc.abstractmethod
+    def sums(self) -> EntropySums:
+        """What adds up over runs."""
+
+    @property
+    def loop(self) -> float | None:
+        """Mean over the loop steps, nats per token; ``None`` while none reported its entropy."""
+        return self.sums.loop_mean
+
+    @property
+    def other(self) -> float | None:
+        """Mean over the other steps; ``None`` while none reported its entropy."""
+        return self.sums.other_mean
+
+    @property
+    def value(self) -> float | None:
+        """:attr:`loop` - :attr:`other`; ``None`` while either is."""
+        return self.sums.difference
+
+
+class EntropySplit(_Split, Metric[ObservedStep]):
     """Mean action entropy over the loop steps of a run, and over its other steps.
 
     Entropy that falls while the agent loops is over-confidence: it is sure of what does not
     work. A step counts among the other steps until the repetition that it belongs to is
-    complete. Steps that tell no entropy are left out. O(1) time and memory.
+    complete. Steps that report no entropy are ignored. O(1) time and memory.
 
     Source: TIDE (arXiv 2602.02196), appendix B.4 and figure 8.
 
@@ -36,6 +78,7 @@ class EntropySplit(Metric[ObservedStep]):
     __slots__ = (
         "_loop_steps",
         "_loop_sum",
+        "_open_since",
         "_open_steps",
         "_open_sum",
         "_other_steps",
@@ -47,27 +90,39 @@ class EntropySplit(Metric[ObservedStep]):
         self._loop_steps = 0
         self._open_sum = 0.0  # of steps that may still become loop steps
         self._open_steps = 0
+        self._open_since = -1  # the first step of their repetition
         self._other_sum = 0.0
         self._other_steps = 0
 
     def update(self, step: ObservedStep) -> None:
-        """Take the next observed step; steps come in their order."""
-        if step.loop_matched <= 1:
+        """Take an observed step; results may come late, and in another order than their steps."""
+        since = step.t + 1 - step.loop_matched  # where the repetition that it belongs to begins
+        if since > self._open_since:
+            if 0 <= step.loop_first_step <= self._open_since:
+                self._settle()  # it was completed by a step without a result
             self._other_sum += self._open_sum
             self._other_steps += self._open_steps
             self._open_sum, self._open_steps = 0.0, 0
+            self._open_since = since
+        if step.loop_settled and since == self._open_since:
+            self._settle()
         entropy = step.entropy
-        if entropy is not None and 0 <= entropy <= _MAX_ENTROPY:
-            if step.loop_matched:
-                self._open_sum += entropy
-                self._open_steps += 1
-            else:
-                self._other_sum += entropy
-                self._other_steps += 1
+        if entropy is None or not 0 <= entropy <= _MAX_ENTROPY:
+            return
         if step.loop_settled:
-            self._loop_sum += self._open_sum
-            self._loop_steps += self._open_steps
-            self._open_sum, self._open_steps = 0.0, 0
+            self._loop_sum += entropy
+            self._loop_steps += 1
+        elif step.loop_matched and since == self._open_since:
+            self._open_sum += entropy
+            self._open_steps += 1
+        else:
+            self._other_sum += entropy
+            self._other_steps += 1
+
+    def _settle(self) -> None:
+        self._loop_sum += self._open_sum
+        self._loop_steps += self._open_steps
+        self._open_sum, self._open_steps = 0.0, 0
 
     @property
     def sums(self) -> EntropySums:
@@ -79,27 +134,12 @@ class EntropySplit(Metric[ObservedStep]):
             self._other_steps + self._open_steps,
         )
 
-    @property
-    def loop(self) -> float | None:
-        """Mean over the loop steps, nats per token; ``None`` while none told its entropy."""
-        return self.sums.loop_mean
 
-    @property
-    def other(self) -> float | None:
-        """Mean over the other steps; ``None`` while none told its entropy."""
-        return self.sums.other_mean
-
-    @property
-    def value(self) -> float | None:
-        """:attr:`loop` - :attr:`other`; ``None`` while either is."""
-        return self.sums.difference
-
-
-class GroupEntropySplit(GroupMetric):
+class GroupEntropySplit(_Split, GroupMetric):
     """:class:`EntropySplit` over all steps of a group's finished runs. O(1) time and memory.
 
     Attributes:
-        loop_sum: entropy added up over the loop steps that told theirs, nats per token.
+        loop_sum: entropy added up over the loop steps that reported theirs, nats per token.
         loop_steps: how many those are.
         other_sum: the same over the other steps.
         other_steps: how many those are.
@@ -133,23 +173,43 @@ class GroupEntropySplit(GroupMetric):
         """All four at once."""
         return EntropySums(self.loop_sum, self.loop_steps, self.other_sum, self.other_steps)
 
-    @property
-    def loop(self) -> float | None:
-        """Mean over the loop steps, nats per token; ``None`` while none told its entropy."""
-        return self.sums.loop_mean
-
-    @property
-    def other(self) -> float | None:
-        """Mean over the other steps; ``None`` while none told its entropy."""
-        return self.sums.other_mean
-
-    @property
-    def value(self) -> float | None:
-        """:attr:`loop` - :attr:`other`; ``None`` while either is."""
-        return self.sums.difference
-
     def _add(self, sums: EntropySums) -> None:
         self.loop_sum += sums.loop_sum
         self.loop_steps += sums.loop_steps
         self.other_sum += sums.other_sum
         self.other_steps += sums.other_steps
+
+
+ACTION_ENTROPY: Final = MetricDefinition(
+    "tidegauge_action_entropy",
+    "gauge",
+    "nats per token",
+    "Mean entropy of the actions of finished runs, in loop steps and in others. If it is low in "
+    "loops, the agent is certain of what does not work.",
+    labels=(*GROUP_LABELS, "steps"),
+    values=("loop", "other"),
+)
+
+
+def _entropy(group: GroupView) -> MetricValue:
+    split = group.finished.of(GroupEntropySplit)
+    means = {("loop",): split.loop, ("other",): split.other}
+    return {label: mean for label, mean in means.items() if mean is not None}
+
+
+DECLARATION: Final = Declaration(
+    name="entropy_split",
+    kind=EntropySplit,
+    observed=True,
+    brought_by=("entropy",),
+    absent={"loop_entropy": None, "other_entropy": None},
+    report=lambda run, split: {"loop_entropy": split.loop, "other_entropy": split.other},
+    ended=lambda run, split: {"entropy": split.sums},
+)
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="entropy_split",
+    kind=GroupEntropySplit,
+    of_group=(Measured(ACTION_ENTROPY, _entropy),),
+    document=lambda split: {"loop_entropy": split.loop, "other_entropy": split.other},
+)

@@ -14,7 +14,7 @@ V = TypeVar("V")
 _SHARE: Final = 8
 """One of so many keys is found at a time: the dead entries passed on the way are shared by them."""
 
-_NOTHING: Final[list[Any]] = []  # in place of a list for each dict that evicts nothing
+_NOTHING: Final[list[Any]] = []  # instead of a list for each dict that evicts nothing
 
 
 class EvictingDict(dict[K, V]):
@@ -112,5 +112,5 @@ class EvictingDict(dict[K, V]):
             self._gone = {key}
         elif len(self._gone) <= len(self) // _SHARE:
             self._gone.add(key)
-        else:  # so many deletions pay for finding the oldest anew
+        else:  # so many deletions pay for finding the oldest again
             self._oldest, self._gone = _NOTHING, None

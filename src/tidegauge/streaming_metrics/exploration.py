@@ -1,4 +1,4 @@
-"""Exploration and exploitation errors: steps that no reasonable strategy would take.
+"""Exploration and exploitation errors: steps that no reasonable strategy takes.
 
 Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
 (arXiv 2604.13151), section 4 and appendix B.
@@ -6,16 +6,29 @@ Source: Exploration and Exploitation Errors Are Measurable for Language Model Ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.events import Identity, Reach, Task
+from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupView,
+    Measured,
+    MetricValue,
+    RunView,
+    Signal,
+    Sum,
+    nothing,
+    zero,
+)
 from tidegauge.streaming_metrics.known_graph import (
-    Answer,
     Distance,
+    DistanceAnswer,
+    DistanceQuestion,
     KnownGraph,
-    Question,
     Targets,
     nearer_by_distance,
 )
@@ -25,7 +38,19 @@ from tidegauge.streaming_metrics.pending_tasks import PendingTasks
 from tidegauge.streaming_metrics.records import ObservedStep
 from tidegauge.streaming_metrics.stale_score import StaleScore
 
-__all__ = ["Exploration"]
+__all__ = [
+    "BEHAVIOR_ERRORS",
+    "BEHAVIOR_REQUIRED_STEPS",
+    "DECLARATION",
+    "DISPLACED_LEADS",
+    "FRONTIER_PLACES",
+    "LEAD_AGE",
+    "PENDING_TASKS",
+    "RUN_FRONTIER_PLACES",
+    "RUN_PENDING_TASKS",
+    "RUN_PLACE",
+    "Exploration",
+]
 
 _EXPLORE: Final = (1, 4)
 _EXPLOIT: Final = (2, 3, 4)
@@ -34,8 +59,8 @@ _EXPLOIT: Final = (2, 3, 4)
 class Exploration(Metric[ObservedStep]):
     """Whether each step explored or exploited when that was what the run needed.
 
-    What is needed follows from the state before the step, of which U is the frontier (exits seen
-    and not yet visited) and P the pending tasks:
+    The state before the step determines what is needed. U is the frontier (exits seen and not yet
+    visited), P the pending tasks:
 
     ==== ========================== ======================= ==================
     case when                       targets                 required
@@ -48,37 +73,37 @@ class Exploration(Metric[ObservedStep]):
     ==== ========================== ======================= ==================
 
     *Gain*: the step lands on a target, or some target is nearer than before over the graph known
-    before the step. *Progress*: a frontier place was entered, or a task achieved. The step is an
-    *error* if it is no progress and has no gain, or there is more than one target and the stale
+    before the step. *Progress*: a frontier place was entered, or a task achieved. A step without
+    progress is an *error* if it has no gain, or if there is more than one target and the stale
     score rose.
 
-    What a run doesn't tell is not held against it:
+    Missing reports do not count as errors:
 
-    - A step that tells no place is no move. It is judged only if it achieved something; else it
-      is no error and in no denominator, and its gain is unknown.
-    - A place that no exit led to counts as a frontier place, once any exits were told.
-    - Tasks found by a step that tells no place have none themselves: only being told achieves
-      them. While one of them is a target, a step without gain is one whose gain is unknown.
-    - Before the first place is told there is no case, no gain and no error (all ``None``).
+    - A step that reports no place is not a move. It counts only if it achieved something.
+      Otherwise it is neither an error nor part of a denominator, and its gain is unknown.
+    - A place that no exit led to counts as a frontier place, once any exits were reported.
+    - Tasks found by a step that reports no place have no place: they are achieved only by a
+      report. While one of them is a target, the gain of a step is true or unknown, never false.
+    - Before the first place is reported, case, gain and error are ``None``.
 
-    O(1) amortised a step for each exit and task told, but for the gain: one search from both
-    ends of the move, O(places + edges known) at worst and none with ``reach="anywhere"``. Memory
-    grows with the known places, edges and tasks, up to the caps. Past them the frontier is too
-    small by what was dropped; moves to a dropped place have no gain known and make no progress.
+    O(1) amortised for each reported exit and task, except for the gain: one search from both ends
+    of the move, O(places + edges known) at worst, none with ``reach="anywhere"``. Memory grows with
+    the known places, edges and tasks, up to the caps. Beyond them, the frontier lacks what was
+    dropped; the gain of a move to a dropped place is unknown, and it is no progress.
 
     Args:
-        place: where the agent stands at the start; ``None``, not told.
-        exits: places that can be reached from there; ``None``, not told.
+        place: where the agent is at the start; ``None``, not reported.
+        exits: places that can be reached from there; ``None``, not reported.
         tasks: tasks found there.
         goal: id of the task that is the goal.
         reach: ``"adjacent"``, the agent moves along exits; ``"anywhere"``, any known place is
             one step away, so that only landing on a target is a gain.
         directed: whether exits lead one way only.
-        distance: distance between two places, in any unit, where it is known better than the
-            graph tells; it replaces the search. Not part of :meth:`state`. An ``Answer`` where
-            it is asked before the step: see :meth:`question`.
-        max_visited: places that one search may visit, or targets that ``distance`` is asked of;
-            past it the gain is unknown.
+        distance: distance between two places, in any unit, if it is known better than the graph
+            shows; it replaces the search. Not part of :meth:`state`. A ``DistanceAnswer`` if it is
+            computed before the step: see :meth:`question`.
+        max_visited: limit of the places that one search visits, or of the targets whose
+            ``distance`` is computed; beyond it the gain is unknown.
         max_places: places known; later ones are dropped.
         max_edges: exits known, of all places together; later ones are dropped.
         max_tasks: tasks known; later ones are dropped.
@@ -136,7 +161,7 @@ class Exploration(Metric[ObservedStep]):
         goal: Identity | None = None,
         reach: Reach = "adjacent",
         directed: bool = False,
-        distance: Distance | Answer | None = None,
+        distance: Distance | DistanceAnswer | None = None,
         max_visited: int = 10_000,
         max_places: int = 50_000,
         max_edges: int = 200_000,
@@ -148,7 +173,7 @@ class Exploration(Metric[ObservedStep]):
         self.goal = goal
         self.reach: Reach = reach
         self.directed = directed
-        self.distance: Distance | Answer | None = distance
+        self.distance: Distance | DistanceAnswer | None = distance
         self.max_visited = max_visited
         self.max_places = max_places
         self.max_edges = max_edges
@@ -160,7 +185,7 @@ class Exploration(Metric[ObservedStep]):
         self.stale_score = StaleScore(place=place)
         self.leads = Leads()
         self.steps = 0
-        self.here = place  # where the agent stands; None, not told
+        self.here = place  # where the agent is; None, not reported
         # of the last step; None, not measured
         self.case: int | None = None
         self.gain: bool | None = None
@@ -216,13 +241,13 @@ class Exploration(Metric[ObservedStep]):
         self.exploitation_required += case in _EXPLOIT
         self.exploitation_errors += bool(self.exploitation_error)
 
-    def question(self, place: Identity) -> Question | None:
-        """What a distance is to be asked of a move to that place, if it is the next step.
+    def question(self, place: Identity) -> DistanceQuestion | None:
+        """The question for a distance function about a move to that place as the next step.
 
-        Costs O(targets), at most ``max_visited`` of them.
+        O(targets), at most ``max_visited`` of them.
 
         Returns:
-            ``None`` when the gain is known without it, or cannot be known.
+            ``None`` if the gain is known without it, or cannot be known.
         """
         if not self.placed:
             return None
@@ -231,18 +256,18 @@ class Exploration(Metric[ObservedStep]):
             return None
         limit = self.max_visited
         targets = list(islice(chain.from_iterable(groups), limit + 1))
-        return Question(self.here, place, self.steps, targets, limit)
+        return DistanceQuestion(self.here, place, self.steps, targets, limit)
 
     @property
     def value(self) -> float | None:
-        """Exploration error: the rate that goes with success."""
+        """The exploration error, the rate that correlates with success."""
         return self.exploration_error_rate
 
     @property
     def exploration_error_rate(self) -> float | None:
         """Errors / steps, over steps that required exploring.
 
-        0 when only exploiting was required; ``None`` when nothing was, so that nothing is known.
+        0 if only exploiting was required; ``None`` if neither was.
         """
         return self._rate(self.exploration_errors, self.exploration_required)
 
@@ -250,30 +275,30 @@ class Exploration(Metric[ObservedStep]):
     def exploitation_error_rate(self) -> float | None:
         """Errors / steps, over steps that required exploiting.
 
-        0 when only exploring was required; ``None`` when nothing was, so that nothing is known.
+        0 if only exploring was required; ``None`` if neither was.
         """
         return self._rate(self.exploitation_errors, self.exploitation_required)
 
     @property
     def placed(self) -> bool:
-        """Whether any place was told."""
+        """Whether any place was reported."""
         return self.here is not None
 
     @property
     def frontier(self) -> int | None:
-        """How many places were seen and not yet visited; ``None`` while no place was told."""
+        """Number of places seen and not yet visited; ``None`` until a place is reported."""
         return len(self.graph.frontier) if self.placed else None
 
     @property
     def pending(self) -> int | None:
-        """How many tasks are pending; ``None`` while neither place nor task was told."""
+        """Number of pending tasks; ``None`` until a place or task is reported."""
         tasks = self.pending_tasks
-        told = self.placed or tasks.discovered or tasks.achieved
-        return len(tasks.pending) if told else None
+        known = self.placed or tasks.discovered or tasks.achieved
+        return len(tasks.pending) if known else None
 
     @property
     def stale(self) -> int | None:
-        """Stale score now; while no place was told, over states."""
+        """Stale score now; over states until a place is reported."""
         return self.stale_score.current
 
     @property
@@ -283,13 +308,13 @@ class Exploration(Metric[ObservedStep]):
 
     @property
     def tasks_never_closed(self) -> bool:
-        """Whether tasks were found and none was ever achieved: pending can only have risen."""
+        """Whether tasks were found and none was achieved, so that pending tasks only increased."""
         tasks = self.pending_tasks
         return self.placed and tasks.discovered > 0 and not tasks.achieved
 
     @property
     def goal_pending_age(self) -> int | None:
-        """Steps since the goal became pending, up to its achievement; ``None``, it did not."""
+        """Steps since the goal became pending, until it is achieved; ``None``, never pending."""
         if self._goal_waited is not None or self._goal_since is None:
             return self._goal_waited
         return self.steps - self._goal_since
@@ -323,7 +348,7 @@ class Exploration(Metric[ObservedStep]):
         return 4 if self.graph.frontier else 3
 
     def _targets(self, case: int) -> list[Targets]:
-        """The targets as groups that share no place: pending tasks are at observed ones."""
+        """The targets as disjoint groups of places: pending tasks are at observed places."""
         if case == 2:
             goal = self.pending_tasks.goal_place
             return [] if goal is None else [{goal: None}]
@@ -341,7 +366,7 @@ class Exploration(Metric[ObservedStep]):
         if any(groups) and (self._is_dropped(old) or self._is_dropped(new)):
             return None
         nearer: bool | None = False
-        if isinstance(self.distance, Answer):
+        if isinstance(self.distance, DistanceAnswer):
             nearer = self.distance.of(old, new, self.steps) if any(groups) else False
         elif self.distance is not None:
             limit = self.max_visited
@@ -369,9 +394,9 @@ class Exploration(Metric[ObservedStep]):
         place: Identity | None,
         exits: tuple[Identity, ...] | None,
         found: Iterable[Task],
-        told: Iterable[Identity] = (),
+        reported: Iterable[Identity] = (),
     ) -> int:
-        """Bring graph, leads and tasks up to date; returns how many tasks were achieved."""
+        """Update graph, leads and tasks. Returns the number of tasks that were achieved."""
         clock = self.steps
         birth = None
         if place is not None:
@@ -383,7 +408,7 @@ class Exploration(Metric[ObservedStep]):
         self.leads.visit(birth, clock)
         tasks = self.pending_tasks
         tasks.discover(found, place)
-        achieved = sum([tasks.achieve(task) for task in told])
+        achieved = sum([tasks.achieve(task) for task in reported])
         if self.here is not None:
             achieved += tasks.visit(self.here)
         if tasks.goal_was_pending:
@@ -406,11 +431,259 @@ class Exploration(Metric[ObservedStep]):
 
 
 def _look_up(step: ObservedStep) -> None:
-    """Raise here what the step's names raise when they are looked up, with nothing kept yet.
+    """Hash all names of the step, so that one that cannot be hashed raises before any update.
 
-    They are the user's, and are given to graph, leads, tasks and stale score one after the other.
-    What remains is a name that has a hash and cannot be compared with an earlier one of that hash.
+    Engines pass plain names. Direct users may not, and graph, leads, tasks and stale score are
+    updated one after the other. A name that raises only when it is compared still raises later.
     """
     names = {step.place, *(step.exits or ()), *step.achieved}
     for task, requires in step.tasks:
         names.update((task,), *requires)
+
+
+BEHAVIOR_ERRORS: Final = MetricDefinition(
+    "tidegauge_behavior_errors_total",
+    "counter",
+    "steps",
+    "Steps that made no progress and came no nearer to what was needed, or moved in circles. "
+    "Divided by tidegauge_behavior_required_steps_total of the same kind, this is the "
+    "exploration or exploitation error.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("exploration", "exploitation"),
+)
+BEHAVIOR_REQUIRED_STEPS: Final = MetricDefinition(
+    "tidegauge_behavior_required_steps_total",
+    "counter",
+    "steps",
+    "Steps that required looking for something new (exploration) or doing what was ready "
+    "(exploitation); where either would do, a step counts as both.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("exploration", "exploitation"),
+)
+FRONTIER_PLACES: Final = MetricDefinition(
+    "tidegauge_frontier_places",
+    "gauge",
+    "places",
+    "Places that active runs have seen and not visited, added up.",
+)
+PENDING_TASKS: Final = MetricDefinition(
+    "tidegauge_pending_tasks",
+    "gauge",
+    "tasks",
+    "Tasks of active runs that are ready and not achieved, added up.",
+)
+DISPLACED_LEADS: Final = MetricDefinition(
+    "tidegauge_displaced_leads_total",
+    "counter",
+    "leads",
+    "Places that finished runs saw and never visited, and that were evicted from their limited "
+    "lists by newer ones.",
+)
+LEAD_AGE: Final = MetricDefinition(
+    "tidegauge_lead_age_steps",
+    "histogram",
+    "steps",
+    "Steps between seeing a place and visiting it.",
+)
+RUN_FRONTIER_PLACES: Final = MetricDefinition(
+    "tidegauge_run_frontier_places",
+    "gauge",
+    "places",
+    "Places the run has seen and not visited. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_PENDING_TASKS: Final = MetricDefinition(
+    "tidegauge_run_pending_tasks",
+    "gauge",
+    "tasks",
+    "Tasks of the run that are ready and not achieved. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_PLACE: Final = MetricDefinition(
+    "tidegauge_run_place",
+    "gauge",
+    "1",
+    "Place of the run; the value is always 1. The place is a keyed digest, unless contents are "
+    "captured. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run", "place"),
+)
+
+_LEAD_AGE_BOUNDS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 200.0)
+_NOT_ASKED: Final = DistanceAnswer(None, None, -1, nearer=None)
+
+
+def _made(run: RunView) -> Exploration:
+    started = run.started
+    exploration = Exploration(
+        place=started.place,
+        exits=started.exits,
+        tasks=started.tasks,
+        goal=started.goal,
+        reach=started.reach,
+        directed=run.settings.directed,
+        distance=_NOT_ASKED if run.settings.asks_distance else None,
+    )
+    exploration.stale_score = run.of(StaleScore)  # shared: it continues from the states so far
+    return exploration
+
+
+def _observed(run: RunView, exploration: Exploration, step: ObservedStep) -> None:
+    if run.settings.asks_distance:
+        # Computed before the lock was taken.
+        asked = step.nearer
+        exploration.distance = asked if isinstance(asked, DistanceAnswer) else _NOT_ASKED
+    exploration.update(step)
+    totals = run.totals
+    totals.exploration_required = exploration.exploration_required
+    totals.exploration_errors = exploration.exploration_errors
+    totals.exploitation_required = exploration.exploitation_required
+    totals.exploitation_errors = exploration.exploitation_errors
+    age = exploration.leads.visited_age
+    if age is not None:
+        if totals.lead_ages is None:
+            totals.lead_ages = Buckets(_LEAD_AGE_BOUNDS)
+        totals.lead_ages.observe(age)
+
+
+_OF_PLACES: Final = (
+    "place",
+    "exploration_required",
+    "exploration_errors",
+    "exploration_error",
+    "exploitation_required",
+    "exploitation_errors",
+    "exploitation_error",
+    "oldest_lead_age",
+    "displaced_leads",
+)
+
+
+def _report(run: RunView, exploration: Exploration) -> dict[str, object]:
+    report: dict[str, object] = {
+        "frontier": exploration.frontier,
+        "pending": exploration.pending,
+        "tasks_never_closed": exploration.tasks_never_closed,
+        "goal_pending_age": exploration.goal_pending_age,
+    }
+    if exploration.placed:
+        report.update(
+            place=exploration.here,
+            exploration_required=exploration.exploration_required,
+            exploration_errors=exploration.exploration_errors,
+            exploration_error=exploration.exploration_error_rate,
+            exploitation_required=exploration.exploitation_required,
+            exploitation_errors=exploration.exploitation_errors,
+            exploitation_error=exploration.exploitation_error_rate,
+            oldest_lead_age=exploration.oldest_lead_age,
+            displaced_leads=exploration.leads.displaced,
+        )
+    return report
+
+
+def _ended(run: RunView, exploration: Exploration) -> dict[str, object]:
+    displaced = exploration.leads.displaced if exploration.placed else None
+    run.totals.displaced_leads = displaced or 0
+    return {
+        "frontier": exploration.frontier,
+        "pending": exploration.pending,
+        "displaced_leads": displaced,
+    }
+
+
+def _read(name: str) -> Callable[[RunView], Any]:
+    def read(run: RunView) -> Any:
+        exploration = run.find(Exploration)
+        return None if exploration is None else getattr(exploration, name)
+
+    return read
+
+
+def _by_behavior(group: GroupView, exploration: int, exploitation: int) -> MetricValue:
+    if not group.placed:
+        return None
+    return {("exploration",): exploration, ("exploitation",): exploitation}
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+DECLARATION: Final = Declaration(
+    name="exploration",
+    kind=Exploration,
+    make=_made,
+    observed=_observed,
+    brought_by=("place", "tasks", "achieved"),
+    brought_by_start=lambda started, settings: (
+        started.place is not None or bool(started.tasks or started.exits)
+    ),
+    feeds=StaleScore,
+    sums=(
+        Sum("exploration_required", zero),
+        Sum("exploration_errors", zero),
+        Sum("exploitation_required", zero),
+        Sum("exploitation_errors", zero),
+        Sum("displaced_leads", zero),  # of runs that ended
+        # Made with the first lead followed up: most runs report no places.
+        Sum("lead_ages", nothing),
+    ),
+    absent={
+        **dict.fromkeys(_OF_PLACES),
+        "frontier": None,
+        "pending": None,
+        "tasks_never_closed": False,
+        "goal_pending_age": None,
+    },
+    report=_report,
+    document=lambda report: {
+        "frontier": report.frontier,
+        "pending": report.pending,
+        "required": {
+            "exploration": report.exploration_required,
+            "exploitation": report.exploitation_required,
+        },
+        "errors": {
+            "exploration": report.exploration_errors,
+            "exploitation": report.exploitation_errors,
+        },
+        "exploration_error": report.exploration_error,
+        "exploitation_error": report.exploitation_error,
+    },
+    ended=_ended,
+    signals=(
+        Signal(
+            name="oldest_lead_age",
+            read=_read("oldest_lead_age"),
+            help="steps since a place was seen that is not visited yet",
+            message=lambda now, at: (
+                f"a place was seen {now.oldest_lead_age} steps ago and not visited yet"
+            ),
+        ),
+    ),
+    details={"frontier": _read("frontier"), "pending": _read("pending")},
+    of_group=(
+        Measured(
+            BEHAVIOR_ERRORS,
+            lambda group: _by_behavior(
+                group, group.totals.exploration_errors, group.totals.exploitation_errors
+            ),
+        ),
+        Measured(
+            BEHAVIOR_REQUIRED_STEPS,
+            lambda group: _by_behavior(
+                group, group.totals.exploration_required, group.totals.exploitation_required
+            ),
+        ),
+        Measured(FRONTIER_PLACES, lambda group: _sum([run.frontier for run in group.active])),
+        Measured(PENDING_TASKS, lambda group: _sum([run.pending for run in group.active])),
+        Measured(
+            DISPLACED_LEADS, lambda group: group.totals.displaced_leads if group.placed else None
+        ),
+        Measured(LEAD_AGE, lambda group: group.totals.lead_ages),
+    ),
+    of_run=(
+        Measured(RUN_FRONTIER_PLACES, lambda run: run.frontier),
+        Measured(RUN_PENDING_TASKS, lambda run: run.pending),
+    ),
+)

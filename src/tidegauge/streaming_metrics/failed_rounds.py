@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["FailedRounds"]
+__all__ = ["DECLARATION", "FailedRounds"]
 
 
 class FailedRounds(Metric[ObservedStep]):
     """Consecutive rounds with at least one call, every call failed.
 
-    Any success ends the count, and so does a round of which nobody knows whether it failed: the
+    Any success ends the count, and so does a round of which it is not known whether it failed: the
     number is what is certain. Rounds without a call don't count either way. O(1).
 
     Source: LORE (The Agent's Marathon), appendix C, where two are allowed and the third ends the
@@ -48,3 +49,31 @@ class FailedRounds(Metric[ObservedStep]):
     def value(self) -> int | None:
         """Failed rounds in a row up to now; ``None`` while no round's success was known."""
         return self.current
+
+
+def _observed(run: RunView, rounds: FailedRounds, step: ObservedStep) -> None:
+    rounds.update(step)
+    if step.failed and rounds.current == run.settings.onset_at:
+        run.count_onset("failed_rounds", step.t)
+
+
+DECLARATION: Final = Declaration(
+    name="failed_rounds",
+    kind=FailedRounds,
+    observed=_observed,
+    absent={"failed_rounds": None, "failed_rounds_max": None},
+    report=lambda run, rounds: {
+        "failed_rounds": rounds.value,
+        "failed_rounds_max": rounds.maximum,
+    },
+    document=lambda report: {"failed_rounds_max": report.failed_rounds_max},
+    signals=(
+        Signal(
+            name="failed_rounds",
+            read=lambda run: run.metrics[FailedRounds].current,
+            help="consecutive rounds in which every call failed (LORE ends a run at the third)",
+            message=lambda now, at: f"{now.failed_rounds} rounds in a row failed",
+            moment="observed",
+        ),
+    ),
+)

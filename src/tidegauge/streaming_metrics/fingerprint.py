@@ -1,4 +1,4 @@
-"""Digests of states, actions and outcomes: 16 bytes, equal in every process.
+"""Digests of states, actions and results: 16 bytes, equal in every process.
 
 Text is digested as it is; anything else by its canonical text (:mod:`tidegauge._canonical`), so
 that the order of keys and white space don't matter. No user code runs here but the normaliser and
@@ -8,8 +8,6 @@ cannot be read) has no digest. Metrics compare digests only: contents are gone o
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +21,7 @@ from tidegauge._canonical import (
     Identities,
     Incomparable,
     PlainIdentity,
-    Reading,
+    ValueCache,
     canonical_digest,
     canonical_pieces,
     canonical_start,
@@ -33,6 +31,7 @@ from tidegauge._canonical import (
     type_name,
 )
 from tidegauge._guard import guarded
+from tidegauge._json import exact_json
 from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
@@ -62,11 +61,10 @@ _MAX_NAME: Final = 200
 _MAX_PARSED: Final = 512 * 1024
 _MAX_TREE: Final = 65_536
 """Characters of JSON that hold no more than a value may, even if all of them are ``[],``."""
-_HUGE_NUMBER = re.compile(r"\d{20}")
 
 
 def canonical_bytes(
-    value: object, *, limit: int = MAX_TEXT, reading: Reading | None = None
+    value: object, *, limit: int = MAX_TEXT, cache: ValueCache | None = None
 ) -> bytes | None:
     """The bytes that stand for ``value``: equal values have equal bytes, in every process.
 
@@ -77,7 +75,7 @@ def canonical_bytes(
     Args:
         value: anything; none of its code is run.
         limit: bytes of the longest text that is wanted.
-        reading: what was read in the same report.
+        cache: what was read in the same report.
 
     Returns:
         ``None`` for a value that is not comparable or whose text is longer than ``limit``.
@@ -87,11 +85,11 @@ def canonical_bytes(
     >>> canonical_bytes("text")
     b'text'
     """
-    return canonical_text(value, limit, reading)
+    return canonical_text(value, limit, cache)
 
 
 def arguments_bytes(
-    arguments: object, *, limit: int = MAX_TEXT, reading: Reading | None = None
+    arguments: object, *, limit: int = MAX_TEXT, cache: ValueCache | None = None
 ) -> bytes | None:
     """Canonical bytes of a call's arguments, or ``None`` as of :func:`canonical_bytes`.
 
@@ -105,7 +103,7 @@ def arguments_bytes(
         data = _json_bytes(arguments)
         if data is not None:
             return data if len(data) <= limit else None
-    return canonical_text(arguments, limit, reading)
+    return canonical_text(arguments, limit, cache)
 
 
 def arguments_start(arguments: object, limit: int) -> bytes:
@@ -139,16 +137,16 @@ def _key_of(declared: ToolDeclaration, arguments: object) -> tuple[object] | Non
 
 
 def content_digest(
-    value: object, normaliser: Normaliser | None = None, reading: Reading | None = None
+    value: object, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> bytes | None:
-    """Digest of a state or an outcome; ``None`` if it is not comparable.
+    """Digest of a state or a result; ``None`` if it is not comparable.
 
     Args:
         value: anything; a long text or array is read in pieces.
         normaliser: applied to the canonical text of up to 1 MiB; what is longer is compared
             exactly. One that raises is counted as an internal error, and its value is not
             comparable.
-        reading: what was read in the same report.
+        cache: what was read in the same report.
 
     >>> content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
     True
@@ -156,7 +154,7 @@ def content_digest(
     True
     """
     if normaliser is not None:
-        data = canonical_text(value, reading=reading)
+        data = canonical_text(value, cache=cache)
         if data is not None:
             return _normalised_digest(data, normaliser)
     elif type(value) is str and len(value) <= MAX_TEXT:
@@ -164,7 +162,7 @@ def content_digest(
             return _digest(value.encode())
         except UnicodeEncodeError:
             return _digest(value.encode("utf-8", "surrogatepass"))
-    return canonical_digest(value, reading)
+    return canonical_digest(value, cache)
 
 
 def task_digest(task: str) -> str:
@@ -178,7 +176,7 @@ def task_digest(task: str) -> str:
 
 
 def call_digest(
-    call: Call, normaliser: Normaliser | None = None, reading: Reading | None = None
+    call: Call, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> bytes | None:
     """Digest of one call: its name and its arguments; ``None`` if they are not comparable."""
     action, arguments = call.action, call.arguments
@@ -188,8 +186,8 @@ def call_digest(
         data = _json_bytes(arguments)
     if data is None:
         if normaliser is not None:
-            data = canonical_text(arguments, reading=reading)
-        elif reading is None or not reading.knows(arguments):
+            data = canonical_text(arguments, cache=cache)
+        elif cache is None or not cache.knows(arguments):
             data = plain_text(arguments)
     if data is not None and type(action) is str and len(action) <= MAX_TEXT:
         if normaliser is not None:
@@ -200,7 +198,7 @@ def call_digest(
             return _digest(action.encode() + b"\0" + data)
         except UnicodeEncodeError:
             return _digest(action.encode("utf-8", "surrogatepass") + b"\0" + data)
-    return _digest_of(action, arguments, reading)
+    return _digest_of(action, arguments, cache)
 
 
 def round_digest(calls: Sequence[bytes]) -> bytes:
@@ -277,18 +275,18 @@ def _normalised_digest(data: bytes, normaliser: Normaliser) -> bytes | None:
     return None if found is None else _digest(found)
 
 
-def _digest_of(action: object, arguments: object, reading: Reading | None) -> bytes | None:
+def _digest_of(action: object, arguments: object, cache: ValueCache | None) -> bytes | None:
     """Digest of the texts of a call, with a zero byte between; ``None``, one has no text."""
     hasher = xxhash.xxh3_128()
-    reading = reading or Reading()
+    cache = cache or ValueCache()
     try:
         for position, value in enumerate((action, arguments)):
             if position:
                 hasher.update(b"\0")
             if is_long(value):
-                hasher.update(reading.long(value))
+                hasher.update(cache.long(value))
                 continue
-            for piece in canonical_pieces(value, reading):
+            for piece in canonical_pieces(value, cache):
                 hasher.update(piece)
     except Incomparable:
         return None
@@ -303,20 +301,10 @@ def _json_bytes(arguments: Any) -> bytes | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        value = _parsed(text)
+        value = exact_json(text)
         if len(text) <= _MAX_TREE:
             with suppress(TypeError):
                 return orjson.dumps(value, None, orjson.OPT_SORT_KEYS)
         return canonical_text(value)
     except (ValueError, RecursionError):
         return None
-
-
-def _parsed(text: str) -> Any:
-    """The value of a JSON text."""
-    if not _HUGE_NUMBER.search(text):  # orjson would make a float of it
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            pass  # lone surrogates, which json reads
-    return json.loads(text)

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Self
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    GroupDeclaration,
+    GroupView,
+    Measured,
+    MetricValue,
+)
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.split import Split
 from tidegauge.streaming_metrics.success import SuccessRate
 
-__all__ = ["LAST_BUCKET", "SuccessByHorizon", "horizon_bucket"]
+__all__ = [
+    "HORIZON_RUNS",
+    "HORIZON_SOLVED_RUNS",
+    "LAST_BUCKET",
+    "OF_GROUPS",
+    "SuccessByHorizon",
+    "horizon_bucket",
+]
 
 _BUCKETS: Final = 21
 LAST_BUCKET: Final = 2 ** (_BUCKETS - 1)
@@ -18,7 +32,7 @@ LAST_BUCKET: Final = 2 ** (_BUCKETS - 1)
 
 
 def horizon_bucket(amount: int) -> int:
-    """Bucket of a number of operations or a height: the next power of two, told by its end.
+    """Bucket of a number of operations or a height: the next power of two, named by its end.
 
     >>> [horizon_bucket(amount) for amount in (0, 1, 2, 3, 4, 5, 120)]
     [1, 1, 2, 4, 4, 8, 128]
@@ -29,9 +43,8 @@ def horizon_bucket(amount: int) -> int:
 class SuccessByHorizon(GroupMetric):
     """Success rate by how many operations a task needs, and by how high its tree is.
 
-    Buckets are powers of two: 1, 2, 3 to 4, 5 to 8, and so on. Runs that tell neither number, or
-    of which nobody knows whether they succeeded, are left out. O(1) a run; at most 21 buckets of
-    either kind.
+    Buckets are powers of two: 1, 2, 3 to 4, 5 to 8, and so on. Runs that report neither number, or
+    whose success is unknown, are ignored. O(1) a run; at most 21 buckets of either kind.
 
     Source: LORE (The Agent's Marathon), section 4, figures 3 and 4, in buckets.
 
@@ -67,15 +80,50 @@ class SuccessByHorizon(GroupMetric):
 
     @property
     def by_operations(self) -> Mapping[int, SuccessRate]:
-        """Success rate by bucket of operations; buckets without a run are left out."""
+        """Success rate by bucket of operations; buckets without a run are absent."""
         return dict(sorted(self._by_operations.parts.items()))
 
     @property
     def by_height(self) -> Mapping[int, SuccessRate]:
-        """Success rate by bucket of height; buckets without a run are left out."""
+        """Success rate by bucket of height; buckets without a run are absent."""
         return dict(sorted(self._by_height.parts.items()))
 
     @property
     def value(self) -> float | None:
-        """Success rate of the runs that told a horizon; ``None`` without any."""
+        """Success rate of the runs that reported a horizon; ``None`` without any."""
         return self._rate.value
+
+
+HORIZON_RUNS: Final = MetricDefinition(
+    "tidegauge_horizon_runs_total",
+    "counter",
+    "runs",
+    "Finished runs with known success and a known number of operations, by that number, rounded "
+    "up to a power of two.",
+    labels=(*GROUP_LABELS, "operations"),
+)
+HORIZON_SOLVED_RUNS: Final = MetricDefinition(
+    "tidegauge_horizon_solved_runs_total",
+    "counter",
+    "runs",
+    "Solved runs among those of tidegauge_horizon_runs_total. Divided by it, this is the "
+    "success rate by length of the task.",
+    labels=(*GROUP_LABELS, "operations"),
+)
+
+
+def _runs(group: GroupView) -> MetricValue:
+    by_operations = group.finished.of(SuccessByHorizon).by_operations
+    return {(str(operations),): rate.runs for operations, rate in by_operations.items()}
+
+
+def _solved(group: GroupView) -> MetricValue:
+    by_operations = group.finished.of(SuccessByHorizon).by_operations
+    return {(str(operations),): rate.solved for operations, rate in by_operations.items()}
+
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="success_by_horizon",
+    kind=SuccessByHorizon,
+    of_group=(Measured(HORIZON_RUNS, _runs), Measured(HORIZON_SOLVED_RUNS, _solved)),
+)

@@ -1,4 +1,4 @@
-"""The known graph: what a run has shown of the places it moves between.
+"""The known graph: the places of a run and the exits between them, as far as reported.
 
 Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
 (arXiv 2604.13151), section 4 and appendix B.
@@ -13,27 +13,34 @@ from typing import NamedTuple, TypeAlias
 from tidegauge.events import Identity
 from tidegauge.streaming_metrics.metric import Stateful
 
-__all__ = ["Answer", "Distance", "KnownGraph", "Question", "Targets", "nearer_by_distance"]
+__all__ = [
+    "Distance",
+    "DistanceAnswer",
+    "DistanceQuestion",
+    "KnownGraph",
+    "Targets",
+    "nearer_by_distance",
+]
 
 Distance: TypeAlias = Callable[[Identity, Identity], float]
-"""How far it is from one place to another, in any unit; infinity where there is no way."""
+"""The distance from one place to another, in any unit; infinity if there is no way."""
 
 Targets: TypeAlias = Mapping[Identity, object]
-"""Places that the agent may want to get to: the keys."""
+"""Places that the agent may want to reach: the keys."""
 
 
 class KnownGraph(Stateful):
     """Observed places, the exits seen from them, and the *frontier*: exits not yet visited.
 
-    A move that was made joins its two places even where no listing told of it. Edges lead both
-    ways unless ``directed``.
+    A move connects its two places, even if no exits were reported. Edges lead both ways unless
+    ``directed``.
 
-    :meth:`observe` costs O(1) for each exit told. :meth:`nearer` is one breadth-first search,
+    :meth:`observe` costs O(1) for each reported exit. :meth:`nearer` is one breadth-first search,
     O(places + edges) at worst, over at most ``max_visited`` places.
 
     Args:
         directed: whether an exit leads one way only.
-        max_visited: places that one search may visit; past it the answer is unknown.
+        max_visited: limit of the places that one search visits; beyond it the answer is unknown.
         max_places: observed and frontier places kept; later ones are dropped.
         max_edges: exits kept, of all places together; later ones are dropped.
 
@@ -75,7 +82,7 @@ class KnownGraph(Stateful):
         self.dropped_places = 0
         self.dropped_edges = 0
         self.edges = 0
-        # whether any place's exits were told: without them there is no frontier to speak of
+        # whether any place's exits were reported: without them the frontier is unknown
         self.mapped = False
         # when each frontier place was revealed, oldest first
         self.frontier: dict[Identity, int] = {}
@@ -97,12 +104,12 @@ class KnownGraph(Stateful):
     def observe(
         self, place: Identity, exits: Collection[Identity] | None = None, clock: int = 0
     ) -> int:
-        """The agent stands at ``place``; returns how many frontier places that reveals.
+        """The agent is at ``place``; returns how many frontier places that reveals.
 
         Args:
-            place: where it stands.
-            exits: what can be reached from there; ``None``, not told.
-            clock: kept as the birth of the places revealed.
+            place: the place of the agent.
+            exits: what can be reached from there; ``None``, not reported.
+            clock: recorded as the birth of the places revealed.
         """
         if place not in self._neighbours:
             if self.frontier.pop(place, None) is None and self.full:
@@ -114,9 +121,9 @@ class KnownGraph(Stateful):
         self.mapped = True
         revealed = 0
         # One after the other, kept at once: that each has a hash is known before (Exploration).
-        told = self._neighbours[place]
+        listed = self._neighbours[place]
         for index, target in enumerate(exits):
-            if target in told or target == place:
+            if target in listed or target == place:
                 continue
             if self.edges >= self.max_edges:
                 self.dropped_edges += len(exits) - index
@@ -132,8 +139,8 @@ class KnownGraph(Stateful):
 
     def walk(self, old: Identity, new: Identity) -> None:
         """A move from ``old`` to ``new`` was made; both were observed."""
-        told = self._neighbours.get(old)
-        if told is None or new in told or new == old or new not in self._neighbours:
+        listed = self._neighbours.get(old)
+        if listed is None or new in listed or new == old or new not in self._neighbours:
             return
         if self.edges >= self.max_edges:
             self.dropped_edges += 1
@@ -190,11 +197,11 @@ class KnownGraph(Stateful):
             back.add(place)
 
 
-class Question(NamedTuple):
-    """What a distance of the user's own is to tell of a move, before a lock is taken for it.
+class DistanceQuestion(NamedTuple):
+    """What the user's distance function is asked about a move, before a lock is taken for it.
 
     Attributes:
-        old: where the agent stands.
+        old: where the agent is.
         new: where it goes.
         clock: steps so far.
         targets: where it may want to get to.
@@ -207,15 +214,15 @@ class Question(NamedTuple):
     targets: list[Identity]
     limit: int
 
-    def answered(self, distance: Distance) -> Answer:
+    def answered(self, distance: Distance) -> DistanceAnswer:
         """The answer; calls ``distance``."""
         old, new, clock, targets, limit = self
         nearer = nearer_by_distance(distance, old, new, targets, limit=limit)
-        return Answer(old, new, clock, nearer)
+        return DistanceAnswer(old, new, clock, nearer)
 
 
-class Answer(NamedTuple):
-    """What a distance told of a move, where it was asked beforehand; see :class:`Question`."""
+class DistanceAnswer(NamedTuple):
+    """The answer of a distance function about a move, if any; see :class:`DistanceQuestion`."""
 
     old: Identity
     new: Identity
@@ -230,10 +237,10 @@ class Answer(NamedTuple):
 def nearer_by_distance(
     distance: Distance, old: Identity, new: Identity, *targets: Iterable[Identity], limit: int
 ) -> bool | None:
-    """The same as :meth:`KnownGraph.nearer` by a distance of the user's own.
+    """The same as :meth:`KnownGraph.nearer`, by a distance function of the user.
 
-    Costs two calls of ``distance`` for each target up to the first that is nearer; ``None`` when
-    none of the first ``limit`` is and there are more.
+    Two calls of ``distance`` for each target up to the first that is nearer; ``None`` if none of
+    the first ``limit`` targets is and there are more.
 
     >>> nearer_by_distance(lambda a, b: abs(a - b), 3, 4, {0: None, 9: None}, limit=10)
     True

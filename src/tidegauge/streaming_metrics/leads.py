@@ -1,4 +1,4 @@
-"""Leads: what a run has been shown and not yet followed up, and for how long.
+"""Leads: places that a run has seen and not yet visited, and their ages.
 
 Source: The Agent's Marathon: Probing the Limits of Endurance in Long-Horizon Tasks, section 4.4,
 where a new batch of leads displaces the earlier ones from the agent's memory.
@@ -19,8 +19,8 @@ class Leads(Stateful):
     The leads of one step are a *batch*. A lead is *displaced* once a newer batch has come and it
     is still untouched. Ages are in steps: a lead visited by the very next step is of age 1.
 
-    O(1) amortised; memory grows with the batches, of which each open one has a lead in the
-    frontier. The frontier itself, which knows each lead's birth, is
+    O(1) amortised; memory grows with the batches that have open leads in the frontier. The frontier
+    itself, with the birth of each lead, is
     :attr:`~tidegauge.streaming_metrics.known_graph.KnownGraph.frontier`.
 
     >>> leads = Leads()
@@ -71,6 +71,6 @@ class Leads(Stateful):
         return clock - self._births[0] if self.open else None
 
     def _drop_used(self) -> None:
-        # the newest batch stays even when it is used up: it is what displaces the others
+        # the newest batch stays even if it has no open leads, because it displaces the others
         while len(self._births) > 1 and not self._batches[self._births[0]]:
             del self._batches[self._births.popleft()]

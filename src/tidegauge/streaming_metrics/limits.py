@@ -1,4 +1,4 @@
-"""Bounded names: label values that come from outside are let in up to a number, then `other`."""
+"""Bounded names: the first label values from outside are kept, later ones become `other`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 
 class BoundedNames(Generic[K]):
-    """The first ``limit`` names stand for themselves, every later one for ``other``.
+    """The first ``limit`` names are kept, every later one becomes ``other``.
 
     >>> names = BoundedNames(limit=2, other="other")
     >>> [names.admit(name) for name in ("a", "b", "c", "a")]
@@ -33,7 +33,7 @@ class BoundedNames(Generic[K]):
         self._names: dict[K, K] = {}
 
     def admit(self, name: K) -> K:
-        """The name itself, or the one that stands for all the rest."""
+        """The name itself, or ``other``."""
         admitted = self._names.get(name)
         if admitted is not None:
             return admitted

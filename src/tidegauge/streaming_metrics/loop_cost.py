@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.catalog import MetricDefinition
+from tidegauge.streaming_metrics.buckets import addable
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    Measured,
+    RunView,
+    Signal,
+    Sum,
+    zero_amount,
+)
+from tidegauge.streaming_metrics.loops import Loops, loop_in_words
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["LoopCost"]
+__all__ = ["DECLARATION", "LOOP_SECONDS", "LOOP_TOKENS", "LoopCost"]
 
 
 class LoopCost(Metric[ObservedStep]):
@@ -31,7 +42,9 @@ class LoopCost(Metric[ObservedStep]):
 
     takes: ClassVar[type] = ObservedStep
     __slots__ = (
+        "_last",
         "_open_seconds",
+        "_open_since",
         "_open_tokens",
         "first_step",
         "onset_seconds",
@@ -50,34 +63,119 @@ class LoopCost(Metric[ObservedStep]):
         self.first_step = -1  # of the loop that the onset's numbers belong to; -1, none
         self._open_tokens: float | None = None  # of steps that may still become loop steps
         self._open_seconds: float | None = None
+        self._open_since = -1  # the first step of that repetition
+        self._last = -1  # the last of the steps that were observed
 
     def update(self, step: ObservedStep) -> None:
-        """Take the next observed step; steps come in their order."""
+        """Take an observed step; results may come late, and in another order than their steps."""
         matched, first_step = step.loop_matched, step.loop_first_step
-        if matched <= 1:
-            self._open_tokens = self._open_seconds = None
         tokens, seconds = step.tokens, step.seconds
-        if matched > 0:
+        since = step.t + 1 - matched  # where the repetition that it belongs to begins
+        if since > self._open_since:
+            if 0 <= first_step <= self._open_since:  # it was completed by a step without a result
+                self._settle()
+            self._open_since = since
+            self._open_tokens = self._open_seconds = None
+        if step.loop_settled:
+            if since == self._open_since:
+                self._settle()
+            self.tokens = _plus(self.tokens, tokens)
+            self.seconds = _plus(self.seconds, seconds)
+        elif matched and since == self._open_since:
             self._open_tokens = _plus(self._open_tokens, tokens)
             self._open_seconds = _plus(self._open_seconds, seconds)
-        if step.loop_settled:
-            self.tokens = _plus(self.tokens, self._open_tokens)
-            self.seconds = _plus(self.seconds, self._open_seconds)
-            self._open_tokens = self._open_seconds = None
-        if first_step != self.first_step:
-            self.first_step = first_step
-            self.onset_steps = 0
-            self.onset_tokens = self.onset_seconds = None
-        if first_step >= 0:
+        if step.t > self._last:
+            self._last = step.t
+            if first_step != self.first_step:
+                self.first_step = first_step
+                self.onset_steps = 0
+                self.onset_tokens = self.onset_seconds = None
+        if first_step >= 0 and first_step == self.first_step:
             self.onset_steps += 1
             self.onset_tokens = _plus(self.onset_tokens, tokens)
             self.onset_seconds = _plus(self.onset_seconds, seconds)
 
+    def _settle(self) -> None:
+        self.tokens = _plus(self.tokens, self._open_tokens)
+        self.seconds = _plus(self.seconds, self._open_seconds)
+        self._open_tokens = self._open_seconds = None
+
     @property
     def value(self) -> float | None:
-        """Tokens of all loop steps; ``None`` while none of them told its tokens."""
+        """Tokens of all loop steps; ``None`` while none of them reported its tokens."""
         return self.tokens
 
 
 def _plus(total: float | None, amount: float | None) -> float | None:
     return total if amount is None else (total or 0) + amount
+
+
+LOOP_TOKENS: Final = MetricDefinition(
+    "tidegauge_loop_tokens_total",
+    "counter",
+    "tokens",
+    "Tokens spent on loop steps, where steps report tokens.",
+)
+LOOP_SECONDS: Final = MetricDefinition(
+    "tidegauge_loop_seconds_total",
+    "counter",
+    "seconds",
+    "Seconds spent on loop steps, from the action to its result.",
+)
+
+
+def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
+    cost.update(step)
+    if step.loop_matched:
+        run.totals.loop_tokens = addable(cost.tokens or 0.0)
+        run.totals.loop_seconds = addable(cost.seconds or 0.0)
+
+
+def _current(run: RunView) -> LoopCost | None:
+    """The cost of the loop that the run is in; ``None``, what is known is of an earlier loop."""
+    cost = run.find(LoopCost)
+    return cost if cost is not None and cost.first_step == run.of(Loops).first_step else None
+
+
+def _tokens(run: RunView) -> float | None:
+    cost = _current(run)
+    return None if cost is None else cost.onset_tokens
+
+
+def _seconds(run: RunView) -> float | None:
+    cost = _current(run)
+    return None if cost is None else cost.onset_seconds
+
+
+DECLARATION: Final = Declaration(
+    name="loop_cost",
+    kind=LoopCost,
+    observed=_observed,
+    brought_by=("loop_matched",),
+    sums=(Sum("loop_tokens", zero_amount), Sum("loop_seconds", zero_amount)),
+    absent={"loop_cost_tokens": None, "loop_cost_seconds": None},
+    report=lambda run, cost: {"loop_cost_tokens": _tokens(run), "loop_cost_seconds": _seconds(run)},
+    signals=(
+        Signal(
+            name="loop_cost_tokens",
+            read=_tokens,
+            help="tokens that the loop has cost since its onset",
+            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_tokens:,.0f} tokens",
+            exempt="loop",
+            blocks=True,
+        ),
+        Signal(
+            name="loop_cost_seconds",
+            read=_seconds,
+            help="seconds that the loop has cost since its onset",
+            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_seconds:,.1f} seconds",
+            exempt="loop",
+            threshold="positive",
+            blocks=True,
+        ),
+    ),
+    of_group=(
+        Measured(LOOP_TOKENS, lambda group: group.totals.loop_tokens),
+        Measured(LOOP_SECONDS, lambda group: group.totals.loop_seconds),
+    ),
+)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.streaming_metrics.declaration import GroupDeclaration
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["LoopRatio"]
+__all__ = ["OF_GROUPS", "LoopRatio"]
 
 
 class LoopRatio(GroupMetric):
@@ -51,3 +52,6 @@ class LoopRatio(GroupMetric):
     def cycle_ratio(self) -> float | None:
         """Steps inside closed cycles / steps; ``None`` without a step."""
         return self.cycle_steps / self.steps if self.steps else None
+
+
+OF_GROUPS: Final = GroupDeclaration(name="loop_ratio", kind=LoopRatio, loops=True)

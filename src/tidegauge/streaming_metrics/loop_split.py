@@ -5,21 +5,23 @@ Source: TIDE (arXiv 2602.02196), section 4.2 and table 3.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.contrast import Contrast, contrast
+from tidegauge.streaming_metrics.declaration import GroupDeclaration, Measured
 from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["LoopActionShare", "LoopSplit"]
+__all__ = ["LOOP_SPLIT", "SHARE", "SPLIT", "LoopActionShare", "LoopSplit"]
 
 
 class LoopSplit(GroupMetric):
     """AUV of the runs with a loop step minus AUV of the runs without.
 
-    Below 0 where looping runs do worse. It is no proof that loops are the cause: hard tasks make
+    Below 0 where looping runs do worse. It is not proof that loops are the cause: hard tasks make
     runs loop and fail. O(1) time and memory.
 
     Attributes:
@@ -66,7 +68,7 @@ class LoopActionShare(GroupMetric):
     up to ``max_names``, past which they share the name ``other``.
 
     Args:
-        max_names: names told apart.
+        max_names: names distinguished.
 
     >>> shares = LoopActionShare()
     >>> shares.update(FinishedRun(False, 9, loop_steps=6, loop_actions=(("click", 4), ("go", 2))))
@@ -111,3 +113,35 @@ class LoopActionShare(GroupMetric):
             name = OTHER
         counts[name] = counts.get(name, 0) + count
         self.loop_steps += count
+
+
+LOOP_SPLIT: Final = MetricDefinition(
+    "tidegauge_loop_split",
+    "gauge",
+    "ratio",
+    "AUV of the finished runs with loop steps minus AUV of those without, in this process, -1 "
+    "to 1. Below 0, runs that loop do worse.",
+)
+
+SPLIT: Final = GroupDeclaration(
+    name="loop_split",
+    kind=LoopSplit,
+    loops=True,
+    of_group=(Measured(LOOP_SPLIT, lambda group: group.finished.of(LoopSplit).value),),
+    document=lambda split: {
+        "loop_split": {
+            "with_loops": split.looping.value,
+            "without": split.straight.value,
+            "difference": split.value,
+        }
+    },
+)
+
+SHARE: Final = GroupDeclaration(
+    name="loop_action_share",
+    kind=LoopActionShare,
+    loops=True,
+    document=lambda shares: {
+        "loop_action_share": {name: shares.share(name) for name in shares.counts}
+    },
+)

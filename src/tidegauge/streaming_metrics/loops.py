@@ -1,19 +1,45 @@
-"""Exact loops: the cycle just closed is repeated, step for step.
+"""Exact loops: a cycle that is repeated immediately, step for step.
 
-Source: TIDE (arXiv 2602.02196), section 3.2, in the form of the authors' batch code; where the
-paper's printed forms differ is told in ``docs/metrics/loops.md``.
+Source: TIDE (arXiv 2602.02196), section 3.2, as in the authors' batch code;
+``docs/metrics/loops.md`` describes where the paper's formulas differ.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.events import Signals
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupView,
+    Measured,
+    RunView,
+    Signal,
+    Sum,
+    counts,
+    no_counts,
+    times,
+    zero,
+)
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
+from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.metric import Metric
+from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import IssuedStep
 
-__all__ = ["Loops"]
+__all__ = [
+    "CYCLE_STEPS",
+    "DECLARATION",
+    "LOOPS",
+    "LOOP_STEPS",
+    "RUNS_LOOPING",
+    "RUN_LOOP_REPEATS",
+    "Loops",
+    "in_exempt_loop",
+    "loop_in_words",
+]
 
 _Step = tuple[bytes, bytes, str]
 
@@ -21,16 +47,16 @@ _Step = tuple[bytes, bytes, str]
 class Loops(Metric[IssuedStep]):
     """Loop ratio of a run, with the period, repeats and first step of every loop.
 
-    A *cycle* leaves a state and returns to it with no state repeated inside. The run is read
-    greedily from the left: the cycle that closes first is taken, and the steps right after it are
-    *loop steps* once as many of them as the cycle is long equal it one for one, state and action.
-    That is known at the moment the last of those actions is issued, before it runs.
+    A *cycle* leaves a state and returns to it, with no state repeated inside. The run is read
+    greedily from the left: the cycle that closes first is kept. If the next steps repeat the whole
+    cycle, state and action one by one, they are *loop steps*. This is known when the last of these
+    actions is issued, before it runs.
 
-    O(1) amortised a step. Memory grows with the longest stretch without a closed cycle, up to
-    ``max_period`` steps; a cycle longer than that is not seen.
+    O(1) amortised per step. Memory grows with the longest stretch without a closed cycle, up to
+    ``max_period`` steps; longer cycles are not detected.
 
     Args:
-        max_period: longest cycle that can be seen, in steps.
+        max_period: longest cycle that is detected, in steps.
         max_loops: how many loops are listed in :attr:`loops`; later ones are only counted.
 
     >>> loops = Loops()
@@ -89,9 +115,9 @@ class Loops(Metric[IssuedStep]):
         self._listed: list[tuple[int, int, int]] = []
 
     def update(self, step: IssuedStep) -> None:
-        """Take the next issued step; steps are counted from 0 in the order they come."""
-        # Nothing here raises: what is compared and looked up are digests, of the engine's making.
-        _, state, action, name, _, _ = step
+        """Take the next issued step; steps are numbered from 0 in their order."""
+        # Nothing here raises: only digests are compared and looked up.
+        state, action, name = step[1:4]
         stretch = self._stretch
         if state in stretch:
             self._close_cycle(state)
@@ -132,17 +158,17 @@ class Loops(Metric[IssuedStep]):
 
     @property
     def pending(self) -> int:
-        """How many of the last steps may still become loop steps."""
+        """Number of the last steps that may still become loop steps."""
         return self.matched if 0 < self.matched < len(self._cycle) else 0
 
     @property
     def cycle_names(self) -> list[str]:
-        """Names of the actions of the kept cycle: those of the steps just settled."""
+        """Names of the actions of the kept cycle, which the last loop steps repeated."""
         return [name for _, _, name in self._cycle]
 
     @property
     def expected(self) -> tuple[bytes, bytes, str] | None:
-        """State, action and name of the step that comes next if the kept cycle goes on."""
+        """State, action and name of the next step if the cycle continues; ``None``, it does not."""
         if self.matched < 0 or not self._cycle:
             return None
         return self._cycle[self.matched % len(self._cycle)]
@@ -189,3 +215,170 @@ class Loops(Metric[IssuedStep]):
         self.period = 0
         self.repeats = 0
         self.first_step = -1
+
+
+LOOP_STEPS: Final = MetricDefinition(
+    "tidegauge_loop_steps_total",
+    "counter",
+    "steps",
+    "Steps that repeated the cycle just before them, step by step, by action. Divided by "
+    "tidegauge_steps_total, this is the loop ratio.",
+    labels=(*GROUP_LABELS, "action"),
+)
+CYCLE_STEPS: Final = MetricDefinition(
+    "tidegauge_cycle_steps_total",
+    "counter",
+    "steps",
+    "Steps inside closed cycles: the agent returned to an earlier state.",
+)
+LOOPS: Final = MetricDefinition(
+    "tidegauge_loops_total",
+    "counter",
+    "loops",
+    "Loops that began: a cycle repeated for the first time, a streak of the same result, or "
+    "consecutive failed rounds.",
+    labels=(*GROUP_LABELS, "kind"),
+    values=("cycle", "result_streak", "failed_rounds"),
+)
+RUNS_LOOPING: Final = MetricDefinition(
+    "tidegauge_runs_looping",
+    "gauge",
+    "runs",
+    "Active runs that are in a loop: the last cycle was repeated at least once.",
+)
+RUN_LOOP_REPEATS: Final = MetricDefinition(
+    "tidegauge_run_loop_repeats",
+    "gauge",
+    "repeats",
+    "Complete repetitions of the current loop; 0 without a loop. Only for the most troubled "
+    "active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def in_exempt_loop(run: RunView) -> bool:
+    """Whether the run's current loop consists of exempt steps only."""
+    return 0 < run.of(Loops).period <= exempt_steps(run)
+
+
+def loop_in_words(signals: Signals) -> str:
+    """A run's current loop, in words."""
+    period = signals.loop_period
+    cycle = "the same step" if period == 1 else f"the same {period} steps"
+    return f"{cycle} repeated {times(signals.loop_repeats)}, since step {signals.loop_first_step}"
+
+
+def _steps_since_onset(run: RunView) -> int:
+    """Steps issued since the onset of the run's current loop, including the step of the onset."""
+    loops = run.of(Loops)
+    period = loops.period
+    return run.steps + 1 - loops.first_step - period if period else 0
+
+
+def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
+    onsets = loops.onsets
+    loops.update(step)
+    totals = run.totals
+    totals.cycle_steps = loops.cycle_steps
+    if loops.settled:
+        if loops.onsets != onsets:
+            run.count_onset("cycle", step.t, exempt=in_exempt_loop(run))
+        looping = totals.loop_steps
+        for name in loops.cycle_names:
+            label = run.actions.admit(name)
+            looping[label] = looping.get(label, 0) + 1
+
+
+def _report(run: RunView, loops: Loops) -> dict[str, object]:
+    return {
+        "loop_steps": loops.loop_steps,
+        "loop_ratio": loops.value,
+        "cycles": loops.cycles,
+        "cycle_steps": loops.cycle_steps,
+        "loops": loops.loops,
+        "loop_period": loops.period,
+        "loop_repeats": loops.repeats,
+        "loop_cost_steps": _steps_since_onset(run),
+    }
+
+
+def _document(report: Any) -> dict[str, object]:
+    known = "loops" not in report.lost
+    return {
+        "loop_steps": report.loop_steps if known else None,
+        "loop_ratio": report.loop_ratio,
+        "cycles": report.cycles if known else None,
+        "cycle_steps": report.cycle_steps if known else None,
+        "loops": [
+            {
+                "first_step": first_step,
+                "period": period,
+                "repeats": repeats,
+                "steps": period * repeats,
+            }
+            for first_step, period, repeats in report.loops
+        ],
+    }
+
+
+def _runs_looping(group: GroupView) -> int:
+    """Active runs in a loop that is not exempt."""
+    return sum(1 for run in group.active if run.loop_repeats and not run.exempt)
+
+
+DECLARATION: Final = Declaration(
+    name="loops",
+    kind=Loops,
+    make=lambda run: Loops(max_period=run.settings.max_period),
+    issued=_issued,
+    sums=(Sum("cycle_steps", zero), Sum("loop_steps", no_counts), Sum("onsets", no_counts)),
+    absent={
+        "loop_steps": 0,
+        "loop_ratio": None,
+        "cycles": 0,
+        "cycle_steps": 0,
+        "loops": (),
+        "loop_period": 0,
+        "loop_repeats": 0,
+        "loop_cost_steps": 0,
+    },
+    report=_report,
+    document=_document,
+    ended=lambda run, loops: {
+        "loop_steps": loops.loop_steps,
+        "cycle_steps": loops.cycle_steps,
+        "loop_actions": tuple(run.totals.loop_steps.items()),
+    },
+    signals=(
+        Signal(
+            name="loop_repeats",
+            read=lambda run: run.metrics[Loops].repeats,
+            help="how often a cycle of any length was repeated after its first round",
+            message=lambda now, at: loop_in_words(now),
+            exempt="loop",
+            blocks=True,
+            moment="issued",
+        ),
+        Signal(
+            name="loop_cost_steps",
+            read=_steps_since_onset,
+            help="steps that the loop has cost since its onset",
+            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps",
+            exempt="loop",
+            blocks=True,
+        ),
+    ),
+    details={
+        "loop_period": lambda run: run.of(Loops).period,
+        "loop_first_step": lambda run: run.of(Loops).first_step,
+    },
+    of_group=(
+        # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop
+        # ratio of a group without loops is 0 and not absent.
+        Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
+        Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
+        Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
+        Measured(RUNS_LOOPING, _runs_looping),
+    ),
+    of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats),),
+)

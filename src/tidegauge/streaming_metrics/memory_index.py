@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.contrast import Contrast, contrast
 from tidegauge.streaming_metrics.limits import OTHER
@@ -12,13 +13,13 @@ from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.split import Split
 
-__all__ = ["MemoryIndex"]
+__all__ = ["MEMORY_INDEX", "MemoryIndex"]
 
 
 class MemoryIndex(GroupMetric):
     """AUV with memory minus AUV without, over the runs of one group.
 
-    Every run is of an arm, ``FinishedRun.memory``; runs of no arm are left out. There may be
+    Every run is of an arm, ``FinishedRun.memory``; runs without an arm are ignored. There may be
     more arms than two, such as window sizes, and any two can be compared by :meth:`contrast`.
     Arms are to have the same ``t_max``. O(1) a run; memory grows with the arms, up to
     ``max_arms``, past which they share the arm ``other``.
@@ -28,7 +29,7 @@ class MemoryIndex(GroupMetric):
     Args:
         on: the arm with memory.
         off: the arm without.
-        max_arms: arms told apart.
+        max_arms: arms distinguished.
 
     >>> index = MemoryIndex()
     >>> for arm, turn in [("on", 2), ("on", 4), ("off", 7), ("off", 9)]:
@@ -59,7 +60,7 @@ class MemoryIndex(GroupMetric):
 
     @property
     def max_arms(self) -> int:
-        """Arms told apart."""
+        """Arms distinguished."""
         return self._arms.max_keys
 
     @property
@@ -85,3 +86,11 @@ class MemoryIndex(GroupMetric):
         """Standard error of :attr:`value`; ``None`` with fewer than two runs in either arm."""
         index = self.contrast(self.on, self.off)
         return index.standard_error if index else None
+
+
+MEMORY_INDEX: Final = MetricDefinition(
+    "tidegauge_memory_index",
+    "gauge",
+    "ratio",
+    "AUV with memory on minus AUV with memory off, in this process, -1 to 1: what memory is worth.",
+)

@@ -1,4 +1,4 @@
-"""The protocol of every number: ``update``, ``value``, ``reset``, ``state`` and ``load``.
+"""The protocol of all metrics: ``update``, ``value``, ``reset``, ``state`` and ``load``.
 
 A :class:`Metric` belongs to one run and is fed its steps; a :class:`GroupMetric` belongs to a
 group of runs, is fed finished runs, and adds up: ``merge`` of two halves equals the whole.
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=Record)
 
 
 class Stateful:
-    """What a number keeps: slots that can be reset, written as plain data and read back.
+    """State in slots that can be reset, written as plain data and read back.
 
     A subclass keeps all of its state in ``__slots__``, in values that have a plain form
     (:mod:`~tidegauge.streaming_metrics.plain`) or are ``Stateful`` themselves, and keeps each
@@ -31,11 +31,11 @@ class Stateful:
     __slots__ = ()
 
     version: ClassVar[int] = 1
-    """Raised whenever the slots change their meaning."""
+    """Increase it whenever the meaning of the slots changes."""
 
     functions: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that are functions. They have no plain form: :meth:`state` leaves them out, and
-    :meth:`load` keeps those that the object was made with."""
+    """Parameters that are functions. They have no plain form: :meth:`state` omits them, and
+    :meth:`load` keeps those of the object."""
 
     def reset(self) -> None:
         """Forget everything but the parameters."""
@@ -44,7 +44,7 @@ class Stateful:
         self.__init__(**parameters)  # type: ignore[misc]
 
     def state(self) -> dict[str, Any]:
-        """All that is kept, as plain data that JSON can carry."""
+        """The state as plain data (JSON)."""
         fields: dict[str, Any] = {}
         for name in self._slots():
             value = getattr(self, name)
@@ -52,10 +52,10 @@ class Stateful:
         return {"metric": type(self).__name__, "version": self.version, "fields": fields}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave; a state that is refused changes nothing.
+        """Replace the state by one of :meth:`state`; an invalid state changes nothing.
 
         Raises:
-            ValueError: the state is another metric's, of another version, or not of that form.
+            ValueError: the state belongs to another metric, or has another version or form.
         """
         expected = (type(self).__name__, self.version)
         found = (state.get("metric"), state.get("version"))
@@ -86,12 +86,12 @@ class Stateful:
 
 
 class Metric(Stateful, abc.ABC, Generic[R]):
-    """A number that is always up to date, fed one record at a time."""
+    """A number that is up to date after each record."""
 
     __slots__ = ()
 
     takes: ClassVar[type]
-    """Which record :meth:`update` takes."""
+    """The record that :meth:`update` takes."""
 
     @abc.abstractmethod
     def update(self, step: R) -> None:
@@ -100,15 +100,15 @@ class Metric(Stateful, abc.ABC, Generic[R]):
     @property
     @abc.abstractmethod
     def value(self) -> float | None:
-        """The number now; ``None`` while it was not measured."""
+        """The number now; ``None`` until it is measured."""
 
 
 class GroupMetric(Metric[FinishedRun]):
-    """A number over finished runs that adds up across groups, hours and processes."""
+    """A number over finished runs that can be merged across groups, hours and processes."""
 
     __slots__ = ()
     takes: ClassVar[type] = FinishedRun
 
     @abc.abstractmethod
     def merge(self, other: Self) -> None:
-        """Take in what ``other`` has seen, as if its runs had been fed here."""
+        """Add the runs of ``other``, as if each had been passed to :meth:`update` here."""

@@ -6,13 +6,15 @@ Source: AgentDiagnose: An Open Toolkit for Diagnosing LLM Agent Trajectories.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
+from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity
+from tidegauge.streaming_metrics.declaration import Declaration, Measured, RunView, Sum, zero
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["Navigation", "Zone", "zone_of"]
+__all__ = ["BACKTRACKS", "DECLARATION", "Navigation", "Zone", "zone_of"]
 
 Zone: TypeAlias = Callable[[Identity], Identity]
 """The zone that a place lies in."""
@@ -45,14 +47,14 @@ class Navigation(Metric[ObservedStep]):
 
     A *move* leads to another place than the present one; it is a *backtrack* when that place was
     visited before, and a *zone change* when it lies in another zone. A *stay* is what lies
-    between two moves; only stays in which something was done are counted. A step that tells no
+    between two moves; only stays in which something was done are counted. A step that reports no
     place, or the present one, belongs to the stay; so does the step that leaves.
 
     O(1) a step. Memory grows with the distinct places, up to ``max_places``; later ones are not
-    remembered, so that returning to them is no backtrack.
+    remembered, so that returning to them is not a backtrack.
 
     Args:
-        place: where the agent stands at the start; ``None``, not told.
+        place: where the agent is at the start; ``None``, not reported.
         zone: the zone that a place lies in; ``None`` takes :func:`zone_of`. Not part of
             :meth:`state`.
         max_places: distinct places remembered.
@@ -134,7 +136,7 @@ class Navigation(Metric[ObservedStep]):
 
     @property
     def distinct(self) -> int | None:
-        """Distinct places visited; ``None`` while no place was told."""
+        """Distinct places visited; ``None`` while no place was reported."""
         return len(self._visited) if self.here is not None else None
 
     @property
@@ -154,3 +156,37 @@ class Navigation(Metric[ObservedStep]):
         self.here = place
         self.current_zone = zone
         self._acted = False
+
+
+BACKTRACKS: Final = MetricDefinition(
+    "tidegauge_backtracks_total",
+    "counter",
+    "moves",
+    "Moves to a place that the run had visited before.",
+)
+
+
+def _observed(run: RunView, navigation: Navigation, step: ObservedStep) -> None:
+    navigation.update(step)
+    run.totals.backtracks = navigation.backtracks
+
+
+DECLARATION: Final = Declaration(
+    name="navigation",
+    kind=Navigation,
+    make=lambda run: Navigation(place=run.started.place),
+    observed=_observed,
+    brought_by=("place",),
+    brought_by_start=lambda started, settings: started.place is not None,
+    sums=(Sum("backtracks", zero),),
+    absent=dict.fromkeys(("distinct_places", "backtracks", "zone_changes", "actions_per_stay")),
+    report=lambda run, navigation: {
+        "distinct_places": navigation.distinct,
+        "backtracks": navigation.backtracks,
+        "zone_changes": navigation.zone_changes,
+        "actions_per_stay": navigation.actions_per_stay,
+    },
+    of_group=(
+        Measured(BACKTRACKS, lambda group: group.totals.backtracks if group.placed else None),
+    ),
+)

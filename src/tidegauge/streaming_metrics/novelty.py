@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.streaming_metrics.declaration import Declaration, Signal
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["Novelty"]
+__all__ = ["DECLARATION", "Novelty"]
 
 
 class Novelty(Metric[ObservedStep]):
-    """Share of the last ``window`` steps whose outcome was new to the run.
+    """Share of the last ``window`` steps whose result was new to the run.
 
-    Steps without a known outcome are left out. O(1) a step; memory grows with the distinct
+    Steps without a known result are ignored. O(1) a step; memory grows with the distinct
     outcomes, up to ``max_outcomes``, past which the one seen longest ago is forgotten.
 
     Args:
         window: how many steps back.
-        max_outcomes: how many distinct outcomes are remembered.
+        max_outcomes: number of distinct results that are remembered.
 
     >>> novelty = Novelty()
     >>> for t, outcome in enumerate([b"a", b"b", b"a", b"b"]):
@@ -73,10 +74,34 @@ class Novelty(Metric[ObservedStep]):
 
     @property
     def latest(self) -> bool:
-        """Whether the outcome observed last was new."""
+        """Whether the last observed result was new."""
         return bool(self._recent) and self._recent[-1]
 
     @property
     def value(self) -> float | None:
-        """Share of new outcomes, 0 to 1; ``None`` while no outcome was observed."""
+        """Share of new results, 0 to 1; ``None`` until a result is observed."""
         return self.current
+
+
+DECLARATION: Final = Declaration(
+    name="novelty",
+    kind=Novelty,
+    make=lambda run: Novelty(max_outcomes=run.settings.max_distinct),
+    observed=True,
+    absent={"novelty": None},
+    report=lambda run, novelty: {"novelty": novelty.value},
+    document=lambda report: {"novelty": report.novelty},
+    signals=(
+        Signal(
+            name="novelty",
+            read=lambda run: run.of(Novelty).current,
+            help="share of the last 12 results that were new to the run; a rule holds at or below "
+            "its threshold",
+            message=lambda now, at: f"{now.novelty:.0%} of the last results were new",
+            exempt="step",
+            threshold="share",
+            falls=True,
+            score=False,
+        ),
+    ),
+)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    GroupDeclaration,
+    GroupView,
+    Measured,
+    MetricValue,
+)
 from tidegauge.streaming_metrics.fingerprint import content_digest
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["PassAtK", "pass_at_k"]
+__all__ = ["OF_GROUPS", "PASS_AT_K", "PassAtK", "pass_at_k"]
 
 
 def pass_at_k(runs: int, solved: int, k: int) -> float:
@@ -30,18 +37,18 @@ class PassAtK(GroupMetric):
     """Mean over tasks of the chance that one of ``k`` attempts solves the task.
 
     The estimate is unbiased: 1 - C(n - c, k) / C(n, k) for a task with c of n runs solved, over
-    the tasks with at least k runs. Runs without a task, or of which nobody knows whether they
-    succeeded, are left out. Tasks are told apart by the digest of their name.
+    the tasks with at least k runs. Runs without a task, or whose success is unknown, are
+    ignored. Tasks are distinguished by the digest of their name.
 
     O(1) a run, O(tasks) a reading. Memory grows with the tasks, up to ``max_tasks``; runs of
-    further tasks are left out and counted in :attr:`dropped_runs`.
+    further tasks are dropped and counted in :attr:`dropped_runs`.
 
     Source: Chen et al., Evaluating Large Language Models Trained on Code (arXiv 2107.03374),
     section 2.1.
 
     Args:
         k: attempts, for :attr:`value`; :meth:`at` takes any.
-        max_tasks: tasks told apart.
+        max_tasks: tasks distinguished.
 
     >>> passed = PassAtK(k=2)
     >>> for task, success in [("a", True), ("a", False), ("b", False), ("b", False), ("c", True)]:
@@ -96,3 +103,36 @@ class PassAtK(GroupMetric):
             self._tasks[task] = (runs, solved)
         else:
             self.dropped_runs += runs
+
+
+_ATTEMPTS: Final = (1, 2, 4, 8)
+_MAX_TASKS: Final = 1_000
+
+PASS_AT_K: Final = MetricDefinition(
+    "tidegauge_pass_at_k",
+    "gauge",
+    "ratio",
+    "Chance that one of k attempts at a task solves it, mean over the tasks with at least k "
+    "finished runs in this process, 0 to 1.",
+    labels=(*GROUP_LABELS, "k"),
+    values=tuple(map(str, _ATTEMPTS)),
+)
+
+
+def _passed(metric: PassAtK) -> dict[str, float]:
+    """pass@k for each k that a task has enough runs for."""
+    passed = {str(k): metric.at(k) for k in _ATTEMPTS}
+    return {k: chance for k, chance in passed.items() if chance is not None}
+
+
+def _of_group(group: GroupView) -> MetricValue:
+    return {(k,): chance for k, chance in _passed(group.finished.of(PassAtK)).items()}
+
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="pass_at_k",
+    kind=PassAtK,
+    make=lambda: PassAtK(max_tasks=_MAX_TASKS),
+    of_group=(Measured(PASS_AT_K, _of_group),),
+    document=lambda passed: {"pass_at_k": _passed(passed)},
+)

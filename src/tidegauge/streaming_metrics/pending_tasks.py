@@ -19,7 +19,7 @@ class PendingTasks(Stateful):
 
     A task needs all tasks of one of its alternative prerequisite sets, or nothing if it has
     none. Discovered, ready and not achieved makes it *pending*. Being at its place achieves it
-    as soon as it is pending; a task without a place is achieved only when that is told.
+    as soon as it is pending; a task without a place is achieved only when that is reported.
 
     O(1) amortised for each prerequisite: every alternative counts what it still lacks, and
     every lacking task lists the alternatives that wait for it.
@@ -99,7 +99,7 @@ class PendingTasks(Stateful):
     def discover(self, tasks: Iterable[Task], place: Identity | None) -> None:
         """Tasks were found at ``place`` (``None``: nowhere in particular).
 
-        What was first told of a task stays; only a place that it lacked is added.
+        What was first reported of a task stays; only a place that it lacked is added.
         """
         # One after the other, kept at once: that each has a hash is known before (Exploration).
         for task, requires in tasks:
@@ -127,7 +127,7 @@ class PendingTasks(Stateful):
                     self._waiting.setdefault(requirement, []).append((task, index))
 
     def visit(self, place: Identity) -> int:
-        """The agent stands at ``place``; returns how many tasks that achieves.
+        """The agent is at ``place``; returns how many tasks that achieves.
 
         One task achieved may make another at the same place ready, which is achieved as well.
         """

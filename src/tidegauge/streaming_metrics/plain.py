@@ -32,7 +32,7 @@ def to_plain(value: object) -> Any:
     if isinstance(value, tuple):
         return {"~tuple": [to_plain(item) for item in value]}
     if isinstance(value, set | frozenset):
-        # in an order of its own: equal sets have one plain form
+        # in a fixed order: equal sets have one plain form
         return {"~set": sorted([to_plain(item) for item in value], key=repr)}
     if isinstance(value, deque):
         return {"~deque": [value.maxlen, [to_plain(item) for item in value]]}

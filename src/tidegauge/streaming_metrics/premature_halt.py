@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Final, Self
 
+from tidegauge.catalog import MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupDeclaration,
+    GroupView,
+    Measured,
+)
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["PrematureHalts", "premature_halt"]
+__all__ = ["DECLARATION", "OF_GROUPS", "PREMATURE_HALTS", "PrematureHalts", "premature_halt"]
 
 
 def premature_halt(run: FinishedRun) -> bool | None:
     """Whether the run ended without success while places or tasks were left.
 
-    ``None`` while neither frontier nor pending tasks were measured, or nobody knows whether the
+    ``None`` while neither frontier nor pending tasks were measured, or it is not known whether the
     run succeeded.
 
     >>> premature_halt(FinishedRun(False, steps=4, frontier=2, pending=0))
@@ -82,3 +89,32 @@ class PrematureHalts(GroupMetric):
     def value(self) -> float | None:
         """Premature halts / runs of which it is known, 0 to 1; ``None`` without any."""
         return self.halts / self.runs if self.runs else None
+
+
+PREMATURE_HALTS: Final = MetricDefinition(
+    "tidegauge_premature_halts_total",
+    "counter",
+    "runs",
+    "Runs that ended without success while places were unvisited or tasks were ready.",
+)
+
+
+def _halts(group: GroupView) -> int | None:
+    halts: int = group.finished.of(PrematureHalts).halts
+    return halts if group.placed else None
+
+
+DECLARATION: Final[Declaration[Any]] = Declaration(
+    name="premature_halt",
+    absent={"premature_halt": None},
+    report=lambda run, _: {
+        "premature_halt": None if run.ended is None else premature_halt(run.ended)
+    },
+    document=lambda report: {"premature_halt": report.premature_halt},
+)
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="premature_halts",
+    kind=PrematureHalts,
+    of_group=(Measured(PREMATURE_HALTS, _halts),),
+)

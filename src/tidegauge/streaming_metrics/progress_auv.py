@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import Declaration, Measured
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["ProgressAUV"]
+__all__ = ["DECLARATION", "RUN_PROGRESS", "ProgressAUV"]
 
 
 class ProgressAUV(Metric[ObservedStep]):
@@ -16,8 +18,8 @@ class ProgressAUV(Metric[ObservedStep]):
 
     The area a run would have if nothing better came: each rise of the best progress at turn k
     adds its height times ``(t_max - k + 0.5) / t_max``. A turn past ``t_max`` adds nothing, and a
-    turn that tells no progress leaves the best as it was. What is told beyond 0 and 1 is taken
-    for the nearer of the two. O(1) time and memory.
+    turn that reports no progress leaves the best as it was. Progress beyond 0 and 1 counts as the
+    nearer of the two. O(1) time and memory.
 
     Source: TIDE (arXiv 2602.02196), section 3.1 and appendix B.2, lemma 1 applied to progress.
 
@@ -53,5 +55,27 @@ class ProgressAUV(Metric[ObservedStep]):
 
     @property
     def value(self) -> float | None:
-        """The area, 0 to 1; ``None`` without ``t_max`` or while no progress was told."""
+        """The area, 0 to 1; ``None`` without ``t_max`` or while no progress was reported."""
         return self._area if self.best is not None and self.t_max else None
+
+
+RUN_PROGRESS: Final = MetricDefinition(
+    "tidegauge_run_progress",
+    "gauge",
+    "ratio",
+    "Best progress the run has reported, 0 to 1. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+DECLARATION: Final = Declaration(
+    name="progress_auv",
+    kind=ProgressAUV,
+    make=lambda run: ProgressAUV(t_max=run.t_max),
+    observed=True,
+    brought_by=("progress",),
+    absent={"progress": None, "progress_auv": None},
+    report=lambda run, progress: {"progress": progress.best, "progress_auv": progress.value},
+    document=lambda report: {"progress_auv": report.progress_auv},
+    ended=lambda run, progress: {"progress_auv": progress.value},
+    of_run=(Measured(RUN_PROGRESS, lambda run: run.progress),),
+)

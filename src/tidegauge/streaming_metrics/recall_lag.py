@@ -5,12 +5,29 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import ClassVar, Final, Self
 
+from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity
+from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupDeclaration,
+    Measured,
+    RunView,
+    Sum,
+    nothing,
+)
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, RecallCounts
 
-__all__ = ["RECALL_LAG_BOUNDS", "GroupRecallLag", "RecallLag"]
+__all__ = [
+    "DECLARATION",
+    "OF_GROUPS",
+    "RECALL_LAG",
+    "RECALL_LAG_BOUNDS",
+    "GroupRecallLag",
+    "RecallLag",
+]
 
 RECALL_LAG_BOUNDS: Final = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200)
 """Upper bounds of the buckets, in steps; one more is for what exceeds them all."""
@@ -26,7 +43,7 @@ class RecallLag(Metric[IssuedStep]):
     recalled: it counts as a sighting from the next step on. An entity that was never seen before
     has no lag; one that an action uses twice has one.
 
-    O(1) for each entity that a step tells. Memory grows with the distinct entities, up to
+    O(1) for each entity that a step reports. Memory grows with the distinct entities, up to
     ``max_entities``, past which the one seen longest ago is forgotten.
 
     Source: TIDE (arXiv 2602.02196), appendix C.5, equations 19 and 20.
@@ -90,9 +107,9 @@ class RecallLag(Metric[IssuedStep]):
 
 
 class GroupRecallLag(GroupMetric):
-    """Recall lags of a group's finished runs, told apart by success. O(1) time and memory.
+    """Recall lags of a group's finished runs, distinguished by success. O(1) time and memory.
 
-    Solved runs tend to use what they saw lately; a long tail in runs that fail tells of
+    Solved runs tend to use what they saw lately; a long tail in runs that fail is a sign of
     information that was there and came too late.
 
     Source: TIDE (arXiv 2602.02196), appendix B.6, figure 7.
@@ -112,7 +129,7 @@ class GroupRecallLag(GroupMetric):
     __slots__ = ("_counts", "_totals")
 
     def __init__(self) -> None:
-        # by success; None, nobody knows
+        # by success; None, not known
         self._totals: dict[bool | None, int] = {True: 0, False: 0, None: 0}
         self._counts: dict[bool | None, list[int]] = {
             True: [0] * _BUCKETS,
@@ -131,7 +148,7 @@ class GroupRecallLag(GroupMetric):
             self._add(success, other.recall(success=success))
 
     def recall(self, *, success: bool | None) -> RecallCounts:
-        """Lags of the runs that succeeded, failed, or (``None``) of which nobody knows."""
+        """Lags of the runs that succeeded, failed, or (``None``) of which it is not known."""
         return RecallCounts(self._totals[success], tuple(self._counts[success]))
 
     def mean(self, *, success: bool | None) -> float | None:
@@ -150,3 +167,46 @@ class GroupRecallLag(GroupMetric):
         self._counts[success] = [
             mine + theirs for mine, theirs in zip(self._counts[success], recall.counts, strict=True)
         ]
+
+
+RECALL_LAG: Final = MetricDefinition(
+    "tidegauge_recall_lag_steps",
+    "histogram",
+    "steps",
+    "Steps since an action's entities were last seen, where runs report entities.",
+)
+
+
+def _issued(run: RunView, lag: RecallLag, step: IssuedStep) -> None:
+    if not step.uses and not step.mentions:
+        return
+    lag.update(step)
+    recall = lag.recall
+    if recall is not None:
+        lags = run.totals.recall_lags = Buckets([float(bound) for bound in RECALL_LAG_BOUNDS])
+        lags.counts, lags.total = list(recall.counts), float(recall.total)
+
+
+DECLARATION: Final = Declaration(
+    name="recall_lag",
+    kind=RecallLag,
+    issued=_issued,
+    brought_by=("uses", "mentions"),
+    sums=(Sum("recall_lags", nothing),),
+    absent={"recall_lag": None},
+    report=lambda run, lag: {"recall_lag": lag.value},
+    document=lambda report: {"recall_lag": report.recall_lag},
+    ended=lambda run, lag: {"recall": lag.recall},
+    of_group=(Measured(RECALL_LAG, lambda group: group.totals.recall_lags),),
+)
+
+OF_GROUPS: Final = GroupDeclaration(
+    name="recall_lag",
+    kind=GroupRecallLag,
+    document=lambda lags: {
+        "recall_lag": {
+            "success": lags.mean(success=True),
+            "failure": lags.mean(success=False),
+        }
+    },
+)

@@ -1,14 +1,15 @@
-"""What metrics are fed: one frozen record a moment, made of digests and numbers only.
+"""The records that metrics take: one for each moment, of digests and numbers only.
 
 A metric names in :attr:`~tidegauge.streaming_metrics.metric.Metric.takes` which of them it
-takes. The engine makes them from events; contents end here, as digests.
+takes. Runs create them from digested events, so they contain no contents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tidegauge.events import Identity, RunOutcome, Task
+from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration, made
 
 __all__ = [
     "ChosenAction",
@@ -18,14 +19,13 @@ __all__ = [
     "ObservedStep",
     "RecallCounts",
     "Record",
+    "added",
+    "all_failed",
+    "amount",
     "made",
 ]
 
-made: Final = tuple.__new__
-"""Makes a record of all its fields, in their order, at half of what a call of its class takes.
-
-For records that are made at every step. Types don't count the fields: ``test_made_records`` does.
-"""
+_MAX_AMOUNT: Final = 2.0**53
 
 
 class IssuedStep(NamedTuple):
@@ -38,6 +38,13 @@ class IssuedStep(NamedTuple):
         name: name of the action; of a round, the names of its calls joined by ``+``.
         uses: entities that the action uses.
         mentions: entities that occur in the state.
+        calls: how many calls the round has.
+        declared: what is declared of the tool of each call; empty, nothing of any.
+        time: when, in seconds; ``None``, not known.
+        words: checksums of the action's distinct words, where they are compared.
+        similarity: its likeness to an earlier action, where that was reported.
+
+    For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
 
     t: int
@@ -46,6 +53,11 @@ class IssuedStep(NamedTuple):
     name: str = ""
     uses: tuple[Identity, ...] = ()
     mentions: tuple[Identity, ...] = ()
+    calls: int = 1
+    declared: Sequence[ToolDeclaration | None] = ()
+    time: float | None = None
+    words: frozenset[int] = frozenset()
+    similarity: float | None = None
 
 
 class ChosenAction(NamedTuple):
@@ -54,7 +66,7 @@ class ChosenAction(NamedTuple):
     Attributes:
         t: index of the step.
         words: checksums of its distinct words.
-        similarity: its likeness to an earlier action, where that was told; ``None``: to be found.
+        similarity: its likeness to an earlier action, if reported; ``None``: to be computed.
     """
 
     t: int
@@ -63,7 +75,7 @@ class ChosenAction(NamedTuple):
 
 
 class ObservedStep(NamedTuple):
-    """The outcome of a step was observed.
+    """The result of a step was observed.
 
     Attributes:
         t: index of the step.
@@ -71,19 +83,23 @@ class ObservedStep(NamedTuple):
         outcome: digest of what came back; ``None``, not given.
         calls: how many calls the round had.
         failed: whether every call of the round failed; ``None``, not known.
-        tokens: tokens spent on the step; ``None``, not told.
-        seconds: how long it took; ``None``, not told.
-        progress: how much of the task is done, 0 to 1; ``None``, not told.
-        entropy: entropy of the choice, nats per token; ``None``, not told.
+        tokens: tokens spent on the step; ``None``, not reported.
+        seconds: how long it took; ``None``, not reported.
+        progress: how much of the task is done, 0 to 1; ``None``, not reported.
+        entropy: entropy of the choice, nats per token; ``None``, not reported.
         loop_matched: steps, this one included, that repeat the kept cycle so far, since its
             last complete round.
         loop_settled: steps that became loop steps with this one.
         loop_first_step: first repeated step of the loop that the run is in; -1, in none.
-        place: where the agent stands after the step; ``None``, not told.
-        exits: places that can be reached from there; ``None``, not told.
+        place: where the agent is after the step; ``None``, not reported.
+        exits: places that can be reached from there; ``None``, not reported.
         tasks: tasks found there.
-        achieved: tasks the step achieved, where places don't say it.
+        achieved: tasks the step achieved, if places do not show it.
         state: digest of what the agent saw before it acted; ``None``, not known.
+        likeness: similarity of the action to an earlier one, computed when the step was issued.
+        latest: whether no step was issued since.
+        result_tokens: tokens spent on the step after its action was chosen.
+        nearer: the answer of the user's distance about the move, if any.
     """
 
     t: int
@@ -103,13 +119,17 @@ class ObservedStep(NamedTuple):
     tasks: tuple[Task, ...] = ()
     achieved: tuple[Identity, ...] = ()
     state: bytes | None = None
+    likeness: float = 0.0
+    latest: bool = True
+    result_tokens: float | None = None
+    nearer: object = None
 
 
 class EntropySums(NamedTuple):
     """Action entropy of one run, as sums over its loop steps and over its other steps.
 
     Attributes:
-        loop_sum: nats per token, added up over the loop steps that told theirs.
+        loop_sum: nats per token, added up over the loop steps that reported theirs.
         loop_steps: how many those are.
         other_sum: the same over the other steps.
         other_steps: how many those are.
@@ -162,19 +182,19 @@ class FinishedRun(NamedTuple):
         loop_steps: how many of its steps looped.
         cycle_steps: how many lay inside closed cycles.
         progress_auv: area under its progress; ``None``, not measured.
-        operations: operations the task needs; ``None``, not told.
-        height: height of its dependency tree; ``None``, not told.
-        memory: arm of a memory experiment; ``None``, not told.
+        operations: operations the task needs; ``None``, not reported.
+        height: height of its dependency tree; ``None``, not reported.
+        memory: arm of a memory experiment; ``None``, not reported.
         frontier: places seen and not visited when it ended; ``None``, not measured.
         pending: tasks ready and not achieved when it ended; ``None``, not measured.
-        displaced_leads: leads of older batches that were left; ``None``, not measured.
+        displaced_leads: unvisited leads of older batches; ``None``, not measured.
         loop_actions: how many of the loop steps each action has, by name.
-        entropy: its action entropy; ``None``, not told.
+        entropy: its action entropy; ``None``, not reported.
         recall: its recall lags; ``None``, no entity was recalled.
         stale_score_max: its highest stale score; ``None``, not measured.
         trace_id: its trace; ``None``, it has none.
         ended: when it ended, in seconds since the epoch; ``None``, not known.
-        lost: metrics that an internal error left without a number.
+        lost: metrics that have no value after an internal error.
     """
 
     success: bool | None
@@ -201,3 +221,29 @@ class FinishedRun(NamedTuple):
 
 
 Record = ChosenAction | IssuedStep | ObservedStep | FinishedRun
+
+
+def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> bool | None:
+    """Whether every call of a round failed, from (result, failed) of each; ``None``, not known.
+
+    >>> all_failed([("a", True), ("b", None)], 2) is None
+    True
+    """
+    if calls == 1 and results:
+        return results[0][1]
+    errors = [failed for _, failed in results[:calls]]
+    if False in errors:
+        return False
+    return True if errors and None not in errors and len(errors) >= calls else None
+
+
+def amount(reported: float | None) -> float | None:
+    """The number, if it can be added up: a negative one or NaN would spoil a counter."""
+    return reported if reported is not None and 0 <= reported <= _MAX_AMOUNT else None
+
+
+def added(left: float | None, right: float | None) -> float | None:
+    """The sum of the two; ``None``, neither was reported."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

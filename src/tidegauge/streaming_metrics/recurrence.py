@@ -1,18 +1,19 @@
-"""Recurrence: this action with this outcome was seen before, near or far."""
+"""Recurrence: the last action had this result before, recently or long ago."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.streaming_metrics.declaration import Declaration, Signal, times
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["Recurrence"]
+__all__ = ["DECLARATION", "Recurrence"]
 
 
 class Recurrence(Metric[ObservedStep]):
-    """How often the last (action, outcome) was seen before in the run.
+    """How often the last (action, result) occurred before in the run.
 
     Sees what consecutive repeats cannot: the same failing write at steps 17, 19 and 22 with
     other turns between. O(1) a step; memory grows with the distinct pairs, up to
@@ -37,8 +38,8 @@ class Recurrence(Metric[ObservedStep]):
         self.dropped_pairs = 0
         self.current: int | None = None
         self.maximum: int | None = None
-        # By outcome, the one seen longest ago first: the only action that brought it, once, or
-        # how often each of its actions did. Most outcomes of a run come once, and so cost little.
+        # By result, the least recently seen one first: the only action that had it, once, or
+        # how often each of its actions did. Most results of a run occur once, and so cost little.
         self._counts: EvictingDict[bytes, bytes | EvictingDict[bytes, int]] = EvictingDict()
         self._pairs = 0
 
@@ -71,7 +72,7 @@ class Recurrence(Metric[ObservedStep]):
 
     @property
     def value(self) -> int | None:
-        """Earlier occurrences of the last step's pair; ``None``, its outcome is unknown."""
+        """Earlier occurrences of the last step's pair; ``None``, its result is unknown."""
         return self.current
 
     def _forget_one(self) -> None:
@@ -84,3 +85,27 @@ class Recurrence(Metric[ObservedStep]):
             outcomes.evict()
         self._pairs -= 1
         self.dropped_pairs += 1
+
+
+DECLARATION: Final = Declaration(
+    name="recurrence",
+    kind=Recurrence,
+    make=lambda run: Recurrence(max_pairs=run.settings.max_distinct),
+    observed=True,
+    absent={"recurrence": None, "recurrence_max": None},
+    report=lambda run, recurrence: {
+        "recurrence": recurrence.value,
+        "recurrence_max": recurrence.maximum,
+    },
+    signals=(
+        Signal(
+            name="recurrence",
+            read=lambda run: run.of(Recurrence).current,
+            help="how often the last action had the same result before, recently or long ago",
+            message=lambda now, at: (
+                f"an action has had the same result {times(now.recurrence or 0)} before"
+            ),
+            exempt="step",
+        ),
+    ),
+)

@@ -1,22 +1,24 @@
-"""Result streak: one and the same outcome again and again, whatever the action."""
+"""Result streak: the same result in consecutive steps, whatever the action."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
 from tidegauge.streaming_metrics.metric import Metric
+from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["ResultStreak"]
+__all__ = ["DECLARATION", "ResultStreak"]
 
 
 class ResultStreak(Metric[ObservedStep]):
-    """Consecutive steps with the same outcome: creative retries of one failure.
+    """Consecutive steps with the same result: creative retries of one failure.
 
-    A step whose outcome was not given ends the streak: nobody knows what came back. O(1) time
+    A step without a known result ends the streak. O(1) time
     and memory.
 
-    Source: what users of loop guards miss beside exact loops (``docs/metrics/streaks.md``).
+    Source: what users of loop guards miss in addition to exact loops (``docs/metrics/streaks.md``).
 
     >>> streak = ResultStreak()
     >>> for t, outcome in enumerate([b"ok", b"no such file", b"no such file", b"no such file"]):
@@ -48,5 +50,35 @@ class ResultStreak(Metric[ObservedStep]):
 
     @property
     def value(self) -> int | None:
-        """Length of the streak that the last step belongs to; ``None``, its outcome is unknown."""
+        """Length of the streak that the last step belongs to; ``None``, its result is unknown."""
         return self.current
+
+
+def _observed(run: RunView, streak: ResultStreak, step: ObservedStep) -> None:
+    streak.update(step)
+    onset_at = run.settings.onset_at
+    if streak.current == onset_at:
+        run.count_onset("result_streak", step.t, exempt=exempt_steps(run) >= onset_at)
+
+
+DECLARATION: Final = Declaration(
+    name="result_streak",
+    kind=ResultStreak,
+    observed=_observed,
+    absent={"result_streak": None, "result_streak_max": None},
+    report=lambda run, streak: {
+        "result_streak": streak.value,
+        "result_streak_max": streak.maximum,
+    },
+    document=lambda report: {"result_streak_max": report.result_streak_max},
+    signals=(
+        Signal(
+            name="result_streak",
+            read=lambda run: run.metrics[ResultStreak].current,
+            help="consecutive steps with the same result, whatever their arguments",
+            message=lambda now, at: f"{now.result_streak} steps in a row with the same result",
+            exempt="streak",
+            moment="observed",
+        ),
+    ),
+)

@@ -1,52 +1,51 @@
-"""What an engine shows: every group's sums and every active run, at one moment."""
+"""A snapshot of an engine: the sums of every group and every active run at one moment."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegauge.streaming_metrics.group import Group
+from tidegauge.streaming_metrics.premature_halt import PrematureHalts
+from tidegauge.streaming_metrics.registry import GROUPS
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["GroupSnapshot", "Snapshot"]
+__all__ = ["GroupSnapshot", "Snapshot", "group_entry"]
 
 
 @dataclass(slots=True)
 class GroupSnapshot:
-    """One group: its finished runs, its active runs, and the counters over both."""
+    """One group: its finished runs, its active runs, and the sums over both."""
 
     key: GroupKey
     finished: Group
+    stale_at: int
     totals: Totals = field(default_factory=Totals)
     active: list[RunReport] = field(default_factory=list)
-    stale_at: int = 5
 
     @property
     def runs_started(self) -> int:
-        """Runs that began here: those that ended, go on, or went to another engine."""
+        """Number of runs that began here: ended, active, or moved to another engine."""
         moved = self.finished.moved_out - self.finished.moved_in
         return self.finished.runs + len(self.active) + moved
 
     @property
-    def runs_looping(self) -> int:
-        """Active runs inside a loop whose first repetition is complete, and not excused."""
-        return sum(1 for run in self.active if run.loop_repeats and not run.excused)
+    def placed(self) -> bool:
+        """Whether a run of the group has reported a place."""
+        return bool(
+            self.totals.exploration_required
+            or self.totals.exploitation_required
+            or self.finished.of(PrematureHalts).runs
+            or any(run.place is not None for run in self.active)
+        )
 
     @property
-    def runs_unguarded(self) -> int:
-        """Active runs whose policy was switched off after an internal error."""
-        return sum(1 for run in self.active if run.unguarded)
-
-    @property
-    def runs_stale(self) -> int | None:
-        """Active runs whose stale score is ``stale_at`` or more; ``None``, none is measured."""
-        scores = [run.stale_score for run in self.active if run.stale_score is not None]
-        return sum(score >= self.stale_at for score in scores) if scores else None
-
-    def auv_bounds(self) -> tuple[float, float] | None:
-        """Where the AUV can still end with the runs that are going on."""
-        flying = [(run.steps, run.t_max) for run in self.active if run.t_max is not None]
-        return self.finished.auv.bounds(flying)
+    def loop_ratio(self) -> float | None:
+        """Loop steps / steps of all runs, including active ones."""
+        totals = self.totals
+        return sum(totals.loop_steps.values()) / totals.steps if totals.steps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,38 @@ class Snapshot:
     groups: list[GroupSnapshot]
     evicted_runs: int
     dropped_events: int
+    names_beyond_limit: Mapping[str, int]
+    """Names that were counted as ``other``, by kind."""
 
     @property
     def active(self) -> list[RunReport]:
         """Every active run."""
         return [run for group in self.groups for run in group.active]
+
+
+def group_entry(group: GroupSnapshot) -> Mapping[str, Any]:
+    """A group's numbers as plain data: an entry of the document of ``replay --json``."""
+    totals = group.totals
+    judged = bool(totals.exploration_required or totals.exploitation_required)
+    entry = {
+        "agent": group.key.agent,
+        "task_group": group.key.task_group,
+        "memory": group.key.memory or None,
+        "runs": group.runs_started,
+        "loop_ratio": group.loop_ratio,
+        "exploration_error": _rate(totals.exploration_errors, totals.exploration_required, judged),
+        "exploitation_error": _rate(
+            totals.exploitation_errors, totals.exploitation_required, judged
+        ),
+    }
+    for one in GROUPS:
+        if one.document is not None:
+            entry.update(one.document(group.finished.of(one.kind)))
+    return entry
+
+
+def _rate(errors: int, required: int, judged: bool) -> float | None:
+    """As for a run: 0 if only the other kind was required, ``None`` if neither was."""
+    if not judged:
+        return None
+    return errors / required if required else 0.0

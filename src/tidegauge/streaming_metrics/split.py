@@ -1,4 +1,4 @@
-"""One number told apart by something: AUV by memory arm, success rate by horizon."""
+"""One number per key: AUV by memory arm, success rate by horizon."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Split(Stateful, Generic[K, M]):
 
     Args:
         make: makes the metric of a new key. Not part of :meth:`state`.
-        other: stands for the keys past the cap.
-        max_keys: keys told apart.
+        other: the shared key beyond the cap.
+        max_keys: keys distinguished.
 
     >>> from tidegauge.streaming_metrics.success import SuccessRate
     >>> rates = Split(SuccessRate, other="other", max_keys=2)

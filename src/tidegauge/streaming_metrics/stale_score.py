@@ -1,4 +1,4 @@
-"""Stale score: how much a run goes over its own tracks since it last made progress.
+"""Stale score: how much a run retraces its path since its last progress.
 
 Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
 (arXiv 2604.13151), section 4 and tables 4 to 9.
@@ -8,17 +8,34 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.events import Identity
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupHistogram,
+    GroupView,
+    Measured,
+    MetricValue,
+    Signal,
+    times,
+)
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["StaleScore"]
+__all__ = [
+    "DECLARATION",
+    "RUNS_STALE",
+    "RUN_STALE_SCORE",
+    "STALE_SCORE",
+    "STALE_SCORE_MAX",
+    "StaleScore",
+]
 
 _FREE: Final = 2
-"""Going somewhere and coming back is nobody's fault."""
+"""Visits of a place, and uses of an edge, that do not count: there and back is no error."""
 
 _DROPPED: Final = -1
-"""Number of a place past the cap; also where the path's first place came from."""
+"""Number of a place beyond the cap, and of the place before the first one of the path."""
 
 
 class StaleScore(Metric[ObservedStep]):
@@ -27,19 +44,19 @@ class StaleScore(Metric[ObservedStep]):
     With E its distinct edges, either way counting as the same edge, and V its distinct places,
     the one where progress was made included: c = \\|E\\| - \\|V\\| + 1 counts independent cycles,
     e adds every use of an edge after the second, n every visit to a place after the second.
-    Staying where one is counts as a visit and uses no edge.
+    To stay at a place counts as a visit and uses no edge.
 
-    Progress is told by whoever knows it, through :meth:`move`. Used alone, :meth:`update` takes
-    a step that achieved a task for progress. While no place is told, the places are states: what
-    the agent saw before each step, as digests.
+    :class:`Exploration` reports progress through :meth:`move`. Without it, :meth:`update` counts a
+    step that achieved a task as progress. Until a place is reported, digests of the states before
+    each step serve as places.
 
-    O(1) a step. Memory grows with the distinct places and edges of the path, up to the caps;
-    past them new places and edges don't count, and S is a lower bound.
+    O(1) per step. Memory grows with the distinct places and edges of the path, up to the caps.
+    Beyond them, new places and edges do not count, and S is a lower bound.
 
     Args:
-        place: where the path begins; ``None``, not told.
+        place: where the path begins; ``None``, not reported.
         max_places: distinct places remembered since the last progress.
-        max_edges: distinct edges remembered since then, beside the one that first led to each
+        max_edges: distinct edges remembered since then, without those that first led to each
             place.
 
     >>> stale = StaleScore(place="hall")
@@ -82,16 +99,16 @@ class StaleScore(Metric[ObservedStep]):
         self.max_edges = max_edges
         self.dropped_places = 0
         self.dropped_edges = 0
-        self.placed = False  # whether a place was told; until then states stand for places
+        self.placed = False  # whether a place was reported; until then states serve as places
         self.here: Identity | None = None
         self.current: int | None = None
         self.maximum: int | None = None
         self.rose = False  # whether the last step raised it
         self.rises = 0  # at how many steps it rose since the last progress
         self._index: dict[Identity | None, int] = {}  # number of each place of the path
-        # By number of the place: where the edge came from that first led there. Most edges of a
-        # path that gets somewhere are of that kind, and most are used once, as most places are
-        # visited once: only what is more than that is counted.
+        # By number of a place: the place from which it was first reached. On a path with progress,
+        # most edges are of this kind, and most places and edges are used once: only further uses
+        # are counted.
         self._origins: list[int] = []
         self._revisits: dict[int, int] = {}  # visits of the places with more than one
         self._reuses: dict[int, int] = {}  # uses of those edges with more than one, by place
@@ -102,7 +119,7 @@ class StaleScore(Metric[ObservedStep]):
             self._restart(place, {place: 0})
 
     def update(self, step: ObservedStep) -> None:
-        """Take the next observed step; one that tells neither place nor state is no move."""
+        """Take the next observed step; without a place or state it is not a move."""
         if step.place is not None:
             if not self.placed:
                 index: dict[Identity | None, int] = {step.place: 0}  # raises, if anything does
@@ -117,20 +134,22 @@ class StaleScore(Metric[ObservedStep]):
             self.move(step.state, progress=bool(step.achieved))
 
     def move(self, place: Identity, *, progress: bool = False) -> None:
-        """The step led to ``place``, which may be where the path was already."""
+        """The step led to ``place``, which may be the same place as before."""
         if progress or self.current is None:
             self._restart(place, {place: 0})
             return
         previous, score = self._number, self.current
-        number = self._index.get(place)  # a place is the user's: here it raises, if it does
+        number = self._index.get(
+            place
+        )  # a place that cannot be hashed raises here, before any update
         if number is not None:
             visits = self._revisits[number] = self._revisits.get(number, 1) + 1
             score += visits > _FREE
             if previous not in (_DROPPED, number):
                 score += self._use(previous, number)
         elif len(self._origins) < self.max_places:
-            # One place more and the edge that led there: no cycle more. Without that edge, one
-            # cycle less.
+            # A new place with a new edge: the number of cycles is the same. Without the edge, it
+            # is one less.
             number = self._index[place] = len(self._origins)
             self._origins.append(previous)
             score -= previous == _DROPPED
@@ -144,18 +163,18 @@ class StaleScore(Metric[ObservedStep]):
         self._keep(score)
 
     def stay(self, *, progress: bool = False) -> None:
-        """The step led nowhere: the path goes on from where it was."""
+        """The step was no move: the path continues from the same place."""
         self.rose = False
         if progress and self.current is not None:
             self._restart(self.here, {self.here: 0})
 
     @property
     def value(self) -> int | None:
-        """S now; ``None`` while the run is nowhere."""
+        """S now; ``None`` until a place or state is known."""
         return self.current
 
     def _use(self, start: int, end: int) -> int:
-        """What going along an edge adds: one for a new edge, one for a use after the second."""
+        """What the use of an edge adds: 1 for a new edge, 1 for a use after the second."""
         origins = self._origins
         if origins[end] == start or origins[start] == end:
             newer = end if origins[end] == start else start
@@ -185,3 +204,97 @@ class StaleScore(Metric[ObservedStep]):
         self.current = score
         if self.maximum is None or score > self.maximum:
             self.maximum = score
+
+
+RUNS_STALE: Final = MetricDefinition(
+    "tidegauge_runs_stale",
+    "gauge",
+    "runs",
+    "Active runs that retrace their path: their stale score has reached the setting stale_at.",
+)
+STALE_SCORE: Final = MetricDefinition(
+    "tidegauge_stale_score",
+    "gauge",
+    "score",
+    "How much active runs retrace their path since their last progress: mean and maximum.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
+RUN_STALE_SCORE: Final = MetricDefinition(
+    "tidegauge_run_stale_score",
+    "gauge",
+    "score",
+    "How much the run retraces its path since its last progress. Only for the most "
+    "troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+STALE_SCORE_MAX: Final = MetricDefinition(
+    "tidegauge_stale_score_max",
+    "histogram",
+    "score",
+    "Highest stale score of finished runs.",
+)
+
+
+def _runs_stale(group: GroupView) -> int | None:
+    """Active runs whose stale score is at least ``stale_at``; ``None``, none is measured."""
+    scores = [run.stale_score for run in group.active if run.stale_score is not None]
+    return sum(score >= group.stale_at for score in scores) if scores else None
+
+
+def _stale_scores(group: GroupView) -> MetricValue:
+    scores = [run.stale_score for run in group.active if run.stale_score is not None]
+    if not scores:
+        return None
+    return {("mean",): sum(scores) / len(scores), ("max",): max(scores)}
+
+
+DECLARATION: Final = Declaration(
+    name="stale_score",
+    kind=StaleScore,
+    make=lambda run: StaleScore(place=run.started.place),
+    observed=True,
+    absent={"stale_score": None, "stale_score_max": None},
+    report=lambda run, stale: {
+        "stale_score": stale.current,
+        "stale_score_max": stale.maximum,
+    },
+    document=lambda report: {
+        "stale_score": report.stale_score,
+        "stale_score_max": report.stale_score_max,
+    },
+    ended=lambda run, stale: {"stale_score_max": stale.maximum},
+    signals=(
+        Signal(
+            name="stale_score",
+            read=lambda run: run.of(StaleScore).current,
+            help="how much the run revisits known places and actions since its last progress",
+            message=lambda now, at: (
+                f"known places and actions again and again, stale score {now.stale_score}"
+            ),
+            exempt="step",
+        ),
+        Signal(
+            name="stale_rises",
+            read=lambda run: run.of(StaleScore).rises,
+            help="at how many steps the stale score rose since then",
+            message=lambda now, at: (
+                f"the stale score rose {times(now.stale_rises)} without progress"
+            ),
+            exempt="step",
+        ),
+    ),
+    of_group=(
+        Measured(RUNS_STALE, _runs_stale),
+        Measured(STALE_SCORE, _stale_scores),
+    ),
+    of_run=(Measured(RUN_STALE_SCORE, lambda run: run.stale_score),),
+    histograms=(
+        GroupHistogram(
+            "stale_score_max",
+            STALE_SCORE_MAX,
+            (0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0),
+            lambda run: run.stale_score_max,
+        ),
+    ),
+)

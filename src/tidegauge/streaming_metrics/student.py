@@ -20,7 +20,7 @@ def student_quantile(probability: float, degrees: float) -> float:
 
     Both tails together hold I_x(degrees/2, 1/2) with x = degrees / (degrees + t**2), where I is
     the regularised incomplete beta function; x is found by halving. Welch's degrees of freedom
-    are no whole numbers, so that no table serves.
+    are not whole numbers, so a table does not suffice.
 
     Args:
         probability: from 0.5 up to, and not including, 1.
@@ -33,7 +33,7 @@ def student_quantile(probability: float, degrees: float) -> float:
     (2.2281, 12.706)
     """
     if not 0.5 <= probability < 1 or not degrees >= 1:
-        raise ValueError("probability is to be in [0.5, 1), degrees at least 1")
+        raise ValueError("probability must be in [0.5, 1), and degrees at least 1")
     if degrees >= _NORMAL_FROM:
         from statistics import NormalDist  # takes longer to import than all the rest here
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
+from tidegauge.catalog import MetricDefinition
+from tidegauge.streaming_metrics.declaration import GroupDeclaration, GroupHistogram, Measured
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["SuccessCurve", "SuccessRate"]
+__all__ = ["CURVE", "RATE", "SUCCESS_RATE", "SUCCESS_TURN", "SuccessCurve", "SuccessRate"]
 
 
 class SuccessRate(GroupMetric):
     """Share of finished runs that solved their task.
 
-    Runs of which nobody knows are left out. O(1) time and memory.
+    Runs whose success is unknown are ignored. O(1) time and memory.
 
     >>> rate = SuccessRate()
     >>> for success in (True, False, None):
@@ -52,7 +54,7 @@ class SuccessCurve(GroupMetric):
     turns, up to ``max_turns``; a run solved later counts as a run that no P_t holds.
 
     Args:
-        max_turns: last turn that is told apart.
+        max_turns: last turn that is counted separately.
 
     >>> curve = SuccessCurve()
     >>> for turn in (2, 2, None, 3):
@@ -107,3 +109,35 @@ class SuccessCurve(GroupMetric):
     def value(self) -> float | None:
         """P_t at the last turn: the share solved within ``max_turns``."""
         return sum(self._solved_at.values()) / self.runs if self.runs else None
+
+
+SUCCESS_RATE: Final = MetricDefinition(
+    "tidegauge_success_rate",
+    "gauge",
+    "ratio",
+    "Share of solved runs among the finished runs whose success is known, in this process, 0 to 1.",
+)
+SUCCESS_TURN: Final = MetricDefinition(
+    "tidegauge_success_turn",
+    "histogram",
+    "turns",
+    "Turn at which solved runs were solved. Divided by the runs with known success, its buckets "
+    "are the curve of success over turns.",
+)
+
+RATE: Final = GroupDeclaration(
+    name="success_rate",
+    kind=SuccessRate,
+    of_group=(Measured(SUCCESS_RATE, lambda group: group.finished.of(SuccessRate).value),),
+    document=lambda rate: {"success_rate": rate.value},
+    histograms=(
+        GroupHistogram(
+            "success_turn",
+            SUCCESS_TURN,
+            (1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0, 60.0, 100.0),
+            lambda run: max(run.steps, 1) if run.success else None,
+        ),
+    ),
+)
+
+CURVE: Final = GroupDeclaration(name="success_curve", kind=SuccessCurve)

@@ -1,4 +1,4 @@
-"""The words of an action: enough to tell how much two actions are alike, and no more.
+"""The words of an action: enough to measure how much two actions are alike, and no more.
 
 A word is kept as a checksum of 32 bits, and only of the last actions of a run: what was asked
 cannot be read from it.

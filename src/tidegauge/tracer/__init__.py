@@ -1,8 +1,7 @@
 """The spans that tidegauge emits, the durations of what they show, and where both go."""
 
 from tidegauge.tracer.evaluations import send_evaluation
-from tidegauge.tracer.otlp_environment import otlp_asked_for
-from tidegauge.tracer.provider import Telemetry, open_telemetry
+from tidegauge.tracer.provider import Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.spans import RunSpans, SpanFactory
 
 __all__ = [

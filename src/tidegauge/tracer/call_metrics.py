@@ -1,14 +1,14 @@
 """Metrics of the GenAI conventions: how long calls and runs took, and what tokens they used.
 
 Recorded where tidegauge is the instrumentation, through the OpenTelemetry metrics API, and
-whether or not their spans are sampled. While nobody collects metrics there is nothing to record
-to, and calls are not even timed.
+whether or not their spans are sampled. While no provider collects metrics, calls are not timed
+at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, MeterProvider
@@ -56,13 +56,14 @@ class CallMetrics:
         self._tokens = histogram(
             names.TOKEN_USAGE, "{token}", "Tokens read and written by a model call.", _TOKENS
         )
-        self._tools = histogram(names.TOOL_DURATION, "s", "Time of a tool call.", _CALL_SECONDS)
-        self._agents = histogram(
+        tools = histogram(names.TOOL_DURATION, "s", "Time of a tool call.", _CALL_SECONDS)
+        agents = histogram(
             names.AGENT_DURATION,
             "s",
             "Time of an agent's run, from its call to its end.",
             _RUN_SECONDS,
         )
+        self._durations = {"tool": (tools, _TOOL), "agent": (agents, _AGENT)}
         self._sets: dict[tuple[AttributeValue | None, ...], dict[str, AttributeValue]] = {}
 
     @guarded("call_metrics", default=None)
@@ -96,32 +97,20 @@ class CallMetrics:
                     self._tokens.record(tokens, labels, context)
 
     @guarded("call_metrics", default=None)
-    def tool(
+    def duration(
         self,
+        of: Literal["tool", "agent"],
         seconds: float,
         attributes: Mapping[str, AttributeValue],
         *,
         error: str | None,
         context: Context | None,
     ) -> None:
-        """Record a tool call; its arguments are those of :meth:`chat`."""
-        labels = self._attributes(_TOOL, attributes, names.ERROR_TYPE, error)
+        """Record a tool call, or an agent's run; the other arguments are those of :meth:`chat`."""
+        histogram, taken = self._durations[of]
+        labels = self._attributes(taken, attributes, names.ERROR_TYPE, error)
         with here.critical:
-            self._tools.record(seconds, labels, context)
-
-    @guarded("call_metrics", default=None)
-    def agent(
-        self,
-        seconds: float,
-        attributes: Mapping[str, AttributeValue],
-        *,
-        error: str | None,
-        context: Context | None,
-    ) -> None:
-        """Record an agent's run; its arguments are those of :meth:`chat`."""
-        labels = self._attributes(_AGENT, attributes, names.ERROR_TYPE, error)
-        with here.critical:
-            self._agents.record(seconds, labels, context)
+            histogram.record(seconds, labels, context)
 
     def _attributes(
         self,
@@ -148,7 +137,7 @@ class CallMetrics:
 
 
 class CallMetricsSource:
-    """Whose instruments are to be used now: asked once a run.
+    """Whose instruments to use now: asked once a run.
 
     Args:
         provider: use this one; ``None``, the application's, where it has set one up by now.
@@ -167,7 +156,7 @@ class CallMetricsSource:
         self._given = self._made = None
 
     def current(self) -> CallMetrics | None:
-        """The instruments; ``None`` while nobody collects metrics."""
+        """The instruments; ``None`` while no provider collects metrics."""
         provider = self._given or application_meter_provider()
         if provider is None:
             return None

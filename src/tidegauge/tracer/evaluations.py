@@ -41,7 +41,7 @@ def send_evaluation(
         rubric_version: by what.
         model: with which model.
     """
-    told: dict[str, AttributeValue | None] = {
+    given: dict[str, AttributeValue | None] = {
         names.EVALUATION_NAME: name,
         names.EVALUATION_SCORE: score,
         names.EVALUATION_LABEL: label,
@@ -54,7 +54,7 @@ def send_evaluation(
         names.RUBRIC_VERSION: rubric_version,
         names.JUDGE_MODEL: model,
     }
-    attributes = {key: _writable(value) for key, value in told.items() if value is not None}
+    attributes = {key: _writable(value) for key, value in given.items() if value is not None}
     logger.emit(
         LogRecord(event_name=names.EVALUATION_EVENT, attributes=attributes, context=_context(run))
     )

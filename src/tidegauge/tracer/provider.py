@@ -10,12 +10,14 @@ providers are never set: that is the application's to do.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry._logs import Logger, LoggerProvider
@@ -23,23 +25,33 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
 from tidegauge._version import __version__
+from tidegauge.errors import ConfigurationError
 from tidegauge.tracer.conventions import SCHEMA_URL
-from tidegauge.tracer.otlp_environment import otlp_asked_for, otlp_exporter, sdk_disabled
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-__all__ = ["Telemetry", "application_meter_provider", "open_telemetry"]
+__all__ = ["Telemetry", "application_meter_provider", "open_telemetry", "otlp_asked_for"]
+
+OtlpSignal: TypeAlias = Literal["traces", "logs", "metrics"]
 
 _CLOSING_SECONDS: Final = 5.0
 _MAX_SERIES: Final = 100_000
+_EXPORTERS: Final[dict[tuple[str, OtlpSignal], tuple[str, str]]] = {
+    ("http/protobuf", "traces"): ("http.trace_exporter", "OTLPSpanExporter"),
+    ("http/protobuf", "logs"): ("http._log_exporter", "OTLPLogExporter"),
+    ("http/protobuf", "metrics"): ("http.metric_exporter", "OTLPMetricExporter"),
+    ("grpc", "traces"): ("grpc.trace_exporter", "OTLPSpanExporter"),
+    ("grpc", "logs"): ("grpc._log_exporter", "OTLPLogExporter"),
+    ("grpc", "metrics"): ("grpc.metric_exporter", "OTLPMetricExporter"),
+}
 
 
 class OwnProvider:
     """A provider of ours with its exporter, and the thread that will close it.
 
     Closing sends what waits, and a collector that is not there would hold up the process for as
-    long as the exporter tries. So a thread does it, on which nobody has to wait; it is started
+    long as the exporter tries. So a thread does it, that no other thread waits for; it is started
     now, since none can be when the interpreter exits.
     """
 
@@ -120,7 +132,7 @@ def open_telemetry(
         tracer_provider: use this one for spans.
         logger_provider: use this one for events.
         meter_provider: use this one for metrics.
-        push_metrics: metrics are to be pushed; where the application has no provider for them,
+        push_metrics: whether metrics are pushed; where the application has no provider for them,
             the exporter of ours is what this makes of an OTLP exporter.
 
     Raises:
@@ -130,10 +142,10 @@ def open_telemetry(
     if tracer_provider is None:
         tracer_provider = _own_or_global_tracer_provider(owned)
     if logger_provider is None:
-        # Whoever has set up spans has decided about logs too: ours come only beside our spans.
+        # An application with its own spans has decided about logs: ours come only with our spans.
         own = bool(owned) and otlp_asked_for("logs")
         logger_provider = _own_logger_provider(owned) if own else _logs.get_logger_provider()
-    if meter_provider is None and push_metrics is not None and not sdk_disabled():
+    if meter_provider is None and push_metrics is not None and not _sdk_disabled():
         meter_provider = application_meter_provider() or _own_meter_provider(owned, push_metrics)
     return Telemetry(
         tracer_provider.get_tracer("tidegauge", __version__, schema_url=SCHEMA_URL),
@@ -157,7 +169,7 @@ def _own_or_global_tracer_provider(owned: list[OwnProvider]) -> TracerProvider:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    exporter = otlp_exporter("traces")
+    exporter = _otlp_exporter("traces")
     provider = SdkTracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     owned.append(OwnProvider(provider, exporter))
@@ -168,7 +180,7 @@ def _own_logger_provider(owned: list[OwnProvider]) -> LoggerProvider:
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    exporter = otlp_exporter("logs")
+    exporter = _otlp_exporter("logs")
     provider = SdkLoggerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     owned.append(OwnProvider(provider, exporter))
@@ -178,7 +190,7 @@ def _own_logger_provider(owned: list[OwnProvider]) -> LoggerProvider:
 def _own_meter_provider(owned: list[OwnProvider], wrapped: Callable[[Any], Any]) -> MeterProvider:
     from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 
-    exporter = wrapped(otlp_exporter("metrics"))
+    exporter = wrapped(_otlp_exporter("metrics"))
     provider = SdkMeterProvider([_reader(exporter)], resource=_resource(), shutdown_on_exit=False)
     owned.append(OwnProvider(provider, exporter))
     return provider
@@ -199,8 +211,49 @@ def _reader(exporter: Any) -> Any:
 
 
 def _resource() -> Resource:
-    """What the environment tells of this process, and an id of its own where it tells none."""
+    """The resource of this process from the environment, with a new id if it has none."""
     from opentelemetry.sdk.resources import Resource
 
     own = Resource({"service.instance.id": str(uuid.uuid4())})
     return own.merge(Resource.create())
+
+
+def _sdk_disabled() -> bool:
+    """Whether ``OTEL_SDK_DISABLED`` turns everything off."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def otlp_asked_for(signal: OtlpSignal, *, default: str = "otlp") -> bool:
+    """Whether the environment names an endpoint and, for this signal, the exporter ``otlp``.
+
+    Args:
+        signal: what would be sent.
+        default: the exporter where ``OTEL_<SIGNAL>_EXPORTER`` names none.
+    """
+    if _sdk_disabled():
+        return False
+    exporters = os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", default)
+    if "otlp" not in (name.strip() for name in exporters.split(",")):
+        return False
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    return any(os.environ.get(name, "").strip() for name in names)
+
+
+def _otlp_exporter(signal: OtlpSignal) -> Any:
+    """The exporter that the environment describes; it reads the rest of the variables itself.
+
+    Raises:
+        ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
+    """
+    protocol = (
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
+        or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    ).strip()
+    known = _EXPORTERS.get((protocol, signal))
+    if known is None:
+        raise ConfigurationError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r} is not supported; use grpc or http/protobuf"
+        )
+    module, name = known
+    return getattr(import_module(f"opentelemetry.exporter.otlp.proto.{module}"), name)()

@@ -1,8 +1,8 @@
 """Spans of runs, model calls and tool calls, always with an explicit parent.
 
 Contexts are never attached here: callbacks run in other threads and tasks than the agent, and a
-context attached there leaks. Whoever opened a span closes it; a run that ends, or is evicted from
-the bounded store, ends what it left open.
+context attached there leaks. The code that opens a span closes it. A run that ends, or is evicted
+from the bounded store, ends what it left open.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from opentelemetry.util.types import AttributeValue
 from tidegauge._canonical import canonical_start, plain_text, type_name
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
-from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals
+from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals, StepSignals
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
 
@@ -141,8 +141,8 @@ class SpanFactory:
             evicted.close()
         return spans
 
-    def beside(self, span: SpanContext) -> RunSpans:
-        """For a run whose spans somebody else makes: events have the context of their span."""
+    def external(self, span: SpanContext) -> RunSpans:
+        """For a run whose spans another instrumentation makes: events have its span's context."""
         theirs = NonRecordingSpan(span)
         return RunSpans(self, theirs, trace.set_span_in_context(theirs))
 
@@ -152,13 +152,13 @@ class SpanFactory:
             self._open.pop(id(spans), None)
 
     def exported_digest(self, digest: bytes) -> str:
-        """What leaves the process in place of a digest: keyed, 16 hexadecimal digits."""
+        """The exported form of a digest: keyed, 16 hexadecimal digits."""
         hashed = self._keyed.copy()
         hashed.update(digest)
         return hashed.hexdigest()
 
     def exported_place(self, place: object) -> str:
-        """What leaves the process in place of a place's name: itself only if contents may."""
+        """The exported form of a place's name: a digest, unless contents are captured."""
         if self.capture_content:
             return _text(str(place))
         return self.exported_digest(repr(place).encode("utf-8", "surrogateescape"))
@@ -251,10 +251,10 @@ class RunSpans:
                 span.set_attributes(attributes)
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
-            seconds, told = took
+            seconds, begun_with = took
             self._metrics.chat(
                 seconds,
-                told,
+                begun_with,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
                 error=_error_type(error),
@@ -266,7 +266,7 @@ class RunSpans:
         name: str,
         *,
         call_id: str | None = None,
-        signals: Signals | None = None,
+        signals: Signals | StepSignals | None = None,
         arguments: object = None,
     ) -> Span:
         """Open the span of a tool call.
@@ -275,7 +275,7 @@ class RunSpans:
             name: the tool.
             call_id: the model's id of the call.
             signals: what the sink said when the action was issued.
-            arguments: put on the span only when contents are asked for.
+            arguments: put on the span only if contents are captured.
         """
         attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
@@ -299,13 +299,13 @@ class RunSpans:
         error: BaseException | str | None = None,
         ended: int | None = None,
     ) -> None:
-        """Close the span of a tool call; ``result`` is put on it only when contents are asked for.
+        """Close the span of a tool call; ``result`` is put on it only if contents are captured.
 
         Nothing is known of the result of a call that was abandoned: it has none.
 
         Args:
             span: the span.
-            result: what the call brought back.
+            result: what the call returned.
             error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
         """
@@ -314,11 +314,13 @@ class RunSpans:
             span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
-            seconds, told = took
+            seconds, begun_with = took
             agent = self._attributes.get(names.AGENT_NAME)
             if agent is not None:
-                told[names.AGENT_NAME] = agent
-            self._metrics.tool(seconds, told, error=_error_type(error), context=self._inside(span))
+                begun_with[names.AGENT_NAME] = agent
+            self._metrics.duration(
+                "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
+            )
 
     def event(
         self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
@@ -329,8 +331,8 @@ class RunSpans:
         with here.critical:
             self._factory.logger.emit(record)
 
-    def loop_onset(self, signals: Signals) -> None:
-        """Tell that a cycle's first repetition is complete."""
+    def loop_onset(self, signals: Signals | StepSignals) -> None:
+        """Send the event that a cycle's first repetition is complete."""
         self.event(
             names.LOOP_ONSET_EVENT,
             {
@@ -342,7 +344,7 @@ class RunSpans:
         )
 
     def intervention(self, decision: Decision) -> None:
-        """Tell that a policy stepped in."""
+        """Send the event that a policy intervened."""
         attributes: Attributes = {names.INTERVENTION: decision.action}
         if decision.reason:
             attributes[names.INTERVENTION_REASON] = decision.reason
@@ -363,7 +365,9 @@ class RunSpans:
         if metrics is not None:
             seconds = perf_counter() - self._began
             error_type = _error_type(error)
-            metrics.agent(seconds, self._attributes, error=error_type, context=self.context)
+            metrics.duration(
+                "agent", seconds, self._attributes, error=error_type, context=self.context
+            )
         span = self.span
         if span.is_recording():
             attributes: Attributes = {}
@@ -387,7 +391,7 @@ class RunSpans:
             self._end(child, None)
         _finish(self.span, error)
 
-    def _add_step(self, attributes: Attributes, signals: Signals) -> None:
+    def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
         digest = self._factory.exported_digest
         attributes[names.STEP_INDEX] = signals.step
         attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
@@ -408,7 +412,7 @@ class RunSpans:
             span = self._factory.tracer.start_span(name, parent, kind, attributes)
         recording = span.is_recording()
         if self._metrics is not None and not recording:
-            # One object may stand for all that are not recorded: each call is to be told apart.
+            # One object may stand for all that are not recorded: each call needs its own.
             span = NonRecordingSpan(span.get_span_context())
         if recording or self._metrics is not None:
             children = self._children

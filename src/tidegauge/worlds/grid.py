@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, Task
-from tidegauge.worlds.steps import Start, Steps
+from tidegauge.worlds.attempts import Start, Steps
 from tidegauge.worlds.task_graph import TaskGraph, is_met
 
 __all__ = ["DIRECTIONS", "Cell", "GridWorld", "Walk"]
@@ -31,11 +31,11 @@ DIRECTIONS: Final[Mapping[str, Cell]] = MappingProxyType(
 class GridWorld:
     """A map of open cells, some with a task; the same for the same arguments.
 
-    It can be done whatever its numbers: the graph can, and every task lies on a corridor that
-    leads to the start. The start has no task.
+    The goal can always be achieved: every task is on a corridor that leads to the start.
+    The start has no task.
 
     Args:
-        seed: what the map is drawn from.
+        seed: random seed.
         graph: its tasks; left out, ``TaskGraph.sample(seed)``.
         density: tasks for each cell of the grid: the lower, the larger it is. More than 0, and
             at most 0.5.
@@ -68,11 +68,19 @@ class GridWorld:
         alpha: float = 3.0,
     ) -> None:
         if not 0 < density <= 0.5:
-            raise ConfigurationError(f"density is to be more than 0 and at most 0.5, not {density}")
+            raise ConfigurationError(
+                f"The density {density} is out of range; use more than 0 and at most 0.5."
+            )
         if not 1 <= corridor_widths[0] <= corridor_widths[1]:
-            raise ConfigurationError(f"corridor widths from 1 on, least first: {corridor_widths}")
+            raise ConfigurationError(
+                f"The corridor widths {corridor_widths} are invalid; use a minimum of at least 1 "
+                "and a maximum that is not smaller."
+            )
         if aspect_ratio <= 0 or alpha <= 0:
-            raise ConfigurationError("aspect ratio and alpha are to be more than 0")
+            raise ConfigurationError(
+                f"The aspect ratio {aspect_ratio} or alpha {alpha} is not positive; use "
+                "more than 0."
+            )
         self.graph = graph or TaskGraph.sample(seed)
         draw = random.Random(f"map {seed}")  # noqa: S311 -- reproducible; other draws than graph's
         tasks = self.graph.tasks
@@ -84,13 +92,13 @@ class GridWorld:
         self.budget = int(alpha * len(self.cells))
 
     def exits(self, cell: Cell) -> tuple[Cell, ...]:
-        """The open cells beside an open cell, in the order of :data:`DIRECTIONS`."""
+        """The open neighbors of an open cell, in the order of :data:`DIRECTIONS`."""
         x, y = cell
-        beside = [(x + dx, y + dy) for dx, dy in DIRECTIONS.values()]
-        return tuple([other for other in beside if other in self.cells])
+        neighbors = [(x + dx, y + dy) for dx, dy in DIRECTIONS.values()]
+        return tuple([other for other in neighbors if other in self.cells])
 
     def start(self) -> Start:
-        """What an attempt is told at its start: keywords of :func:`tidegauge.run`."""
+        """The start of an attempt, as keywords of :func:`tidegauge.run`."""
         return {
             "task": f"Achieve {self.graph.goal}.",
             "task_group": "grid",
@@ -102,7 +110,7 @@ class GridWorld:
         }
 
     def walk(self, steps: Steps) -> Walk:
-        """A new attempt, whose steps are told to ``steps``."""
+        """A new attempt that reports its steps to ``steps``."""
         return Walk(self, steps)
 
     def render(self) -> str:
@@ -140,19 +148,19 @@ class GridWorld:
 
 
 class Walk:
-    """One attempt: moves the agent, and keeps what it has been shown.
+    """One attempt: moves the agent and remembers what it has seen.
 
     Attributes:
-        world: the world it is an attempt at. What it tells is more than the agent has been shown.
+        world: the world; it contains more than the agent has seen.
         here: where the agent is.
-        sight: what it was told last, in words.
-        known: the cells known to lie beside each cell that was seen.
-        unseen: cells seen from beside and not entered, oldest first.
+        sight: the last observation, in words.
+        known: the known neighbors of each seen cell.
+        unseen: cells seen from a neighbor and not entered, oldest first.
         found: tasks that were found, and where.
         achieved: tasks that were achieved.
-        moves: moves so far, also those that led nowhere.
+        moves: moves so far, including blocked ones.
 
-    >>> from tidegauge.worlds.recording import Recording
+    >>> from tidegauge.worlds.attempts import Recording
     >>> world = GridWorld(seed=6)
     >>> walk = world.walk(Recording(**world.start()))
     >>> walk.move("right")
@@ -191,10 +199,10 @@ class Walk:
         }
 
     def move(self, direction: str) -> str:
-        """Go one cell; returns what the agent is told there.
+        """Move by one cell; returns the observation.
 
         Args:
-            direction: one of :data:`DIRECTIONS`. Where there is no cell, it stays where it is.
+            direction: one of :data:`DIRECTIONS`. Without a cell there, the agent does not move.
         """
         self._steps.act("move", {"direction": direction})
         self.moves += 1
@@ -244,9 +252,9 @@ class Walk:
 
     def _join(self, cell: Cell, other: Cell) -> None:
         for one, two in ((cell, other), (other, cell)):
-            beside = self.known.setdefault(one, [])
-            if two not in beside:
-                beside.append(two)
+            neighbors = self.known.setdefault(one, [])
+            if two not in neighbors:
+                neighbors.append(two)
 
 
 def _shape(cells: int, aspect_ratio: float) -> Cell:

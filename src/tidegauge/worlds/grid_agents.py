@@ -1,28 +1,117 @@
-"""Scripted walkers for the grid, each with one way of going about it.
+"""Scripted walkers for the grid, one strategy each, and shortest routes.
 
-An agent is a function of a walk and a source of chance; it moves until the walk is over. All but
-:func:`optimal` go by what the walk has shown them.
+An agent is a function of a walk and a random source; it moves until the walk is over. All but
+:func:`optimal` use only what the walk has seen.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from tidegauge.worlds.grid import DIRECTIONS, Cell, Walk
-from tidegauge.worlds.grid_route import distances, next_step, shortest_route
+from tidegauge.events import Identity
+from tidegauge.worlds.grid import DIRECTIONS, Cell, GridWorld, Walk
+from tidegauge.worlds.task_graph import is_met
 
 __all__ = [
     "GRID_AGENTS",
     "GridAgent",
+    "Neighbours",
+    "Route",
+    "distances",
     "exploiter",
     "explorer",
+    "next_step",
     "optimal",
     "oscillator",
+    "shortest_route",
     "wanderer",
 ]
+
+
+Neighbours: TypeAlias = Callable[[Cell], Iterable[Cell]]
+"""The neighbors of a cell."""
+
+
+class Route(NamedTuple):
+    """Where to achieve which task, in order, and how many moves that takes in all."""
+
+    moves: int
+    stops: tuple[Cell, ...]
+
+
+def distances(neighbours: Neighbours, origin: Cell) -> dict[Cell, int]:
+    """How many moves it is from ``origin`` to each cell that can be reached.
+
+    >>> row = {(0, 0): [(1, 0)], (1, 0): [(0, 0), (2, 0)], (2, 0): [(1, 0)]}
+    >>> distances(row.__getitem__, (0, 0))
+    {(0, 0): 0, (1, 0): 1, (2, 0): 2}
+    """
+    found = {origin: 0}
+    queue = deque([origin])
+    while queue:
+        cell = queue.popleft()
+        for other in neighbours(cell):
+            if other not in found:
+                found[other] = found[cell] + 1
+                queue.append(other)
+    return found
+
+
+def next_step(neighbours: Neighbours, here: Cell, targets: Container[Cell]) -> Cell:
+    """The first cell of a shortest path to the nearest target other than ``here``.
+
+    Raises:
+        LookupError: no target is reachable.
+    """
+    first = {here: here}
+    queue = deque([here])
+    while queue:
+        cell = queue.popleft()
+        for other in neighbours(cell):
+            if other in first:
+                continue
+            first[other] = other if cell == here else first[cell]
+            if other in targets:
+                return first[other]
+            queue.append(other)
+    raise LookupError(f"No target is reachable from {here}.")
+
+
+def shortest_route(world: GridWorld) -> Route:
+    """The fewest moves in which the goal can be achieved, the whole map being known.
+
+    A shortest path over (cell, achieved tasks), from one task to the next. Exponential in the
+    width of the graph at worst: as many states as there are sets of tasks that can be achieved.
+
+    >>> shortest_route(GridWorld(seed=6))
+    Route(moves=15, stops=((3, 1), (4, 2), (1, 3), (1, 0), (4, 0), (2, 0)))
+    """
+    away = {site: distances(world.exits, site) for site in world.tasks}
+    away[world.origin] = distances(world.exits, world.origin)
+    nothing: frozenset[Identity] = frozenset()
+    number = 0  # of each entry: decides between equal ones, so that sets need not be compared
+    queue: list[tuple[int, int, Cell, frozenset[Identity], tuple[Cell, ...]]]
+    queue = [(0, number, world.origin, nothing, ())]
+    settled: set[tuple[Cell, frozenset[Identity]]] = set()
+    while queue:
+        moves, _, here, achieved, stops = heapq.heappop(queue)
+        if world.graph.goal in achieved:
+            return Route(moves, stops)
+        if (here, achieved) in settled:
+            continue
+        settled.add((here, achieved))
+        for site, task in world.tasks.items():
+            if task.id not in achieved and is_met(task.requires, achieved):
+                number += 1
+                there = moves + away[here][site]
+                heapq.heappush(queue, (there, number, site, achieved | {task.id}, (*stops, site)))
+    raise LookupError("The goal of this world cannot be achieved.")
+
 
 GridAgent: TypeAlias = Callable[[Walk, random.Random], None]
 
@@ -83,8 +172,8 @@ def oscillator(walk: Walk, draw: random.Random, *, since: int = 8) -> None:
 
     Args:
         walk: the walk.
-        draw: not used.
-        since: moves that it makes before; it then goes on up to the next new cell.
+        draw: unused.
+        since: moves before it starts; it then continues until the next new cell.
     """
     before = walk.here
     entered = False

@@ -1,178 +1,218 @@
-"""LORE documents: an archive whose documents tell, put together, the ids of further ones.
+"""LORE tasks: pages that lead to other pages, and one answer that follows from them.
 
-Source: The Agent's Marathon: Probing the Limits of Endurance in Long-Horizon Tasks, section 3.3
-and appendix B.1, the bottom-up mode.
+Source: The Agent's Marathon: Probing the Limits of Endurance in Long-Horizon Tasks, sections 3
+and 4.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from string import ascii_lowercase
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tidegauge.worlds.lore_growth import grow
-from tidegauge.worlds.lore_task import LoreTask, Page
+from tidegauge.errors import ConfigurationError
+from tidegauge.events import Identity, Task
+from tidegauge.worlds.attempts import Start, Steps
+from tidegauge.worlds.task_graph import Requires
 
-__all__ = ["document_task"]
-
-_WORDINGS: Final = ("{} is {}.", "Register {} holds {}.", "Recorded as {}: {}.")
-_SUM: Final = "The next document is d{}:N, where N is {}."
-_JOINED: Final = "The next document is d{}:T, where T is {} written one after the other."
-_LIST: Final = "See also {}."
+__all__ = ["DESK", "GOAL", "LoreAttempt", "LoreKind", "LorePage", "LoreTask", "grow"]
 
 
-def document_task(
-    seed: int = 0,
-    *,
-    operations: int = 6,
-    max_leaves: int = 12,
-    consolidation: float = 0.5,
-    distractors: int = 4,
-) -> LoreTask:
-    """Draw a task: the same one for the same arguments.
+LoreKind: TypeAlias = Literal["documents", "code"]
 
-    It grows from the document with the answer towards those whose ids are told at the start. An
-    operation makes a document's id depend on what others say: a sum of numbers, or texts put
-    together. Consolidated documents have their ids listed in a new one.
+DESK: Final = "desk"
+"""The place where an attempt starts and where the answer is handed in."""
 
-    Args:
-        seed: what it is drawn from.
-        operations: how many documents have an id that is to be worked out.
-        max_leaves: from how many documents on, that number excluded, whose ids would be told at
-            the start, some may be consolidated.
-        consolidation: the probability that they then are, after each operation.
-        distractors: values that nothing needs; every other one has a document of its own, the
-            rest are found beside what is needed.
+GOAL: Final = "answer"
+"""The task to hand in the answer: ready once all pages that it follows from are read."""
 
-    Raises:
-        ConfigurationError: numbers that no task can have.
 
-    >>> task = document_task(seed=3, operations=1, distractors=0)
-    >>> for page in task.pages.values():
-    ...     print(page.id, "|", page.text)
-    d0:ookwqw | Register x1 holds gojpqbav.
-    d1:r | The next document is d0:T, where T is x2, x3 written one after the other.
-    d2:e | Recorded as x2: ookw.
-    d3:h | Register x3 holds qw.
-    >>> task.question
-    'What is the value of x1? Begin with the documents d1:r, d2:e, d3:h.'
+class LorePage(NamedTuple):
+    """Something to be read.
+
+    Attributes:
+        id: the id of the page.
+        text: its text.
+        known_by: sets of pages; an agent that has read all pages of one set knows the id. Without
+            a set, the id is known from the start.
     """
-    archive = _Archive(random.Random(seed))  # noqa: S311 -- to be reproducible, not a secret
-    answer = archive.letters(8)
-    variable, line = archive.statement(answer)
-    root = archive.add(line, depth=0)
-    leaves = grow(
-        root,
-        archive.draw,
-        operations=operations,
-        max_leaves=max_leaves,
-        consolidation=consolidation,
-        expand=archive.expand,
-        consolidate=archive.consolidate,
-    )
-    needed = list(archive.documents)
-    archive.distract(distractors)
-    for document in (*leaves, *archive.documents[len(needed) :]):
-        document.key = archive.letters()
-    pages = archive.pages()
-    first = ", ".join([page.id for page in pages if not page.known_by])
-    return LoreTask(
-        kind="documents",
-        question=f"What is the value of {variable}? Begin with the documents {first}.",
-        pages={page.id: page for page in pages},
-        needed=frozenset([document.id for document in needed]),
-        answer=answer,
-        operations=operations,
-        height=max(document.depth for document in needed),
-    )
+
+    id: str
+    text: str
+    known_by: Requires = ()
 
 
-@dataclass(slots=True, eq=False)
-class _Document:
-    number: int
-    depth: int
-    lines: list[str]
-    key: str = ""  # completes the id; not known while the document is a leaf
-    sources: list[_Document] = field(default_factory=list)  # together they tell the id
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoreTask:
+    """Pages, a question, and its answer.
+
+    Attributes:
+        kind: ``documents`` or ``code``.
+        question: what the agent is asked.
+        pages: the pages, by id.
+        needed: ids of the pages that the answer follows from.
+        answer: the right answer.
+        operations: operations the task was grown by.
+        height: pages on the longest chain of dependent pages, the first one not counted.
+    """
+
+    kind: LoreKind
+    question: str
+    pages: Mapping[str, LorePage]
+    needed: frozenset[str]
+    answer: str
+    operations: int
+    height: int
 
     @property
-    def id(self) -> str:
-        return f"d{self.number}:{self.key}"
+    def first(self) -> tuple[str, ...]:
+        """Ids of the pages known from the start."""
+        return tuple([page.id for page in self.pages.values() if not page.known_by])
+
+    def start(self) -> Start:
+        """The start of an attempt, as keywords of :func:`tidegauge.run`."""
+        return {
+            "task": self.question,
+            "task_group": f"lore-{self.kind}",
+            "operations": self.operations,
+            "height": self.height,
+            "place": DESK,
+            "exits": self.first,
+            "tasks": (Task(GOAL, (tuple(sorted(self.needed)),)),),
+            "goal": GOAL,
+            "reach": "anywhere",
+        }
+
+    def reading(self, steps: Steps) -> LoreAttempt:
+        """A new attempt that reports its steps to ``steps``."""
+        return LoreAttempt(self, steps)
 
 
-class _Archive:
-    """The documents so far, and how more of them are made."""
+class LoreAttempt:
+    """One attempt: hands out pages, and judges the answer.
 
-    def __init__(self, draw: random.Random) -> None:
-        self.draw = draw
-        self.documents: list[_Document] = []
-        self._variables = 0
+    A round reports one place: its last page. Measurements of places are exact for an agent that
+    reads one page per round; of pages read together, all but the last one still count as leads.
 
-    def add(self, line: str, depth: int) -> _Document:
-        document = _Document(len(self.documents), depth, [line])
-        self.documents.append(document)
-        return document
+    Attributes:
+        task: the task; it contains more than the agent has read.
+        read: ids of the pages read so far, in order.
+        solved: whether the right answer was handed in.
 
-    def letters(self, amount: int | None = None) -> str:
-        return "".join(self.draw.choices(ascii_lowercase, k=amount or self.draw.randint(1, 4)))
+    >>> from tidegauge.worlds.lore_tasks import code_task
+    >>> from tidegauge.worlds.attempts import Recording
+    >>> task = code_task(seed=1, operations=1)
+    >>> reading = task.reading(Recording(**task.start()))
+    >>> list(reading.look_up(["main.py", "m99.py"]))
+    ['main.py']
+    >>> reading.hand_in("7")
+    False
+    """
 
-    def statement(self, value: object) -> tuple[str, str]:
-        """A new variable, and a line that tells its value."""
-        self._variables += 1
-        name = f"x{self._variables}"
-        return name, self.draw.choice(_WORDINGS).format(name, value)
+    def __init__(self, task: LoreTask, steps: Steps) -> None:
+        self.task = task
+        self.read: dict[str, None] = {}
+        self.solved = False
+        self._steps = steps
 
-    def expand(self, target: _Document) -> list[_Document]:
-        """The target's key follows from values, each in a document, and a rule in one more."""
-        amount = self.draw.randint(2, 4)
-        if self.draw.random() < 0.5:
-            numbers = self.draw.sample(range(1, 100), amount)
-            signs = [1, *self.draw.choices((1, -1), k=amount - 1)]
-            target.key = str(sum(map(int.__mul__, signs, numbers)))
-            statements = [self.statement(number) for number in numbers]
-            terms = statements[0][0]
-            for sign, (name, _) in zip(signs[1:], statements[1:], strict=True):
-                terms += f" + {name}" if sign > 0 else f" - {name}"
-            rule = _SUM.format(target.number, terms)
-        else:
-            texts = [self.letters() for _ in range(amount)]
-            target.key = "".join(texts)
-            statements = [self.statement(text) for text in texts]
-            rule = _JOINED.format(target.number, ", ".join([name for name, _ in statements]))
-        lines = [rule, *[line for _, line in statements]]
-        target.sources = [self.add(line, target.depth + 1) for line in lines]
-        return target.sources
+    def look_up(self, ids: Iterable[str]) -> dict[str, str]:
+        """Read pages in one round, which fails when none of them exists; returns their texts."""
+        asked = list(ids)
+        self._steps.act("read_document", {"ids": asked})
+        pages = self.task.pages
+        texts = {page: pages[page].text for page in asked if page in pages}
+        self.read.update(dict.fromkeys(texts))
+        self._steps.observe(
+            "\n\n".join([f"{page}:\n{texts.get(page, 'there is none')}" for page in asked]),
+            error=not texts,
+            place=next(reversed(texts), None),
+            exits=self._exits(texts) if texts else None,
+            achieved=tuple(texts),
+            progress=self._progress,
+        )
+        return texts
 
-    def consolidate(self, several: list[_Document]) -> _Document:
-        """Their ids are listed in one new document."""
-        for document in several:
-            document.key = self.letters()
-        listed = _LIST.format(", ".join([document.id for document in several]))
-        source = self.add(listed, max(document.depth for document in several) + 1)
-        for document in several:
-            document.sources = [source]
-        return source
+    def hand_in(self, answer: str) -> bool:
+        """Hand in an answer; returns whether it is right. A wrong one does not lead to the desk."""
+        self._steps.act("answer", {"value": answer})
+        right = answer.strip() == self.task.answer
+        self.solved = self.solved or right
+        self._steps.observe(
+            "right" if right else "wrong",
+            place=DESK if right else None,
+            achieved=(GOAL,) if right else (),
+            progress=self._progress,
+        )
+        return right
 
-    def distract(self, amount: int) -> None:
-        """Add values that nothing needs: beside what is needed, and in documents of their own."""
-        needed = list(self.documents)
-        for number in range(amount):
-            value = self.letters() if self.draw.random() < 0.5 else self.draw.randint(1, 99)
-            _, line = self.statement(value)
-            if number % 2:
-                self.add(line, depth=0)
-            else:
-                self.draw.choice(needed).lines.append(line)
+    @property
+    def _progress(self) -> float:
+        needed = self.task.needed
+        return 1.0 if self.solved else len(needed & self.read.keys()) / (len(needed) + 1)
 
-    def pages(self) -> list[Page]:
-        """All documents in any order, and the lines of each."""
-        documents = self.draw.sample(self.documents, len(self.documents))
-        return [
-            Page(
-                document.id,
-                "\n".join(self.draw.sample(document.lines, len(document.lines))),
-                (tuple([source.id for source in document.sources]),) if document.sources else (),
-            )
-            for document in documents
-        ]
+    def _exits(self, texts: Mapping[str, str]) -> tuple[str, ...]:
+        """Ids that follow from these pages, together with those read before."""
+        read, just_read = self.read.keys(), texts.keys()
+
+        def follows(ids: Iterable[Identity]) -> bool:
+            return not just_read.isdisjoint(ids) and read >= {*ids}
+
+        pages = self.task.pages.values()
+        return tuple([page.id for page in pages if any(map(follows, page.known_by))])
+
+
+LoreLeaf = TypeVar("LoreLeaf")
+
+
+def grow(
+    root: LoreLeaf,
+    draw: random.Random,
+    *,
+    operations: int,
+    max_leaves: int,
+    consolidation: float,
+    expand: Callable[[LoreLeaf], list[LoreLeaf]],
+    consolidate: Callable[[list[LoreLeaf]], LoreLeaf],
+) -> list[LoreLeaf]:
+    """Expand random leaves; returns those that are left.
+
+    When there are too many, some of them may become children of one new leaf, which keeps the tree
+    narrow and deep.
+
+    Args:
+        root: the only leaf there is at first.
+        draw: random source.
+        operations: how many leaves to expand.
+        max_leaves: number of leaves above which some may be consolidated.
+        consolidation: the probability that they then are, after each operation.
+        expand: makes a leaf an inner node; returns its children.
+        consolidate: makes several leaves inner nodes; returns the leaf they have in common.
+
+    Raises:
+        ConfigurationError: a number is out of range.
+
+    >>> grow(
+    ...     "a",
+    ...     random.Random(1),
+    ...     operations=2,
+    ...     max_leaves=9,
+    ...     consolidation=0.0,
+    ...     expand=lambda leaf: [leaf + "l", leaf + "r"],
+    ...     consolidate="".join,
+    ... )
+    ['ar', 'all', 'alr']
+    """
+    if operations < 0 or max_leaves < 2 or not 0 <= consolidation <= 1:
+        raise ConfigurationError(
+            f"One of operations={operations}, max_leaves={max_leaves}, consolidation="
+            f"{consolidation} is out of range; use at least 0, at least 2, and 0 to 1."
+        )
+    leaves = [root]
+    for _ in range(operations):
+        leaves += expand(leaves.pop(draw.randrange(len(leaves))))
+        if len(leaves) > max_leaves and draw.random() < consolidation:
+            draw.shuffle(leaves)
+            count = draw.randint(2, len(leaves))
+            leaves = [*leaves[count:], consolidate(leaves[:count])]
+    return leaves

@@ -1,28 +1,93 @@
-"""Survey: every scripted agent in its world, over some seeds, through the metrics."""
+"""The metrics of every scripted agent in its world, over some seeds."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 from statistics import fmean as mean
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
+from tidegauge.events import ABSENT, Call
+from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.fingerprint import call_digest, content_digest
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.premature_halt import PrematureHalts
-from tidegauge.streaming_metrics.records import FinishedRun
+from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
+from tidegauge.worlds.attempts import Start, StepResult
 from tidegauge.worlds.grid import GridWorld
 from tidegauge.worlds.grid_agents import GRID_AGENTS, GridAgent
-from tidegauge.worlds.lore import document_task
+from tidegauge.worlds.lore import LoreTask
 from tidegauge.worlds.lore_agents import LORE_AGENTS, LoreAgent
-from tidegauge.worlds.lore_code import code_task
-from tidegauge.worlds.lore_task import LoreTask
-from tidegauge.worlds.measured import Measured
+from tidegauge.worlds.lore_tasks import code_task, document_task
 from tidegauge.worlds.task_graph import TaskGraph
 
-__all__ = ["SurveyRow", "survey"]
+__all__ = ["MeasuredAttempt", "SurveyRow", "survey"]
+
+
+class MeasuredAttempt:
+    """Feeds the steps of an attempt to the metric classes, without a pipeline.
+
+    Args:
+        start: the start that the world reports.
+
+    Attributes:
+        steps: steps so far.
+        loops: the loops of the run.
+        failed_rounds: its failed rounds.
+        exploration: its exploration and exploitation errors, stale score and leads.
+
+    >>> from tidegauge.worlds.grid import GridWorld
+    >>> world = GridWorld(seed=3)
+    >>> measured = MeasuredAttempt(world.start())
+    >>> walk = world.walk(measured)
+    >>> for direction in ("right", "left", "right", "left"):
+    ...     _ = walk.move(direction)
+    >>> measured.exploration.stale, measured.exploration.exploration_error_rate
+    (1, 0.25)
+    """
+
+    def __init__(self, start: Start) -> None:
+        self.steps = 0
+        self.loops = Loops()
+        self.failed_rounds = FailedRounds()
+        self.exploration = Exploration(
+            place=start.get("place"),
+            exits=start.get("exits"),
+            tasks=start.get("tasks", ()),
+            goal=start.get("goal"),
+            reach=start.get("reach", "adjacent"),
+        )
+        self._state = content_digest(start.get("task")) or b""
+        self._action = b""
+
+    def act(self, action: str, arguments: object = None) -> None:
+        """The agent chose an action."""
+        self._action = call_digest(Call(action, arguments)) or b""
+        self.loops.update(IssuedStep(self.steps, self._state, self._action, action))
+
+    def observe(self, outcome: object = ABSENT, **result: Unpack[StepResult]) -> None:
+        """The outcome of the action."""
+        self._state = content_digest(outcome) or b""
+        exits = result.get("exits")
+        step = ObservedStep(
+            self.steps,
+            action=self._action,
+            outcome=self._state,
+            failed=result.get("error", False),
+            progress=result.get("progress"),
+            place=result.get("place"),
+            exits=None if exits is None else tuple(exits),
+            tasks=tuple(result.get("tasks", ())),
+            achieved=tuple(result.get("achieved", ())),
+        )
+        self.failed_rounds.update(step)
+        self.exploration.update(step)
+        self.steps += 1
 
 
 class SurveyRow(NamedTuple):
-    """What one agent's runs came to.
+    """The results of one agent's runs.
 
     Attributes:
         world: ``grid``, ``documents`` or ``code``.
@@ -33,7 +98,7 @@ class SurveyRow(NamedTuple):
         exploitation_error: errors / steps that required exploiting, over all runs.
         stale_max: highest stale score of any run.
         premature_halt: share of the runs that ended without success and with places or tasks left.
-        displaced_leads: displaced leads that such a run left; on average over all runs.
+        displaced_leads: mean number of displaced leads of such runs, over all runs.
         failed_rounds_max: most rounds that failed in a row in any run.
         loop_ratio: loop steps / steps, over all runs.
     """
@@ -53,7 +118,7 @@ class SurveyRow(NamedTuple):
 
 class _Attempt(NamedTuple):
     solved: bool
-    measured: Measured
+    measured: MeasuredAttempt
 
     @property
     def finished(self) -> FinishedRun:
@@ -95,14 +160,14 @@ def survey(seeds: Iterable[int] = range(20)) -> list[SurveyRow]:
 def _walk(agent: GridAgent, seed: int) -> _Attempt:
     graph = TaskGraph.sample(seed, nodes=8, option_counts={1: 0.8, 2: 0.2})
     world = GridWorld(seed, graph=graph, corridor_widths=(1, 3))
-    measured = Measured(world.start())
+    measured = MeasuredAttempt(world.start())
     walk = world.walk(measured)
     agent(walk, random.Random(seed))  # noqa: S311 -- to be reproducible, not to keep a secret
     return _Attempt(walk.solved, measured)
 
 
 def _read(agent: LoreAgent, task: LoreTask, seed: int) -> _Attempt:
-    measured = Measured(task.start())
+    measured = MeasuredAttempt(task.start())
     reading = task.reading(measured)
     agent(reading, random.Random(seed))  # noqa: S311 -- to be reproducible, not to keep a secret
     return _Attempt(reading.solved, measured)

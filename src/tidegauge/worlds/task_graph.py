@@ -38,8 +38,8 @@ _ONE_OR_TWO: Final[Counts] = {1: 0.5, 2: 0.5}
 class TaskGraph:
     """Tasks in layers: each needs tasks of earlier layers only, the last layer is the goal.
 
-    Whatever its numbers, it can be done: layer by layer, every task is ready once all the
-    layers before it are achieved. Every task is of use to the goal, by one alternative at least.
+    The goal can always be achieved: a task is ready once all earlier layers are achieved. Every
+    task contributes to the goal by at least one alternative.
 
     >>> graph = TaskGraph.sample(seed=4, nodes=5, naming="semantic")
     >>> for layer in graph.layers:
@@ -78,28 +78,33 @@ class TaskGraph:
         """Draw a graph: the same one for the same arguments, and the same but for its names.
 
         Args:
-            seed: what it is drawn from.
+            seed: random seed.
             nodes: how many tasks, the goal included; at least 2.
             max_layer: how many tasks a layer may have.
             option_counts: how many alternative prerequisite sets a task has (OR). A set that
-                another one contains is none; there may be fewer where few can be told apart.
+                another one contains is dropped, so there may be fewer.
             dependency_counts: how many tasks such a set has (AND), as far as there are so many.
             goal_dependency_counts: the same for the goal, to whose sets are added the tasks that
                 no other needs.
             parent_depth_bias: beta, by which recent layers are preferred: a parent in layer d for
                 a child in layer D has the weight exp(-beta * (D - 1 - d)).
-            naming: ``symbolic``, four characters that tell nothing; ``semantic``, what a shipyard
-                makes from what.
+            naming: ``symbolic``: four random characters; ``semantic``: the products of a shipyard.
 
         Raises:
             ConfigurationError: an argument that no graph can have.
         """
         if nodes < 2 or max_layer < 1:
-            raise ConfigurationError("a task graph takes at least 2 nodes and 1 node a layer")
+            raise ConfigurationError(
+                f"A graph of {nodes} nodes with {max_layer} per layer is too small; use at least 2 "
+                "nodes and 1 per layer."
+            )
         for counts in (option_counts, dependency_counts, goal_dependency_counts):
             likely = counts.values()
             if not any(likely) or min(likely) < 0 or min(counts) < 1:
-                raise ConfigurationError(f"{dict(counts)} is no distribution of a count from 1 on")
+                raise ConfigurationError(
+                    f"The distribution {dict(counts)} is invalid; use counts of at least 1 and "
+                    "weights of at least 0, not all 0."
+                )
         draw = random.Random(seed)  # noqa: S311 -- to be reproducible, not to keep a secret
         sizes = [*_layer_sizes(draw, nodes - 1, max_layer), 1]
         names = _names(random.Random(f"names {seed}"), sizes, naming)  # noqa: S311 -- likewise

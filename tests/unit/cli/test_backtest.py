@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from support.recorded_walks import walk, walks
-from tidegauge.cli.progress import RunProgress
+from tidegauge.cli.terminal import RunProgress
 from tidegauge.testing import SteppedClock
 
 ROW = {
@@ -20,7 +20,7 @@ ROW = {
     *("steps_saved", "tokens_saved", "delay"),
 }
 MORE_OF_ROW = {
-    *("seconds_saved", "stopped_at", "lined"),
+    *("seconds_saved", "stopped_at", "with_threshold"),
     *(f"{name}_interval" for name in ("good_stopped", "bad_stopped")),
     *(f"{name}_saved_interval" for name in ("steps", "tokens", "seconds")),
 }
@@ -44,7 +44,7 @@ def test_the_whole_document(tidegauge, recording) -> None:
     for row in document["rows"]:
         assert row.keys() == ROW | MORE_OF_ROW
         assert (row["task_group"], row["agent"]) == ("g", "a")
-        assert (row["runs"], row["good"], row["lined"]) == (40, 30, 1)
+        assert (row["runs"], row["good"], row["with_threshold"]) == (40, 30, 1)
         assert row["bad_stopped"] == 1
         assert 0 <= row["good_stopped"] <= 0.1
         assert row["delay"] is None  # nothing was repeated
@@ -83,7 +83,7 @@ def test_the_combined_score_is_judged_beside_step_count(tidegauge, recording) ->
     assert [row["score"] for row in document["rows"]] == ["steps"]
 
 
-def test_a_group_of_too_few_runs_is_told(tidegauge, write) -> None:
+def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
     recording = write(*walks([5] * 12, [9] * 3))
     document = tidegauge("backtest", recording, "--json").document
     assert document["rows"] == []
@@ -97,13 +97,13 @@ def test_a_group_of_too_few_runs_is_told(tidegauge, write) -> None:
         "groups": 0,
     }
     ran = tidegauge("backtest", recording)
-    assert "left out: g a, 12 good runs to learn from are too few" in ran.out
-    assert "steps: no group with 30 good runs and 10 bad ones to sum up" in ran.out
+    assert "left out: g a, because 12 successful runs are too few" in ran.out
+    assert "steps: no summary; it needs a group with 30 successful runs" in ran.out
 
 
-def test_too_few_calibration_runs_for_alpha_are_told(tidegauge, recording) -> None:
+def test_too_few_calibration_runs_for_alpha_are_reported(tidegauge, recording) -> None:
     ran = tidegauge("backtest", recording, "--calibration-runs", "18", "--repeats", "5")
-    assert "no line in 2 rows: too few calibration runs for alpha 0.05" in ran.out
+    assert "no threshold in 2 rows: too few calibration runs for alpha 0.05" in ran.out
     assert "steps: 0.0% [0% to 0%] of the steps saved" in ran.out
 
 
@@ -127,7 +127,7 @@ class TestPolicy:
     def policy(self, tidegauge, write) -> str:
         """A line at 19 steps, learned from the first runs."""
         learned = write(*walks(range(1, 20)), name="first.jsonl")
-        options = ("--score", "steps", "--rung", "stop", "-o", "policy.toml")
+        options = ("--score", "steps", "--action", "stop", "-o", "policy.toml")
         assert tidegauge("calibrate", learned, *options).code == 0
         return "policy.toml"
 
@@ -135,7 +135,7 @@ class TestPolicy:
         later = write(*walks(range(1, 20)), *walks([5, 25], [30], name="new"))
         ran = tidegauge("backtest", later, "--policy", policy, "--json")
         assert ran.code == 0
-        assert ran.faults == ["left out: 19 runs that the lines were learned from"]
+        assert ran.faults == ["left out: 19 runs that the policy was calibrated on"]
         [row] = ran.document["rows"]
         assert (row["runs"], row["good"]) == (3, 2)
         assert (row["good_stopped"], row["bad_stopped"]) == (0.5, 1)
@@ -155,7 +155,7 @@ class TestPolicy:
 
     def test_rules_are_judged_as_if_each_stopped(self, tidegauge, write) -> None:
         Path("rules.toml").write_text(
-            "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 6\nrung = 'nudge'\n"
+            "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 6\naction = 'nudge'\n"
         )
         recording = write(*walks([4, 8], [16]))
         document = tidegauge("backtest", recording, "--policy", "rules.toml", "--json").document
@@ -174,14 +174,14 @@ class TestPolicy:
         ("text", "message"),
         [
             (None, "No such file or directory"),
-            ("format = 2\n", "format 2, where this version reads 1: calibrate anew"),
-            ("format =", "no TOML: "),
-            ("format = 1\n[[line]]\nscore = 'stps'\nabove = 1\n", "unknown score 'stps'"),
+            ("format = 2\n", "format 2 is not supported; use format 1, or calibrate again"),
+            ("format =", "not valid TOML: "),
+            ("format = 1\n[[threshold]]\nscore = 'stps'\nthreshold = 1\n", "unknown score 'stps'"),
             (
-                "format = 1\n[[line]]\nscore = 'steps'\nscore_version = 0\nabove = 1\n",
-                "steps of version 0, where this version reckons 1: calibrate anew",
+                "format = 1\n[[threshold]]\nscore = 'steps'\nscore_version = 0\nthreshold = 1\n",
+                "score_version of steps is 0, but this tidegauge computes version 1; calibrate",
             ),
-            ("format = 1\n", "has no line and no rule"),
+            ("format = 1\n", "has no threshold and no rule"),
         ],
     )
     def test_a_broken_one_is_one_line(self, tidegauge, recording, text, message) -> None:
@@ -197,13 +197,13 @@ class TestPolicy:
     ("options", "message"),
     [
         (("--score", "stps"), "unknown score 'stps'"),
-        (("--alpha", "1"), "1 is not more than 0 and less than 1"),
-        (("--repeats", "0"), "0 is not in the range"),
-        (("--calibration-runs", "0"), "0 is not in the range"),
+        (("--alpha", "1"), "1 is out of range; use more than 0 and less than 1"),
+        (("--repeats", "0"), "0 is out of range; use 1 to 5000"),
+        (("--calibration-runs", "0"), "0 is out of range; use 1 or more"),
         (("--leave-out", "model"), "'model' is not"),
     ],
 )
-def test_what_cannot_work_is_told(tidegauge, recording, options, message) -> None:
+def test_what_cannot_work_is_rejected(tidegauge, recording, options, message) -> None:
     ran = tidegauge("backtest", recording, *options)
     assert ran.code == 2
     assert message in ran.faults[-1]
@@ -248,11 +248,11 @@ def test_progress_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_group_moves_the_progress(tidegauge, write, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(RunProgress, "advance", lambda self, size: told.append(size))
+    received: list[int] = []
+    monkeypatch.setattr(RunProgress, "advance", lambda self, size: received.append(size))
     recording = write(*walks([5] * 30, [9] * 3), *walks([5] * 7, name="b", agent="b"))
     tidegauge("backtest", recording, "--repeats", "2")
-    assert told == [33, 7]
+    assert received == [33, 7]
 
 
 def test_a_seed_is_at_least_0(tidegauge, write) -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from support.recorded_walks import walk, walks
-from tidegauge.policies import SCORES, Line, read_policy, run_mark
+from tidegauge.policies import SCORES, Threshold, read_policy, run_mark
 
 GOOD = range(1, 20)  # as many runs as alpha 0.05 needs, the longest of 19 steps
 
@@ -20,7 +20,7 @@ def recording(write) -> str:
     return write(*walks(GOOD, bad=[30, 40]), *walk("r unknown", 99, None))
 
 
-def told(text: str) -> list[list[str]]:
+def cells(text: str) -> list[list[str]]:
     """The cells of a table's lines."""
     return [[cell for cell in line.split("  ") if cell] for line in text.splitlines()]
 
@@ -29,10 +29,10 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
     began = int(time.time())
     ran = tidegauge("calibrate", recording, "--score", "steps", "-o", "policy.toml")
     assert (ran.code, ran.err) == (0, "")
-    assert [[cell.strip() for cell in line] for line in told(ran.out)] == [
-        ["task group", "agent", "score", "good runs", "line", "good runs that cross, at most"],
+    assert [[cell.strip() for cell in line] for line in cells(ran.out)] == [
+        ["task group", "agent", "score", "successful runs", "threshold", "false stops, at most"],
         ["g", "a", "steps", "19", "19", "5.0%"],
-        ["policy.toml: 1 lines, to observe"],
+        ["policy.toml written; thresholds: 1, action: observe"],
     ]
     text = (tmp_path / "policy.toml").read_text()
     assert text.startswith("# Written by tidegauge calibrate --alpha 0.05; ")
@@ -41,14 +41,14 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
     assert document.pop("calibrated_on") == sorted(run_mark(f"r good {n}") for n in range(19))
     assert document == {
         "format": 1,
-        "line": [
+        "threshold": [
             {
                 "score": "steps",
                 "score_version": SCORES["steps"].version,
                 "agent": "a",
                 "task_group": "g",
-                "above": 19,
-                "rung": "observe",
+                "threshold": 19,
+                "action": "observe",
                 "runs": 19,
                 "alpha": 0.05,
             }
@@ -56,11 +56,11 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
     }
 
 
-def test_the_combined_score_is_the_one_unless_told(tidegauge, recording) -> None:
+def test_the_combined_score_is_the_one_unless_another_is_given(tidegauge, recording) -> None:
     ran = tidegauge("calibrate", recording, "-o", "policy.toml")
     assert ran.code == 0
-    [line] = read_policy("policy.toml").lines
-    assert (line.score, line.above) == ("stagnation", 19 + 0.5)  # its steps; a streak of one
+    [line] = read_policy("policy.toml").thresholds
+    assert (line.score, line.threshold) == ("stagnation", 19 + 0.5)  # its steps; a streak of one
 
 
 def test_too_few_good_runs_give_no_line_and_say_so(tidegauge, write) -> None:
@@ -68,26 +68,26 @@ def test_too_few_good_runs_give_no_line_and_say_so(tidegauge, write) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "18" in ran.out.splitlines()[1]
     assert ran.out.splitlines()[1].endswith("too few: needs 19")
-    assert ran.out.splitlines()[2] == "policy.toml: no line"
+    assert ran.out.splitlines()[2] == "policy.toml written; thresholds: 0, action: observe"
     found = read_policy("policy.toml")
-    assert found.lines == ()
+    assert found.thresholds == ()
 
 
-def test_a_score_that_no_run_has_measured_is_told(tidegauge, recording) -> None:
+def test_a_score_that_no_run_has_measured_is_reported(tidegauge, recording) -> None:
     ran = tidegauge("calibrate", recording, "--score", "oldest_lead_age", "-o", "policy.toml")
     assert ran.out.splitlines()[1].endswith("not measured")
-    assert read_policy("policy.toml").lines == ()
+    assert read_policy("policy.toml").thresholds == ()
 
 
 def test_alpha_says_how_many_may_cross(tidegauge, recording) -> None:
     options = ("--score", "steps", "-o", "policy.toml")
     tidegauge("calibrate", recording, "--alpha", "0.5", *options)
-    [line] = read_policy("policy.toml").lines
-    assert (line.above, line.alpha) == (10, 0.5)
+    [line] = read_policy("policy.toml").thresholds
+    assert (line.threshold, line.alpha) == (10, 0.5)
     for alpha in ("0", "1", "-0.1", "nan"):
         ran = tidegauge("calibrate", recording, "--alpha", alpha, *options)
         assert ran.code == 2
-        assert "is not more than 0 and less than 1" in ran.faults[-1]
+        assert "is out of range; use more than 0 and less than 1" in ran.faults[-1]
 
 
 @pytest.mark.parametrize(
@@ -108,62 +108,64 @@ def test_what_has_a_line_of_its_own(tidegauge, write, by, lines) -> None:
     options = ("--score", "steps", "--alpha", "0.05", "--by", by, "-o", "policy.toml")
     ran = tidegauge("calibrate", recording, *options)
     policy = read_policy("policy.toml")
-    assert [(line.agent, line.task_group, line.above) for line in policy.lines] == lines
-    assert sum(line.runs for line in policy.lines) == 57
+    assert [(line.agent, line.task_group, line.threshold) for line in policy.thresholds] == lines
+    assert sum(line.runs for line in policy.thresholds) == 57
     assert ran.out.count("any") == sum(one.count(None) for one in lines)
 
 
 def test_by_takes_what_there_is(tidegauge, recording) -> None:
     ran = tidegauge("calibrate", recording, "--by", "agent,model", "-o", "policy.toml")
     assert ran.code == 2
-    assert "'model' is none of agent, task_group, none" in ran.faults[-1]
+    assert "'model' is not a label; use agent, task_group, both, or none" in ran.faults[-1]
 
 
 def test_several_scores_have_lines_beside_each_other(tidegauge, recording) -> None:
     scores = ("--score", "steps", "--score", "tokens", "--score", "steps")
     ran = tidegauge("calibrate", recording, *scores, "-o", "policy.toml")
-    assert ran.out.splitlines()[-1] == "policy.toml: 2 lines, to observe"
-    lines = read_policy("policy.toml").lines
-    assert [(line.score, line.above) for line in lines] == [("steps", 19), ("tokens", 190)]
+    assert ran.out.splitlines()[-1] == "policy.toml written; thresholds: 2, action: observe"
+    lines = read_policy("policy.toml").thresholds
+    assert [(line.score, line.threshold) for line in lines] == [("steps", 19), ("tokens", 190)]
 
 
 def test_a_run_that_was_stopped_by_mistake_raises_the_line(tidegauge, write) -> None:
     recording = write(*walks(GOOD), *walk("stopped", 25, False))
     options = ("--score", "steps", "--alpha", "0.05", "-o", "policy.toml")
     tidegauge("calibrate", recording, *options)
-    assert read_policy("policy.toml").lines[0].above == 19
-    tidegauge("calibrate", recording, *options, "--good", "stopped")
+    assert read_policy("policy.toml").thresholds[0].threshold == 19
+    tidegauge("calibrate", recording, *options, "--successful", "stopped")
     found = read_policy("policy.toml")
-    assert (found.lines[0].above, found.lines[0].runs) == (25, 20)
+    assert (found.thresholds[0].threshold, found.thresholds[0].runs) == (25, 20)
     assert run_mark("stopped") in found.calibrated_on
 
 
-def test_good_takes_runs_that_there_are(tidegauge, recording, tmp_path: Path) -> None:
-    good = ("--good", "r bad 0", "--good", "r none")
+def test_successful_takes_runs_that_there_are(tidegauge, recording, tmp_path: Path) -> None:
+    good = ("--successful", "r bad 0", "--successful", "r none")
     ran = tidegauge("calibrate", recording, *good, "-o", "policy.toml")
     assert ran.code == 2
-    assert "no such run: r none" in ran.faults[-1]
+    assert "no run has the id r none" in ran.faults[-1]
     assert not (tmp_path / "policy.toml").exists()
 
 
-@pytest.mark.parametrize("rung", ["nudge", "stop"])
-def test_rung_and_holdout_are_in_the_file(tidegauge, recording, rung) -> None:
-    options = ("--rung", rung, "--holdout", "0.25", "-o", "policy.toml")
+@pytest.mark.parametrize("action", ["nudge", "stop"])
+def test_action_and_holdout_are_in_the_file(tidegauge, recording, action) -> None:
+    options = ("--action", action, "--holdout", "0.25", "-o", "policy.toml")
     ran = tidegauge("calibrate", recording, *options)
     found = read_policy("policy.toml")
-    assert ([line.rung for line in found.lines], found.holdout) == ([rung], 0.25)
-    assert ran.out.splitlines()[-1] == f"policy.toml: 1 lines, to {rung}"
+    assert ([line.action for line in found.thresholds], found.holdout) == ([action], 0.25)
+    assert ran.out.splitlines()[-1] == f"policy.toml written; thresholds: 1, action: {action}"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--score", "stps"), "unknown score 'stps': choose from stagnation, steps, "),
-        (("--rung", "block"), "'block' is not one of 'observe', 'nudge', 'stop'"),
+        (("--score", "stps"), "unknown score 'stps'; use one of stagnation, steps, "),
+        (("--action", "block"), "'block' is not one of 'observe', 'nudge', 'stop'"),
         (("--holdout", "2"), "2"),
     ],
 )
-def test_what_cannot_work_is_told(tidegauge, recording, options, message, tmp_path: Path) -> None:
+def test_what_cannot_work_is_rejected(
+    tidegauge, recording, options, message, tmp_path: Path
+) -> None:
     ran = tidegauge("calibrate", recording, *options, "-o", "policy.toml")
     assert ran.code == 2
     assert message in ran.faults[-1]
@@ -174,14 +176,14 @@ def test_a_recording_is_not_overwritten(tidegauge, recording) -> None:
     before = Path(recording).read_bytes()
     ran = tidegauge("calibrate", recording, "-o", f"./{recording}")
     assert ran.code == 2
-    assert "runs.jsonl is being read" in ran.faults[-1]
+    assert "runs.jsonl is also an input; choose another file" in ran.faults[-1]
     assert Path(recording).read_bytes() == before
 
 
 def test_a_policy_is_written_anew(tidegauge, recording) -> None:
     for score in ("tokens", "steps"):
         assert tidegauge("calibrate", recording, "--score", score, "-o", "p.toml").code == 0
-    assert [line.score for line in read_policy("p.toml").lines] == ["steps"]
+    assert [line.score for line in read_policy("p.toml").thresholds] == ["steps"]
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tidegauge, recording) -> None:
@@ -191,23 +193,25 @@ def test_a_file_that_cannot_be_written_is_one_line(tidegauge, recording) -> None
     assert "missing/policy.toml" in ran.faults[0]
 
 
-def test_a_recording_that_cannot_be_read_is_told_and_the_others_count(tidegauge, recording) -> None:
+def test_a_recording_that_cannot_be_read_is_reported_and_the_others_count(
+    tidegauge, recording
+) -> None:
     ran = tidegauge("calibrate", "none.jsonl", recording, "-o", "policy.toml")
     assert (ran.code, ran.faults) == (1, ["none.jsonl: No such file or directory"])
-    assert len(read_policy("policy.toml").lines) == 1
+    assert len(read_policy("policy.toml").thresholds) == 1
     ran = tidegauge("calibrate", "none.jsonl", recording, "--strict", "-o", "strict.toml")
     assert (ran.code, ran.faults) == (2, ["none.jsonl: No such file or directory"])
     assert not Path("strict.toml").exists()
 
 
-def test_a_faulty_line_is_told_and_fatal_when_strict(tidegauge, write) -> None:
+def test_a_faulty_line_is_reported_and_fatal_when_strict(tidegauge, write) -> None:
     recording = write(*walks(GOOD), b"no json", *walk("late", 3, True))
     ran = tidegauge("calibrate", recording, "--score", "steps", "-o", "policy.toml")
     assert ran.code == 0
     [fault] = ran.faults
     assert fault.startswith("runs.jsonl:")
-    assert "no JSON" in fault
-    assert read_policy("policy.toml").lines[0].runs == 20
+    assert "invalid JSON" in fault
+    assert read_policy("policy.toml").thresholds[0].runs == 20
     ran = tidegauge("calibrate", recording, "--strict", "-o", "strict.toml")
     assert (ran.code, ran.faults) == (2, [fault])
     assert not Path("strict.toml").exists()
@@ -217,8 +221,8 @@ def test_standard_input(tidegauge) -> None:
     lines = b"\n".join(map(orjson.dumps, walks(GOOD)))
     ran = tidegauge("calibrate", "-", "--score", "steps", "-o", "policy.toml", stdin=lines)
     assert ran.code == 0
-    [line] = read_policy("policy.toml").lines
-    assert line == Line(
+    [line] = read_policy("policy.toml").thresholds
+    assert line == Threshold(
         "steps", 19, "observe", "a", "g", runs=19, alpha=0.05, calibrated=line.calibrated
     )
 
@@ -226,13 +230,13 @@ def test_standard_input(tidegauge) -> None:
 def test_steps_that_are_ignored_have_no_part_in_it(tidegauge, recording) -> None:
     options = ("--score", "steps", "--ignore-action", "do0", "-o", "policy.toml")
     tidegauge("calibrate", recording, *options)
-    assert read_policy("policy.toml").lines[0].above == 18
+    assert read_policy("policy.toml").thresholds[0].threshold == 18
 
 
 def test_a_name_that_steers_the_terminal_does_not(tidegauge, write) -> None:
     ran = tidegauge("calibrate", write(*walks(GOOD, agent="\x1b[31mred")), "-o", "policy.toml")
     assert "\x1b" not in ran.out
-    assert read_policy("policy.toml").lines[0].agent == "\x1b[31mred"
+    assert read_policy("policy.toml").thresholds[0].agent == "\x1b[31mred"
 
 
 @pytest.mark.parametrize("holdout", ["nan", "inf", "-inf"])

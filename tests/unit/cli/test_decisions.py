@@ -1,4 +1,4 @@
-"""``tidegauge decisions``: settings, and what is wrong told in one line."""
+"""``tidegauge decisions``: settings, and errors in one line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.cli.decisions_settings import SETTINGS
-from tidegauge.cli.secret import read_token
+from support.commands import documented, options_of
+from tidegauge.cli.secret_files import read_token
 from tidegauge.errors import ConfigurationError
 
 DOCS = Path(__file__).parents[3] / "docs" / "decisions.md"
@@ -20,28 +20,28 @@ def test_the_help_teaches(tidegauge) -> None:
     assert ran.code == 0
     for said in ("tidegauge decisions --kafka broker:9092 --topic agents", "--follow", "--run ID"):
         assert said in ran.out
-    for setting in SETTINGS:
-        assert setting.flag in ran.out
+    for option in options_of("decisions").values():
+        assert option.opts[0] in ran.out
 
 
 def test_the_settings_in_the_docs_are_those_of_the_code() -> None:
     text = DOCS.read_text()
-    for setting in SETTINGS:
-        assert f"| `{setting.name}` | {setting.shown_default} | {setting.help} |" in text
+    for row in documented("decisions"):
+        assert row in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say where the decisions are: --kafka HOST:PORT --topic TOPIC"),
-        (("--kafka", "127.0.0.1:1"), "say where the decisions are"),
-        ((*PLACE, "--port", "off"), "port cannot be off"),
-        ((*PLACE, "--port", "many"), "--port: port must be a port"),
-        ((*PLACE, "--tls-key", "k.pem"), "tls_certificate and tls_key go together"),
-        ((*PLACE, "--follow", "--run", "r1"), "--follow and --run don't go together"),
+        ((), "kafka is not set; use --kafka, TIDEGAUGE_DECISIONS_KAFKA or the --config file"),
+        (("--kafka", "127.0.0.1:1"), "topic is not set; use --topic"),
+        ((*PLACE, "--port", "off"), "--port: 'off' is not a whole number; use 0 to 65535"),
+        ((*PLACE, "--port", "many"), "--port: 'many' is not a whole number; use 0 to 65535"),
+        ((*PLACE, "--tls-key", "k.pem"), "set both tls_certificate and tls_key"),
+        ((*PLACE, "--follow", "--run", "r1"), "--follow and --run cannot be combined"),
     ],
 )
-def test_what_cannot_work_is_told_in_a_line(tidegauge, signals, arguments, said) -> None:
+def test_wrong_usage_is_reported_in_a_line(tidegauge, signals, arguments, said) -> None:
     ran = tidegauge("decisions", *arguments)
     assert ran.code == 2
     assert said in ran.faults[-1]

@@ -38,9 +38,9 @@ def asks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judged]:
     """Have the command's model answer so: no provider's package is here to be asked."""
 
     def asks(*script: Any) -> Judged:
-        told = Judged(*script)
-        monkeypatch.setattr(langchain.chat_models, "init_chat_model", lambda name: told.model)
-        return told
+        judged = Judged(*script)
+        monkeypatch.setattr(langchain.chat_models, "init_chat_model", lambda name: judged.model)
+        return judged
 
     return asks
 
@@ -52,7 +52,7 @@ def lines(path: str | Path) -> list[dict[str, Any]]:
 def test_every_competency_of_every_run_has_a_line(
     tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
 ) -> None:
-    told = asks(verdict(2))
+    reported = asks(verdict(2))
     runs = write(*recorded("a", "b"), {"type": "start", "run": "unfinished"})
     ran = tidegauge("judge", runs, "--model", "p:m", "-o", "s.jsonl", "--price", "3,15")
     assert ran.code == 0
@@ -63,8 +63,8 @@ def test_every_competency_of_every_run_has_a_line(
     assert len(found) == 15
     scores = {one["run"]: one["score"] for one in found}
     assert scores == {"a": 2, "b": 2, "unfinished": None}
-    # 8 good answers, and backtracking's: all told (100, 20) tokens
-    assert len(told) == 10
+    # 8 good answers, and backtracking's: all reported (100, 20) tokens
+    assert len(reported) == 10
     assert "10 scores, 4 no_steps, 1 no_task" in ran.err
     assert "1,000 tokens in, 200 out; price 0.01" in ran.err
     assert ran.out == ""
@@ -111,15 +111,15 @@ def test_a_dry_run_asks_nothing_and_writes_nothing(tidegauge: Tidegauge, write: 
         "judge", runs, "--model", "p:m", "-o", "s.jsonl", "--dry-run", "--price", "3,15"
     )
     assert ran.code == 0
-    told = {line[:18].strip(): line[18:] for line in ran.out.splitlines()}
-    assert told["runs"] == "3 (1 with steps left out)"
-    assert told["prompts"] == "15"
-    assert told["judged before"] == "0"
-    tokens = int(told["tokens in, about"].split()[0].replace(",", ""))
+    rows = {line[:18].strip(): line[18:] for line in ran.out.splitlines()}
+    assert rows["runs"] == "3 (1 with steps left out)"
+    assert rows["prompts"] == "15"
+    assert rows["judged before"] == "0"
+    tokens = int(rows["tokens in, about"].split()[0].replace(",", ""))
     assert 70_000 < tokens < 100_000  # four records of nearly 20,000 tokens, and the small ones
-    assert "(4 characters each)" in told["tokens in, about"]
-    assert told["tokens out, about"] == "2,250 (150 an answer)"
-    assert told["price, about"] == f"{(tokens * 3 + 2_250 * 15) / 1e6:,.2f}"
+    assert "(4 characters each)" in rows["tokens in, about"]
+    assert rows["tokens out, about"] == "2,250 (150 an answer)"
+    assert rows["price, about"] == f"{(tokens * 3 + 2_250 * 15) / 1e6:,.2f}"
     assert not Path("s.jsonl").exists()
 
 
@@ -139,13 +139,15 @@ def test_agreement_with_people(
     scores, labels = [1, 2, 2, 3, 4], [2, 1, 3, 3, 4]
     asks(*(verdict(score) for score in scores))
     runs = write(*recorded(*"abcde"))
-    told = [
+    reported = [
         {"run": run, "competency": "self_verification", "score": label}
         for run, label in zip("abcde", labels, strict=True)
     ]
-    told += [{"run": run, "competency": "task_decomposition", "score": 3} for run in "abc"]
-    told.append({"run": "e", "competency": "self_verification", "score": None, "note": "unsure"})
-    people = write(*told[:-1], name="labels.jsonl")
+    reported += [{"run": run, "competency": "task_decomposition", "score": 3} for run in "abc"]
+    reported.append(
+        {"run": "e", "competency": "self_verification", "score": None, "note": "unsure"}
+    )
+    people = write(*reported[:-1], name="labels.jsonl")
     options = ("-o", "s.jsonl", "--against", people)
     ran = tidegauge(
         "judge",
@@ -171,7 +173,7 @@ def test_agreement_with_people(
     later = tidegauge("judge", *options)  # without runs, nothing is asked
     assert (later.code, later.out) == (0, ran.out)
 
-    write(*told, name="labels.jsonl")  # the last label of a run counts
+    write(*reported, name="labels.jsonl")  # the last label of a run counts
     rows = {
         line.split()[0]: line.split()[1:] for line in tidegauge("judge", *options).out.splitlines()
     }
@@ -188,13 +190,13 @@ def test_scores_of_two_models_are_not_mixed(
     people = write({"run": "a", "competency": "self_verification", "score": 2}, name="l.jsonl")
     ran = tidegauge("judge", "-o", "s.jsonl", "--against", people)
     assert ran.code == 2
-    assert "scores of several models, name one: p:large, p:small" in ran.err
+    assert "the scores are of several models; set --model to one of p:large, p:small" in ran.err
     ran = tidegauge("judge", "-o", "s.jsonl", "--against", people, "--model", "p:small")
     assert ran.out.split()[-5:] == ["self_verification", "1", "-", "-", "-"]
 
 
 OWN_JUDGE = """
-from tidegauge.diagnose.judges.judge import Verdict
+from tidegauge.diagnose.judges.rubric_judge import Verdict
 
 class Brevity:
     name = "brevity"
@@ -214,15 +216,15 @@ no_judge = object()
 def test_a_judge_of_ones_own(
     tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged], tmp_path: Path
 ) -> None:
-    told = asks(verdict(2))
+    reported = asks(verdict(2))
     (tmp_path / "my_judges.py").write_text(OWN_JUDGE)
     runs = write(*recorded("a"))
     options = ("--model", "p:m", "-o", "s.jsonl")
     assert tidegauge("judge", runs, *options, "--judge", "my_judges:Brevity").code == 0
     [line] = lines("s.jsonl")
-    assert (line["competency"], line["score"], told) == ("brevity", 4, [])
+    assert (line["competency"], line["score"], reported) == ("brevity", 4, [])
     for place, why in (
-        ("my_judges:no_judge", "it lacks name, competency, rubric_version, ask, read"),
+        ("my_judges:no_judge", "it has no name, competency, rubric_version, ask, read"),
         ("my_judges:nobody", "has no attribute 'nobody'"),
         ("nowhere:at_all", "No module named 'nowhere'"),
     ):
@@ -235,13 +237,13 @@ def test_what_is_missing_or_wrong_is_one_line(tidegauge: Tidegauge, write: Write
     runs = write(*recorded("a"))
     for arguments, why in (
         ((), "give a FILE to judge"),
-        ((runs,), "--model is needed"),
-        (("--against", runs), "--against needs -o"),
+        ((runs,), "set --model PROVIDER:NAME"),
+        (("--against", runs), "--against needs the file of the scores; set --out FILE"),
         ((runs, "--model", "nobody:nothing"), "nobody"),
         ((runs, "--model", "openai:gpt-5"), "langchain-openai"),
-        ((runs, "--model", "p:m", "--competency", "wit"), "no competency is called 'wit'"),
+        ((runs, "--model", "p:m", "--competency", "wit"), "Unknown competency 'wit'"),
         ((runs, "--model", "p:m", "--price", "3"), "as in 3,15"),
-        ((runs, "--model", "p:m", "--price", "-1,3"), "at least 0"),
+        ((runs, "--model", "p:m", "--price", "-1,3"), "use 0 or more"),
         ((runs, "--model", "p:m", "--dry-run", "--max-tokens", "3"), "max-tokens"),
     ):
         ran = tidegauge("judge", *arguments)
@@ -250,7 +252,7 @@ def test_what_is_missing_or_wrong_is_one_line(tidegauge: Tidegauge, write: Write
         assert "Traceback" not in ran.err
 
 
-def test_faults_of_a_recording_are_told_and_the_rest_is_judged(
+def test_faults_of_a_recording_are_reported_and_the_rest_is_judged(
     tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
 ) -> None:
     asks(verdict(2))
@@ -260,7 +262,7 @@ def test_faults_of_a_recording_are_told_and_the_rest_is_judged(
     assert ran.code == 1
     assert "runs.jsonl:1:" in ran.err
     assert "missing.jsonl: No such file" in ran.err
-    assert "1 runs have the id of one before them, and are left: a" in ran.err
+    assert "skipped 1 runs that have the id of an earlier run: a" in ran.err
     assert len(lines("s.jsonl")) == 1
     assert tidegauge("judge", runs, *options, "--strict").code == 2
 
@@ -276,7 +278,7 @@ def test_a_disk_that_is_full_ends_it(
 
 
 @pytest.mark.parametrize("missing", ["pydantic", "langchain_core", "langchain", "scipy"])
-def test_what_is_not_installed_is_told_with_what_to_install(
+def test_what_is_not_installed_is_reported_with_what_to_install(
     missing: str, write: Write, tmp_path: Path
 ) -> None:
     runs = write(*recorded("a"))
@@ -299,9 +301,9 @@ def test_what_is_not_installed_is_told_with_what_to_install(
         check=False,
     )
     assert ran.returncode == 2
-    [told] = ran.stderr.splitlines()
+    [errors] = ran.stderr.splitlines()
     assert re.fullmatch(
-        r"tidegauge: [\w.]+ is not installed: pip install 'tidegauge\[judge\]'", told
+        r"tidegauge: [\w.]+ is not installed: pip install 'tidegauge\[judge\]'", errors
     )
 
 

@@ -37,9 +37,9 @@ def test_version(tidegauge) -> None:
         (["nope"], "No such command 'nope'"),
         (["replay"], "Missing argument 'FILE…'"),
         (["replay", "--nope", "f"], "--nope"),
-        (["replay", "--t-max", "0", "f"], "'--t-max'"),
+        (["replay", "--t-max", "0", "f"], "--t-max: 0 is out of range; use 1 or more"),
         (["replay", "--policy", "loops=3", "f"], "unknown signal 'loops'"),
-        (["replay", "--policy", "steps=3,steps=4", "f"], "one rule for each signal"),
+        (["replay", "--policy", "steps=3,steps=4", "f"], "two rules have the same signal"),
     ],
 )
 def test_wrong_usage_is_code_2(tidegauge, arguments: list[str], said: str) -> None:
@@ -51,7 +51,7 @@ def test_wrong_usage_is_code_2(tidegauge, arguments: list[str], said: str) -> No
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Put a command ``fail`` into the group that raises what it is told to."""
+    """Put a command ``fail`` into the group that raises the given error."""
 
     def put(error: BaseException) -> None:
         @click.command()
@@ -74,7 +74,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             2,
             "tidegauge: langgraph is not installed: pip install 'tidegauge[demo]'\n",
         ),
-        (OSError(28, "No space left on device"), 1, "tidegauge: [Errno 28] No space left"),
+        (OSError(28, "No space left on device"), 1, "tidegauge: No space left on device"),
         (ZeroDivisionError("oops"), 70, "tidegauge: internal error, ZeroDivisionError: oops; "),
         (KeyboardInterrupt(), 130, ""),
     ],
@@ -155,7 +155,7 @@ def test_control_c_is_quiet() -> None:
         time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=20)[1]
-    assert line.startswith(b"<stdin>:1: no JSON")
+    assert line.startswith(b"<stdin>:1: invalid JSON")
     assert b"Traceback" not in rest
     assert process.returncode == 130
 

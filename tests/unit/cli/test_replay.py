@@ -16,9 +16,8 @@ import orjson
 import pytest
 
 from support.requirements import needs
-from tidegauge.cli.progress import ByteProgress, total_bytes
-from tidegauge.cli.recorded import RecordedRuns
-from tidegauge.cli.table import print_groups
+from tidegauge.cli.replay_output import RecordedRuns, print_groups
+from tidegauge.cli.terminal import ByteProgress, total_bytes
 from tidegauge.events import RunStarted
 from tidegauge.policies import Policy
 from tidegauge.testing import SteppedClock
@@ -34,6 +33,16 @@ NOT_MEASURED = {
     "exploitation_error": None,
     "premature_halt": None,
     "recall_lag": None,
+}
+
+
+NO_GROUP_NUMBERS = {
+    "loop_split": {"with_loops": None, "without": None, "difference": None},
+    "loop_action_share": {},
+    "pass_at_k": {},
+    "recall_lag": {"success": None, "failure": None},
+    "loop_entropy": None,
+    "other_entropy": None,
 }
 
 
@@ -127,6 +136,14 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "loop_ratio": 0.25,
                 "exploration_error": None,
                 "exploitation_error": None,
+                **NO_GROUP_NUMBERS,
+                "loop_split": {
+                    "with_loops": pytest.approx(0.3),
+                    "without": None,
+                    "difference": None,
+                },
+                "loop_action_share": {"click": 1.0},
+                "pass_at_k": {"1": 1.0},
             },
             {
                 "agent": "",
@@ -139,6 +156,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "loop_ratio": None,
                 "exploration_error": None,
                 "exploitation_error": None,
+                **NO_GROUP_NUMBERS,
             },
         ],
         "memory_index": [],
@@ -174,7 +192,7 @@ def test_a_run_without_end_is_unfinished_and_in_no_rate(tidegauge, write, walk) 
 def test_a_run_started_again_is_another_run(tidegauge, write, walk) -> None:
     lines = [*walk("r", "AAA", ends=False), *walk("r", "AB"), *walk("r", "A", success=False)]
     ran = tidegauge("replay", "--json", write(*lines))
-    assert ran.faults == ["runs.jsonl:5: run 'r' starts again and had no end"]
+    assert ran.faults == ["runs.jsonl:5: run 'r' starts again before its end"]
     document = ran.document
     assert document["skipped_lines"] == 0
     seen = [(run["run"], run["steps"], run["finished"], run["success"]) for run in document["runs"]]
@@ -196,7 +214,7 @@ def test_standard_input(tidegauge, write, walk, tmp_path: Path) -> None:
     piped = tidegauge("replay", "--json", "-", stdin=recording.read_bytes() + b"nope")
     assert [run["loop_steps"] for run in piped.document["runs"]] == [2]
     [fault] = piped.faults
-    assert re.fullmatch(r"<stdin>:6: no JSON: .+ at column 1", fault)
+    assert re.fullmatch(r"<stdin>:6: invalid JSON: .+ at column 1", fault)
 
 
 def test_memory_index(tidegauge, write, walk) -> None:
@@ -211,7 +229,7 @@ def test_memory_index(tidegauge, write, walk) -> None:
         # other arms, and none
         *walk("6", "A", task_group="i", memory="4k", t_max=4),
         *walk("7", "A", task_group="i", t_max=4),
-        # nothing to compare: t_max was not told; one run has no standard error
+        # nothing to compare: t_max was not given; one run has no standard error
         *walk("8", "A", task_group="j", memory="on"),
         *walk("9", "A", task_group="j", memory="off", t_max=4),
     ]
@@ -261,7 +279,7 @@ def test_thoughts_are_left_out(tidegauge, write) -> None:
     (run,) = tidegauge("replay", "--json", recording).document["runs"]
     assert (run["steps"], run["loop_steps"]) == (10, 0)
     (run,) = tidegauge("replay", "--json", "--ignore-action", "think", recording).document["runs"]
-    # the state that was told after each thought stays: the same booking in the same state
+    # the state that was reported after each thought stays: the same booking in the same state
     assert (run["steps"], run["loop_steps"]) == (5, 4)
     none = tidegauge(
         "replay", "--json", "--ignore-action=think", "--ignore-action=book", recording
@@ -330,7 +348,7 @@ def test_a_recording_is_not_overwritten(tidegauge, write, walk, tmp_path: Path) 
     recording = write(*walk("r", "AB"))
     (tmp_path / "link.jsonl").symlink_to(recording)
     ran = tidegauge("replay", recording, "--steps-out", "link.jsonl")
-    assert (ran.code, "is being read" in ran.err) == (2, True)
+    assert (ran.code, "is also an input" in ran.err) == (2, True)
     assert len((tmp_path / recording).read_bytes().splitlines()) == 4
 
 
@@ -361,7 +379,7 @@ def test_the_table_is_plain_text(tidegauge, write, walk) -> None:
     assert total == "3 runs, 1 of them unfinished; 8 steps; 1 lines skipped"
 
 
-def test_the_table_tells_of_stopped_runs(tidegauge, write, walk) -> None:
+def test_the_table_shows_stopped_runs(tidegauge, write, walk) -> None:
     lines = [*walk("1", "AAAAA"), *walk("2", "AB")]
     ran = tidegauge("replay", write(*lines), "--policy", "loop_repeats=2")
     assert ran.out.splitlines()[0].endswith("stopped")
@@ -446,7 +464,7 @@ def test_how_much_there_is_to_read(tmp_path: Path) -> None:
     assert total_bytes([a, str(tmp_path)]) is None
 
 
-def test_the_line_of_a_step_tells_its_own_outcome_though_it_came_late(
+def test_the_line_of_a_step_shows_its_own_outcome_though_it_came_late(
     tidegauge, write, tmp_path: Path
 ) -> None:
     def overlapping(number: int) -> dict:
@@ -471,4 +489,4 @@ def test_an_output_that_fails_is_named_and_not_the_input(tidegauge, write, comma
     name, *options = command
     ran = tidegauge(name, write({"type": "start", "run": "r"}, *steps), *options)
     assert ran.code == 1
-    assert ran.err == "tidegauge: [Errno 28] No space left on device: '/dev/full'\n"
+    assert ran.err == "tidegauge: /dev/full: No space left on device\n"

@@ -1,4 +1,4 @@
-"""Bad recordings: each fault one line, what is good is measured, the exit code tells."""
+"""Bad recordings: each fault one line, what is good is measured, the exit code says so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD = [
 ]
 
 
-def test_every_kind_of_bad_line_is_told_and_skipped(tidegauge, write) -> None:
+def test_every_kind_of_bad_line_is_reported_and_skipped(tidegauge, write) -> None:
     start, step, end = GOOD
     recording = write(start, *BAD, step, end)
     ran = tidegauge("replay", "--json", recording)
@@ -47,10 +47,10 @@ def test_a_flood_is_summed_up_file_by_file(tidegauge, write) -> None:
     write(*[b"nope"] * 21, name="2.jsonl")
     write(*[b"nope"] * 20, name="3.jsonl")
     ran = tidegauge("replay", "--json", "1.jsonl", "2.jsonl", "3.jsonl")
-    told = [fault.split(":")[0] for fault in ran.faults]
-    assert told == ["1.jsonl"] * 21 + ["2.jsonl"] * 21 + ["3.jsonl"] * 20
-    assert ran.faults[20] == "1.jsonl: and 30 more such lines"
-    assert ran.faults[41] == "2.jsonl: and 1 more such lines"
+    reported = [fault.split(":")[0] for fault in ran.faults]
+    assert reported == ["1.jsonl"] * 21 + ["2.jsonl"] * 21 + ["3.jsonl"] * 20
+    assert ran.faults[20] == "1.jsonl: 30 more lines with errors"
+    assert ran.faults[41] == "2.jsonl: 1 more lines with errors"
     assert ran.document["skipped_lines"] == 91
     assert len(ran.document["runs"]) == 1
 
@@ -72,9 +72,9 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tidegauge, write, t
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        ([*GOOD[:1], b"nope", *GOOD[1:]], "runs.jsonl:2: no JSON: "),
-        ([*GOOD[:2], *GOOD], "runs.jsonl:3: run 'r' starts again and had no end"),
-        ([*GOOD, GOOD[1]], "runs.jsonl:4: a step of run 'r', which has ended"),
+        ([*GOOD[:1], b"nope", *GOOD[1:]], "runs.jsonl:2: invalid JSON: "),
+        ([*GOOD[:2], *GOOD], "runs.jsonl:3: run 'r' starts again before its end"),
+        ([*GOOD, GOOD[1]], "runs.jsonl:4: the run 'r' has already ended"),
     ],
 )
 def test_strict_makes_the_first_fault_fatal(tidegauge, write, lines, fault: str) -> None:

@@ -26,7 +26,7 @@ def golden(name: str) -> list[dict[str, Any]]:
 
 
 def expected_progress_auv(case: dict[str, Any]) -> Any:
-    """What was never told is not measured; the batch computation has 0 for it."""
+    """What was never reported is not measured; the batch computation has 0 for it."""
     if not case["progress"]:
         assert case["progress_auv"] == 0
         return None
@@ -138,11 +138,11 @@ def test_exploration_replayed(tidegauge, write, tmp_path: Path) -> None:
             move = {"type": "step", "run": run, "action": "move", "args": {"to": step["to"]}}
             events.append(move | seen_at(case, step["to"]))
     ran = tidegauge("replay", "--json", "--steps-out", "steps.jsonl", write(*events))
-    told: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    reported: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (tmp_path / "steps.jsonl").read_bytes().splitlines():
         step = orjson.loads(line)
-        told[step.pop("run")].append(step)
-    for run, case, steps in zip(ran.document["runs"], EXPLORE, told.values(), strict=True):
+        reported[step.pop("run")].append(step)
+    for run, case, steps in zip(ran.document["runs"], EXPLORE, reported.values(), strict=True):
         for seen, expected in zip(steps, case["steps"], strict=True):
             assert {key: seen[key] for key in expected if key != "to"} == {
                 key: value for key, value in expected.items() if key != "to"

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tidegauge.cli.wordless import wordless_line
-from tidegauge.exporters.jsonl.contents import Contents
+from tidegauge.cli.report_page import redacted_line
+from tidegauge.recordings.encoding import ContentEncoder
 
 EVIL = "</script><script>document.title='taken'</script></template><!-- data -->"
 
@@ -67,9 +67,9 @@ def test_the_steps_are_those_of_steps_out(tidegauge, write, walk) -> None:
     write(*walk("a", "xyxyxyz"), *walk("b", "ppp"))
     tidegauge("report", "runs.jsonl", "-o", "report.html")
     tidegauge("replay", "runs.jsonl", "--steps-out", "steps.jsonl")
-    told = [orjson.loads(line) for line in Path("steps.jsonl").read_bytes().splitlines()]
+    expected = [orjson.loads(line) for line in Path("steps.jsonl").read_bytes().splitlines()]
     for run in Read("report.html").data["runs"]:
-        steps = [line for line in told if line["run"] == run["run"]]
+        steps = [line for line in expected if line["run"] == run["run"]]
         assert run["step"]["loop"] == [line["loop"] for line in steps]
         assert run["step"]["stale"] == [line["stale"] for line in steps]
 
@@ -110,7 +110,7 @@ def test_a_policy_marks_where_it_steps_in(tidegauge, write, walk) -> None:
     assert len(page.lines) == 12  # those after the stop too: it is the run as it was recorded
 
 
-def test_places_are_told_where_they_are_known(tidegauge, write) -> None:
+def test_places_are_shown_where_they_are_known(tidegauge, write) -> None:
     step = {"type": "step", "run": "r", "action": "go"}
     write(
         {"type": "start", "run": "r", "place": "hall", "exits": ["attic"]},
@@ -196,11 +196,11 @@ def test_without_contents_no_word_is_left_but_the_numbers_are(tidegauge, write) 
 def test_digested_recordings_have_the_numbers_of_what_they_stand_for(
     tidegauge, recorded_runs: Path
 ) -> None:
-    shown = Contents(bytes.hex, plain=False)
+    shown = ContentEncoder(bytes.hex, plain=False)
     for file in sorted(recorded_runs.glob("*.events.jsonl"))[:2]:
         lines = file.read_bytes().splitlines()
         Path("digests.jsonl").write_bytes(
-            b"".join(wordless_line(line, shown) + b"\n" for line in lines)
+            b"".join(redacted_line(line, shown) + b"\n" for line in lines)
         )
         whole = tidegauge("replay", str(file), "--json").document
         assert tidegauge("replay", "digests.jsonl", "--json").document == whole

@@ -86,7 +86,7 @@ def test_a_wrong_condition_is_one_line_and_nothing_is_written(
 def test_an_unknown_field_lists_those_that_there_are(tidegauge, write, walk) -> None:
     write(*walk("a", "xyz"))
     done = tidegauge("select", "runs.jsonl", "--where", "speed > 3")
-    assert "no field is called speed; there are agent, auv, backtracks" in done.err
+    assert "Unknown field 'speed'; use agent, auv, backtracks" in done.err
 
 
 def test_help_names_every_field(tidegauge) -> None:
@@ -117,7 +117,7 @@ def test_what_is_read_is_not_written(tidegauge, write, walk) -> None:
     assert Path(name).stat().st_size
 
 
-def test_a_missing_file_is_told(tidegauge, write, walk) -> None:
+def test_a_missing_file_is_reported(tidegauge, write, walk) -> None:
     write(*walk("a", "xyz"))
     done = tidegauge("select", "gone.jsonl", "runs.jsonl", "--where", "success")
     assert done.code == 1

@@ -1,4 +1,4 @@
-"""``tidegauge worker``: settings, and what is wrong told in one line."""
+"""``tidegauge worker``: settings, and errors in one line."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from support.commands import options_of
 from tidegauge.cli import worker as command
-from tidegauge.cli.worker_settings import SETTINGS
-from tidegauge.fleet.worker import WorkerSettings
+from tidegauge.fleet.partition_worker import WorkerSettings
 from tidegauge.policies import parse_rules
 
-DOCS = Path(__file__).parents[3] / "docs" / "fleets.md"
 PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")
 
 
@@ -50,19 +48,19 @@ def test_the_help_teaches(tidegauge) -> None:
     ran = tidegauge("worker", "--help")
     assert ran.code == 0
     assert "tidegauge worker --kafka broker:9092 --topic agents" in ran.out
-    for setting in SETTINGS:
-        assert setting.flag in ran.out
+    for option in options_of("worker").values():
+        assert option.opts[0] in ran.out
 
 
-def test_what_nobody_says_is_the_default(tidegauge, started) -> None:
+def test_the_defaults(tidegauge, started) -> None:
     ran = tidegauge("worker", *PLACE)
     assert (ran.code, ran.faults) == (1, ["tidegauge: stopped here"])
     [settings] = started
     assert (settings.brokers, settings.topic, settings.group) == ("127.0.0.1:1", "t", "tidegauge")
-    assert settings.limits.settle_seconds == 0.5
+    assert settings.limits.allowed_lateness == 0.5
     assert settings.limits.runs == 10_000
     assert (settings.exactly_once, settings.page, settings.digest_key) == (False, True, None)
-    assert {rule.rung for rule in settings.policy.rules} == {"observe"}
+    assert {rule.action for rule in settings.policy.rules} == {"observe"}
     assert dict(settings.config) == {}
 
 
@@ -77,11 +75,11 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("TIDEGAUGE_WORKER_TOPIC", "environment")
     monkeypatch.setenv("TIDEGAUGE_WORKER_GROUP", "environment")
     monkeypatch.setenv("TIDEGAUGE_WORKER_CONFIG", str(path))
-    tidegauge("worker", "--group", "flag", "--settle-seconds", "2", "--task-group", "g")
+    tidegauge("worker", "--group", "flag", "--allowed-lateness", "2", "--task-group", "g")
     [settings] = started
     names = (settings.brokers, settings.topic, settings.group)
     assert names == ("file:1", "environment", "flag")
-    assert settings.limits.settle_seconds == 2.0
+    assert settings.limits.allowed_lateness == 2.0
     assert (settings.limits.idle_seconds, settings.limits.runs) == (7.0, 5)
     assert (settings.exactly_once, settings.page) == (True, False)
     assert settings.defaults is not None
@@ -91,7 +89,9 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
 def test_a_policy_is_a_line_of_rules_or_a_file(tidegauge, started, tmp_path) -> None:
     tidegauge("worker", *PLACE, "--policy", "loop_repeats=3,steps=50:nudge")
     path = tmp_path / "policy.toml"
-    path.write_text('format = 1\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\nrung = "stop"\n')
+    path.write_text(
+        'format = 1\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "stop"\n'
+    )
     ran = tidegauge("worker", *PLACE, "--policy", str(path))
     assert "stopped here" in ran.err, ran.err
     line, file = started
@@ -113,17 +113,29 @@ def test_secrets_are_not_shown(tidegauge, started, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "kafka must be set"),
-        (("--kafka", "127.0.0.1:1"), "topic must be set"),
-        ((*PLACE, "--metrics-port", "off"), "metrics_port cannot be off"),
-        ((*PLACE, "--policy", "loops=3"), "unknown signal 'loops'"),
-        ((*PLACE, "--policy", "loop_repeats"), "a policy is SIGNAL=NUMBER"),
-        ((*PLACE, "--max-runs", "0"), "max_runs must be a whole number, 1 or more"),
-        ((*PLACE, "--exactly-once", "perhaps"), "exactly_once must be"),
-        ((*PLACE, "--commit-seconds", "-1"), "commit_seconds must be a number of seconds"),
+        ((), "kafka is not set; use --kafka, TIDEGAUGE_WORKER_KAFKA or the --config"),
+        (
+            ("--kafka", "127.0.0.1:1"),
+            "topic is not set; use --topic",
+        ),
+        (
+            (*PLACE, "--metrics-port", "off"),
+            "--metrics-port: 'off' is not a whole",
+        ),
+        ((*PLACE, "--policy", "loops=3"), "--policy: unknown signal 'loops'"),
+        ((*PLACE, "--policy", "loop_repeats"), "use SIGNAL=NUMBER"),
+        ((*PLACE, "--max-runs", "0"), "--max-runs: 0 is out of range; use 1 or more"),
+        (
+            (*PLACE, "--exactly-once", "perhaps"),
+            "'perhaps' is not a switch; use on or off",
+        ),
+        (
+            (*PLACE, "--commit-seconds", "-1"),
+            "--commit-seconds: -1 is out of range",
+        ),
     ],
 )
-def test_what_cannot_work_is_told_in_a_line(tidegauge, arguments, said) -> None:
+def test_wrong_usage_is_reported_in_a_line(tidegauge, arguments, said) -> None:
     ran = tidegauge("worker", *arguments)
     assert ran.code == 2
     assert said in ran.faults[-1]
@@ -139,7 +151,7 @@ def test_a_file_that_is_not_there(tidegauge, flag) -> None:
 
 
 def test_brokers_that_cannot_be_reached(tidegauge, monkeypatch) -> None:
-    monkeypatch.setattr(command, "_PATIENCE", 0.5)
+    monkeypatch.setattr(command, "_BROKER_TIMEOUT", 0.5)
     ran = tidegauge("worker", *PLACE)
     assert ran.code == 1
     [line] = ran.faults

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import pytest
 
+from support.grafana import panels
 from tidegauge import catalog
-from tidegauge.dashboards import dashboard_files
-from tidegauge.dashboards.colours import BAD, GOOD, NEUTRAL, UNTOLD, WATCH, named_colours
-from tidegauge.dashboards.over_time import areas, bars, lines, with_band
-from tidegauge.dashboards.panels import Query
-from tidegauge.dashboards.right_now import Column, big_number, grid
+from tidegauge.dashboards.panels import BAD, GOOD, MISSING, NEUTRAL, WATCH, Query, named_colours
+from tidegauge.dashboards.visualizations import (
+    Column,
+    areas,
+    bars,
+    big_number,
+    grid,
+    lines,
+    with_band,
+)
+from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS
+from tidegauge.streaming_metrics.loops import LOOPS
+from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED
 
 GRAPHS: Final = ("timeseries", "state-timeline", "heatmap")
-
-
-def panels() -> list[Any]:
-    return [
-        pytest.param(panel, id=f"{name}: {panel['title']}")
-        for name, text in dashboard_files().items()
-        if name.endswith(".json")
-        for panel in json.loads(text)["panels"]
-        if panel["type"] != "row"
-    ]
 
 
 def overrides(panel: Any) -> dict[str, dict[str, Any]]:
@@ -45,10 +43,10 @@ def test_a_panel_without_data_says_why(panel: dict[str, Any]) -> None:
         assert said
 
 
-def test_what_nobody_tells_is_not_green() -> None:
+def test_a_missing_value_is_not_green() -> None:
     panel: Any = big_number("Looping", "…", Query("up"), steps=[(1, BAD)]).build()
     [mapping] = panel.field_config.defaults.mappings
-    assert mapping.options.result.color == UNTOLD
+    assert mapping.options.result.color == MISSING
     assert mapping.options.match.value == "null+nan"
 
 
@@ -64,16 +62,16 @@ def test_a_number_of_now_is_asked_for_now() -> None:
 @pytest.mark.parametrize(
     ("legend", "values"),
     [
-        ("{{outcome}}", catalog.RUNS_FINISHED.values),
-        ("{{kind}}", catalog.LOOPS.values + catalog.BEHAVIOR_ERRORS.values),
+        ("{{outcome}}", RUNS_FINISHED.values),
+        ("{{kind}}", LOOPS.values + BEHAVIOR_ERRORS.values),
         ("{{answer}}", catalog.DECISIONS_REQUESTS.values),
         ("{{action}}", ("would_stop", "nudge", "block", "stop")),
     ],
 )
-def test_each_known_value_has_a_colour_of_its_own(legend: str, values: tuple[str, ...]) -> None:
+def test_each_known_value_has_its_own_colour(legend: str, values: tuple[str, ...]) -> None:
     assert set(named_colours(legend)) == set(values)
     panel = bars("…", "…", Query("up", legend))
-    assert {name: told["color"]["fixedColor"] for name, told in overrides(panel).items()} == {
+    assert {name: found["color"]["fixedColor"] for name, found in overrides(panel).items()} == {
         **named_colours(legend)
     }
 
@@ -85,10 +83,10 @@ def test_outcomes_are_as_good_as_their_colours() -> None:
 
 
 def test_a_band_lies_between_its_bounds() -> None:
-    queries = [Query("up", name) for name in ("at most", "share", "at least")]
-    told = overrides(with_band(lines("…", "…", *queries), low="at least", high="at most"))
-    assert told["at most"]["custom.fillBelowTo"] == "at least"
-    assert told["at least"]["custom.lineWidth"] == told["at most"]["custom.lineWidth"] == 0
+    queries = [Query("up", name) for name in ("upper bound", "share", "lower bound")]
+    found = overrides(with_band(lines("…", "…", *queries), low="lower bound", high="upper bound"))
+    assert found["upper bound"]["custom.fillBelowTo"] == "lower bound"
+    assert found["lower bound"]["custom.lineWidth"] == found["upper bound"]["custom.lineWidth"] == 0
 
 
 def test_what_several_hold_is_stacked() -> None:
@@ -101,9 +99,9 @@ def test_what_several_hold_is_stacked() -> None:
 
 def test_a_column_that_can_be_bad_is_coloured() -> None:
     panel = grid("…", "…", {"Good": Column("up"), "Bad": Column("up", [(0.3, BAD)])})
-    told = overrides(panel)
-    assert "thresholds" not in told.get("Good", {})
-    assert [step["color"] for step in told["Bad"]["thresholds"]["steps"]] == [GOOD, BAD]
+    found = overrides(panel)
+    assert "thresholds" not in found.get("Good", {})
+    assert [step["color"] for step in found["Bad"]["thresholds"]["steps"]] == [GOOD, BAD]
 
 
 def test_a_value_without_thresholds_is_neither_good_nor_bad() -> None:

@@ -85,7 +85,7 @@ def test_the_command_sends_every_dashboard(
         assert "id" not in body["dashboard"]
 
 
-def test_what_grafana_says_against_it_is_told(grafana: StandIn) -> None:
+def test_the_error_has_the_message_of_grafana(grafana: StandIn) -> None:
     grafana.status = 401
     with pytest.raises(PushError, match="401: Invalid API key"):
         push(dashboards()[0], grafana.url, "wrong")
@@ -99,7 +99,7 @@ def test_the_token_follows_no_redirect(grafana: StandIn) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "grafana.example", "http://127.0.0.1:9"])
-def test_nobody_there(url: str) -> None:
+def test_an_unreachable_grafana_or_a_wrong_url(url: str) -> None:
     with pytest.raises(PushError):
         push(dashboards()[0], url, "secret")
 

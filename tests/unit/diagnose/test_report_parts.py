@@ -10,8 +10,7 @@ import pytest
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.diagnose.report import action_map as mapping
 from tidegauge.diagnose.report.action_map import action_map, tf_idf
-from tidegauge.diagnose.report.comparison import auv_interval
-from tidegauge.diagnose.report.state_graph import MAX_PLACES, positions
+from tidegauge.diagnose.report.page_data import MAX_PLACES, auv_interval, positions
 from tidegauge.diagnose.report.word_clouds import MAX_PHRASES, word_clouds
 from tidegauge.streaming_metrics import AUV, FinishedRun
 
@@ -53,12 +52,12 @@ def test_actions_are_counted_by_runs_with_the_first_word_they_are_given() -> Non
 def test_reasoning_is_what_thinking_actions_say_in_one_two_and_three_words() -> None:
     thought = "I need to check the reservation first"
     clouds = word_clouds([run(("think", thought)), run(("think", thought)), run(("go", "north"))])
-    told = {cloud["name"]: phrases(cloud) for cloud in clouds}
+    fields = {cloud["name"]: phrases(cloud) for cloud in clouds}
     assert [cloud["of"] for cloud in clouds] == ["actions", *["reasoning"] * 3]
-    assert told["1 word"] == {"check": [0, 1], "need": [0, 1], "reservation": [0, 1]}
-    assert told["2 words"]["check the"] == [0, 1]
-    assert "the reservation first" in told["3 words"]
-    assert "i" not in told["1 word"]
+    assert fields["1 word"] == {"check": [0, 1], "need": [0, 1], "reservation": [0, 1]}
+    assert fields["2 words"]["check the"] == [0, 1]
+    assert "the reservation first" in fields["3 words"]
+    assert "i" not in fields["1 word"]
 
 
 def test_without_thoughts_the_observations_are_read() -> None:

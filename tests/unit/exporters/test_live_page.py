@@ -1,4 +1,4 @@
-"""What the live page is told, and how its files are served."""
+"""What the live page receives, and how its files are served."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from tidegauge.events import (
     Step,
     ToolDeclaration,
 )
-from tidegauge.exporters.page import Asked, LiveReading, Page, files
+from tidegauge.exporters.page import Asked, LiveReading, Page, app
 from tidegauge.exporters.prometheus import MetricsServer
-from tidegauge.streaming_metrics import Chronicle, Engine
+from tidegauge.exporters.reading import Reader
+from tidegauge.streaming_metrics import Engine, EventLog
 from tidegauge.testing import capture
 
 
@@ -44,23 +45,23 @@ class Watched:
     """An engine, and what is read of it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.chronicle, self.clock = Chronicle(), Stepped()
-        self.engine = Engine(chronicle=self.chronicle, **settings)
+        self.event_log, self.clock = EventLog(), Stepped()
+        self.engine = Engine(event_log=self.event_log, **settings)
         self.live = LiveReading(
             self.engine,
-            self.chronicle,
+            self.event_log,
             digest=lambda digest: "~" + digest.hex(),
             clock=self.clock,
             cpu_clock=self.clock,
         )
 
-    def steps(self, run: str, *what: object, error: bool | None = None, **told: Any) -> None:
+    def steps(self, run: str, *what: object, error: bool | None = None, **fields: Any) -> None:
         for one in what:
-            self.engine.step_issued(Step(run, (Call("look", one),), **told))
+            self.engine.step_issued(Step(run, (Call("look", one),), **fields))
             self.engine.step_observed(Outcome(run, (CallResult(one, error),)))
 
-    def start(self, run: str, **told: Any) -> None:
-        self.engine.run_started(RunStarted(run=run, agent=f"agent of {run}", **told))
+    def start(self, run: str, **fields: Any) -> None:
+        self.engine.run_started(RunStarted(run=run, agent=f"agent of {run}", **fields))
 
     def read(self, **asked: Any) -> dict[str, Any]:
         self.clock.now += 10.0
@@ -68,8 +69,8 @@ class Watched:
 
 
 def test_nothing_measured_is_none() -> None:
-    told = Watched().read()
-    assert told["fleet"] == {
+    page = Watched().read()
+    assert page["fleet"] == {
         "running": 0,
         "looping": 0,
         "stuck": 0,
@@ -82,7 +83,7 @@ def test_nothing_measured_is_none() -> None:
         "loop_tokens": None,
         "interventions": None,
     }
-    assert (told["runs"]["rows"], told["chosen"], told["happenings"]) == ([], None, [])
+    assert (page["runs"]["rows"], page["chosen"], page["events"]) == ([], None, [])
 
 
 def test_the_numbers_are_those_of_the_metrics() -> None:
@@ -100,7 +101,7 @@ def test_the_numbers_are_those_of_the_metrics() -> None:
     looped = sum(sum(total.loop_steps.values()) for total in totals)
     assert watched.read()["fleet"] == {
         "running": 1,
-        "looping": sum(group.runs_looping for group in snapshot.groups),
+        "looping": sum(bool(run.loop_repeats and not run.exempt) for run in snapshot.active),
         "stuck": 0,
         "ended": 2,
         "judged": 2,
@@ -123,8 +124,8 @@ def test_troubled_runs_come_first_and_the_others_keep_their_places() -> None:
     watched.steps("loops first", *"xababab")
     watched.steps("fails", 1, 2, 3, error=True)
     watched.steps("loops last", *"xababab")
-    told = watched.read()
-    order = [(row["run"], row["trouble"]) for row in told["runs"]["rows"]]
+    page = watched.read()
+    order = [(row["run"], row["trouble"]) for row in page["runs"]["rows"]]
     assert order == [
         ("loops last", "looping"),
         ("loops first", "looping"),
@@ -132,18 +133,18 @@ def test_troubled_runs_come_first_and_the_others_keep_their_places() -> None:
         ("calm", "fine"),
         ("calm too", "fine"),
     ]
-    assert [row["run"] for row in told["looping"]] == ["loops last", "loops first"]
-    assert (told["fleet"]["looping"], told["fleet"]["stuck"]) == (2, 1)
+    assert [row["run"] for row in page["looping"]] == ["loops last", "loops first"]
+    assert (page["fleet"]["looping"], page["fleet"]["stuck"]) == (2, 1)
 
 
 def test_a_declared_poller_that_waits_is_no_trouble() -> None:
     watched = Watched(declarations={"look": ToolDeclaration(poll=20)})
     watched.start("waits")
     watched.steps("waits", *["not yet"] * 9)
-    told = watched.read()
-    row = told["runs"]["rows"][0]
-    assert (row["trouble"], row["streak"], row["loop"]["excused"]) == ("fine", 9, True)
-    assert (told["fleet"]["looping"], told["fleet"]["stuck"], told["looping"]) == (0, 0, [])
+    page = watched.read()
+    row = page["runs"]["rows"][0]
+    assert (row["trouble"], row["streak"], row["loop"]["exempt"]) == ("fine", 9, True)
+    assert (page["fleet"]["looping"], page["fleet"]["stuck"], page["looping"]) == (0, 0, [])
     watched.steps("waits", *["not yet"] * 20)  # its patience is used up
     assert watched.read()["fleet"]["looping"] == 1
 
@@ -152,9 +153,9 @@ def test_a_window_of_the_rows_and_a_search() -> None:
     watched = Watched()
     for number in range(300):
         watched.start(f"run {number}", model="Small" if number == 7 else None)
-    told = watched.read(first=100, rows=3)["runs"]
-    assert (told["total"], told["first"]) == (300, 100)
-    assert [row["run"] for row in told["rows"]] == ["run 100", "run 101", "run 102"]
+    page = watched.read(first=100, rows=3)["runs"]
+    assert (page["total"], page["first"]) == (300, 100)
+    assert [row["run"] for row in page["rows"]] == ["run 100", "run 101", "run 102"]
     assert len(watched.read(rows=10_000)["runs"]["rows"]) == 100
     assert watched.read(first=999)["runs"]["rows"] == []
     assert [row["run"] for row in watched.read(find="RUN 29")["runs"]["rows"]][:2] == [
@@ -194,8 +195,8 @@ def test_the_fleet_is_gone_through_no_more_than_a_twentieth_of_the_time() -> Non
 
     watched.engine.held = slow  # type: ignore[method-assign]
     watched.live.read(Asked())
-    told = watched.live.read(Asked())
-    assert told["pause"] == 20.0
+    page = watched.live.read(Asked())
+    assert page["pause"] == 20.0
     watched.clock.now += 19.0
     watched.live.read(Asked())
     assert len(calls) == 1
@@ -206,15 +207,17 @@ def test_the_fleet_is_gone_through_no_more_than_a_twentieth_of_the_time() -> Non
 
 @contextlib.contextmanager
 def served(**where: Any) -> Iterator[MetricsServer]:
-    chronicle = Chronicle()
-    engine = Engine(chronicle=chronicle)
+    event_log = EventLog()
+    engine = Engine(event_log=event_log)
     engine.run_started(RunStarted(run="r", agent="a"))
-    page = Page(engine, chronicle, digest=bytes.hex)
-    server = MetricsServer(engine, port=0, page=page, **where)
+    page = Page(event_log, digest=bytes.hex)
+    page.start(Reader(engine))
+    server = MetricsServer(port=0, page=page, **where)
+    server.start(Reader(engine))
     try:
         yield server
     finally:
-        server.stop()
+        server.close()
 
 
 def ask(
@@ -235,7 +238,7 @@ def test_the_page_its_files_and_the_metrics_are_served() -> None:
         status, headers, text = ask(server.page_url)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert text.startswith("<!doctype html>")
-        for name in (*files._OURS, *files._CHART_LIBRARY):
+        for name in (*app._OURS, *app._SHARED, *app._CHART_LIBRARY):
             assert ask(server.page_url, f"page/{name}")[0] == 200, name
         assert "tidegauge_runs_active" in ask(server.url)[2]
         assert ask(server.page_url, "page/nothing")[0] == 404
@@ -246,11 +249,11 @@ def test_the_page_its_files_and_the_metrics_are_served() -> None:
 
 def test_every_file_that_the_page_refers_to_is_one_of_those_served() -> None:
     named = set()
-    for name in files._OURS:
-        found = files.file(name)
+    for name in (*app._OURS, *app._SHARED):
+        found = app.file(name)
         assert found is not None
         named |= set(re.findall(r'(?:page/|from "\./)([\w.-]+\.\w+)', found[1].decode()))
-    assert named == {*files._OURS, *files._CHART_LIBRARY} - {"index.html"}
+    assert named == {*app._OURS, *app._SHARED, *app._CHART_LIBRARY} - {"index.html"}
 
 
 @pytest.mark.parametrize("path", ["", "page/page.js", "page/live", "page/nothing"])
@@ -283,7 +286,7 @@ def test_what_cannot_be_meant_is_refused(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listening", "told", "answered"),
+    ("listening", "given", "answered"),
     [
         ("127.0.0.1", "127.0.0.1:9464", True),
         ("127.0.0.1", "localhost", True),
@@ -297,12 +300,12 @@ def test_what_cannot_be_meant_is_refused(query: str) -> None:
     ],
 )
 def test_a_name_that_is_made_to_point_here_is_not_answered(
-    listening: str, told: str, answered: bool
+    listening: str, given: str, answered: bool
 ) -> None:
     with served(host=listening) as server:
         url = str(server.page_url).replace("0.0.0.0", "127.0.0.1")
         for path in ("", "page/live", "page/page.js", "metrics"):
-            assert ask(url, path, Host=told)[0] == (200 if answered else 421)
+            assert ask(url, path, Host=given)[0] == (200 if answered else 421)
 
 
 def test_a_fault_while_reading_is_ours(
@@ -326,7 +329,7 @@ def test_it_is_served_unless_it_is_turned_off() -> None:
         with tidegauge.run() as run:
             state = seen.pipeline.engine.get(run.id)
             assert state is not None
-            assert state.trail is None
+            assert state.history is None
 
 
 def test_a_server_of_ones_own_may_serve_it() -> None:
@@ -334,12 +337,13 @@ def test_a_server_of_ones_own_may_serve_it() -> None:
         assert (seen.pipeline.page, seen.pipeline.page_url) == (None, None)
     with capture(page=True) as seen, tidegauge.run(agent="a"):
         assert seen.pipeline.page_url is None
-        server = MetricsServer(seen.pipeline.engine, port=0, page=seen.pipeline.page)
+        server = MetricsServer(port=0, page=seen.pipeline.page)
+        server.start(seen.pipeline.reader)
         try:
-            told = json.loads(ask(server.page_url, "page/live")[2])
+            document = json.loads(ask(server.page_url, "page/live")[2])
         finally:
-            server.stop()
-        assert told["runs"]["rows"][0]["agent"] == "a"
+            server.close()
+        assert document["runs"]["rows"][0]["agent"] == "a"
 
 
 def test_digests_on_the_page_are_those_of_the_spans() -> None:

@@ -15,11 +15,13 @@ from opentelemetry.sdk.metrics.export import (
 import tidegauge
 from support.otlp_metrics import meet_everything, scraped
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import METRICS, SPANS_LATE
+from tidegauge.catalog import SPANS_LATE
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.exporters.otlp import HistogramExporter, Readings, observe
-from tidegauge.exporters.otlp.readings import otlp_name, otlp_unit
+from tidegauge.exporters.otlp import OtlpExporter
+from tidegauge.exporters.otlp.histograms import otlp_name, otlp_unit
+from tidegauge.exporters.reading import Reader
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.testing import capture
 
 
@@ -87,6 +89,12 @@ def engine_with(steps: int, run: str = "r1") -> Engine:
     return engine
 
 
+def exporting(engine: Engine) -> OtlpExporter:
+    exporter = OtlpExporter()
+    exporter.start(Reader(engine))
+    return exporter
+
+
 def more_steps(engine: Engine, steps: int, run: str = "r1") -> None:
     for _ in range(steps):
         engine.step_issued(Step(run, (Call("look"),)))
@@ -118,15 +126,17 @@ def test_a_collection_is_one_snapshot(application, monkeypatch):
     engine, taken = engine_with(3), []
     snapshot = engine.snapshot
     monkeypatch.setattr(engine, "snapshot", lambda: taken.append(1) or snapshot())  # type: ignore[func-returns-value]
-    observe(Readings(engine), application.provider)
+    exporting(engine).observe(application.provider)
     for collections in (1, 2, 3):
         application.metrics()
         assert len(taken) == collections
 
 
 def test_metrics_that_are_none_of_the_engine_s(application):
-    readings = Readings(Engine(), more=lambda: {SPANS_LATE: {(): 7}})
-    observe(readings, application.provider)
+    exporter = OtlpExporter()
+    exporter.observe(application.provider)
+    assert application.series() == {}  # not started
+    exporter.start(Reader(Engine(), more=lambda: {SPANS_LATE: {(): 7}}))
     assert application.series()["tidegauge_receiver_late_spans_total", frozenset()] == 7
 
 
@@ -142,17 +152,17 @@ def test_a_second_pipeline_takes_the_first_one_s_place(application):
 
 
 def test_a_closed_engine_is_let_go(application):
-    readings = Readings(engine_with(1))
-    observe(readings, application.provider)
+    exporter = exporting(engine_with(1))
+    exporter.observe(application.provider)
     assert application.steps() == [1]
-    readings.close()
+    exporter.close()
     assert application.series() == {}
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_fault_costs_what_could_not_be_read(application, monkeypatch):
     engine = engine_with(1)
-    observe(Readings(engine), application.provider)
+    exporting(engine).observe(application.provider)
     monkeypatch.setattr(engine, "snapshot", lambda: 1 // 0)
     assert {name for name, _ in application.series()} == {"tidegauge_internal_errors_total"}
     assert internal_errors.counts()["prometheus"] >= 1
@@ -161,12 +171,12 @@ def test_a_fault_costs_what_could_not_be_read(application, monkeypatch):
 class TestHistograms:
     @staticmethod
     def pushed(engine, exporter):
-        readings = Readings(engine)
+        ours = exporting(engine)
         reader = PeriodicExportingMetricReader(
-            HistogramExporter(exporter, readings), export_interval_millis=1e9
+            ours.with_histograms(exporter), export_interval_millis=1e9
         )
         provider = MeterProvider([reader], shutdown_on_exit=False)
-        observe(readings, provider, histograms=False)
+        ours.observe(provider, histograms=False)
         return provider
 
     def test_they_go_with_the_rest_and_of_the_same_snapshot(self, monkeypatch):
@@ -191,7 +201,7 @@ class TestHistograms:
         ("temporality", "counts"),
         [(AggregationTemporality.CUMULATIVE, [3, 5, 5]), (AggregationTemporality.DELTA, [3, 2, 0])],
     )
-    def test_they_are_told_as_the_exporter_wants_them(self, temporality, counts):
+    def test_they_are_reported_as_the_exporter_wants_them(self, temporality, counts):
         engine, kept = engine_with(3), Kept(temporality)
         provider = self.pushed(engine, kept)
         provider.force_flush()

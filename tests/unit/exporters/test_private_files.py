@@ -17,7 +17,7 @@ from tidegauge._private_files import open_private, private
 from tidegauge.cli.main import cli
 from tidegauge.diagnose.judges.judgement import JudgementFile
 from tidegauge.errors import ConfigurationError
-from tidegauge.exporters.jsonl import LineWriter
+from tidegauge.recordings import LineWriter
 
 pytestmark = needs(hasattr(os, "geteuid"), "this platform has no owners and modes of files")
 

@@ -17,24 +17,15 @@ import tidegauge
 from support.prometheus import find_binary
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import (
-    DECISIONS,
-    JUDGING,
-    LOOPS,
-    METRICS,
-    POLICY,
-    RECEIVER,
-    RECORDING,
-    RUNS_FINISHED,
-    SPAN_FAULTS,
-    WORKER,
-)
+from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, RECORDING, SPAN_FAULTS, WORKER
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.exporters.prometheus import TidegaugeCollector
-from tidegauge.exporters.prometheus.families import MAX_RUNS, read_families
-from tidegauge.exporters.prometheus.labels import MAX_LENGTH
 from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.reading import MAX_LABEL, MAX_RUNS, Reader, read_families
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.loops import LOOPS
+from tidegauge.streaming_metrics.registry import METRICS
+from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED
 from tidegauge.testing import capture
 
 ODD_TEXTS = (
@@ -51,7 +42,7 @@ ODD_TEXTS = (
 
 def registry_of(engine: Engine) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(TidegaugeCollector(engine))
+    registry.register(TidegaugeCollector(Reader(engine)))
     return registry
 
 
@@ -61,8 +52,8 @@ def value(engine: Engine, name: str, **labels: str) -> float | None:
 
 
 def start(engine: Engine, run: str, **more: object) -> None:
-    told = {"agent": "a", "task_group": "g"} | more
-    engine.run_started(RunStarted(run=run, **told))  # type: ignore[arg-type]
+    fields = {"agent": "a", "task_group": "g"} | more
+    engine.run_started(RunStarted(run=run, **fields))  # type: ignore[arg-type]
 
 
 def step(engine: Engine, run: str, action: str = "look", **outcome: object) -> None:
@@ -116,8 +107,8 @@ def odd_engine() -> Engine:
 
 def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -> None:
     with capture(stop_on_loop=3) as seen:
-        with tidegauge.run(agent="a", t_max=5, memory="on", operations=3) as run:
-            run.act("find")
+        with tidegauge.run(agent="a", task="find it", t_max=5, memory="on", operations=3) as run:
+            run.act("find", entropy=0.5)
             run.observe("found", progress=1.0)
             run.finish(success=True)
         with tidegauge.run(agent="a", t_max=5, memory="off") as run:
@@ -131,7 +122,9 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.act("look", mentions=["knife"])
             run.act("find", uses=["knife"])
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
-            families = list(TidegaugeCollector(seen.pipeline.engine, place_label=str).collect())
+            families = list(
+                TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
+            )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
@@ -142,7 +135,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             assert set(sample.labels) - {"le"} == set(metric.labels)
 
 
-def test_where_runs_go_is_told_once_they_say_it() -> None:
+def test_where_runs_go_is_reported_once_they_say_it() -> None:
     engine = Engine(clock=None)
     start(engine, "nowhere")
     step(engine, "nowhere")
@@ -211,7 +204,16 @@ def test_totals_are_what_was_fed() -> None:
     assert registry_of(engine).get_sample_value("tidegauge_dropped_events_total") == 1
 
 
-def test_arms_of_a_memory_experiment_are_told_apart_for_auv_only() -> None:
+def test_names_that_become_other_are_counted() -> None:
+    engine = Engine(clock=None, max_groups=1)
+    for number in range(3):
+        start(engine, f"run-{number}", agent=f"agent-{number}")
+    registry, name = registry_of(engine), "tidegauge_names_beyond_limit_total"
+    assert registry.get_sample_value(name, {"kind": "group"}) == 2
+    assert registry.get_sample_value(name, {"kind": "action"}) == 0
+
+
+def test_arms_of_a_memory_experiment_are_distinguished_for_auv_only() -> None:
     engine = Engine(clock=None)
     for memory, success in (("on", True), ("off", False), (None, True)):
         start(engine, "r", memory=memory, t_max=2)
@@ -224,6 +226,16 @@ def test_arms_of_a_memory_experiment_are_told_apart_for_auv_only() -> None:
     assert value(engine, "success_rate") == 2 / 3
     assert value(engine, "auv_lower") == 1.5 / 4
     assert value(engine, "auv_upper") == 2.25 / 4
+
+
+def test_runs_count_as_stale_by_the_setting_also_in_a_memory_experiment() -> None:
+    engine = Engine(clock=None, stale_at=2)
+    for memory in ("on", "off"):
+        start(engine, memory, memory=memory)
+        for _ in range(4):
+            step(engine, memory)
+    assert value(engine, "stale_score", stat="max") == 2
+    assert value(engine, "runs_stale") == 2
 
 
 def test_what_was_not_measured_is_absent() -> None:
@@ -302,14 +314,14 @@ def test_only_the_most_troubled_runs_have_series() -> None:
     assert shown() == [*longest, "run-11", "run-10"]
 
 
-def test_long_run_ids_are_cut_and_still_told_apart() -> None:
+def test_long_run_ids_are_cut_and_still_distinguished() -> None:
     engine = Engine(clock=None)
     for last in "12":
         start(engine, "x" * 5_000 + last)
     families = [f for f in read_families(engine) if f.metric.name == "tidegauge_run_steps"]
     labels = {labels[-1] for labels, _ in families[0].rows}
     assert len(labels) == 2
-    assert {len(label) for label in labels} == {MAX_LENGTH}
+    assert {len(label) for label in labels} == {MAX_LABEL}
 
 
 def test_names_that_are_no_text_are_served_as_text() -> None:
@@ -339,7 +351,7 @@ def test_a_stream_of_ever_new_names_has_a_bounded_number_of_series() -> None:
         for _ in range(3):
             step(engine, run, action=f"action-{number}", progress=0.5)
         if number % 1_000 == 999:
-            highest = max(highest, len(samples(TidegaugeCollector(engine).collect())))
+            highest = max(highest, len(samples(TidegaugeCollector(Reader(engine)).collect())))
     groups, arms, actions = 10 + 1, 10 + 1, 5 + 1  # each with its "other"
     single, histograms = 25, 3 * 15
     most = groups * (single + actions + histograms + 3 * arms) + 3 * MAX_RUNS
@@ -404,8 +416,8 @@ def test_the_text_keeps_type_and_help(odd_engine: Engine) -> None:
         parse_text(write_text(families).decode()),
         parse_openmetrics(write_text(families, openmetrics=True).decode()),
     ):
-        told = [(family.type, family.documentation) for family in parsed]
-        assert told == [(family.metric.kind, family.metric.help) for family in families]
+        reported = [(family.type, family.documentation) for family in parsed]
+        assert reported == [(family.metric.kind, family.metric.help) for family in families]
 
 
 def test_promtool_has_nothing_to_say(odd_engine: Engine) -> None:
@@ -421,7 +433,7 @@ def test_promtool_has_nothing_to_say(odd_engine: Engine) -> None:
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
-def test_when_the_engine_fails_our_health_is_still_told() -> None:
+def test_when_the_engine_fails_our_health_is_still_reported() -> None:
     class Failing(Engine):
         def snapshot(self):
             raise RuntimeError("out of order")
@@ -436,7 +448,7 @@ def test_a_fault_in_one_metric_costs_that_metric() -> None:
     class Failing(Engine):
         def snapshot(self):
             snapshot = super().snapshot()
-            snapshot.groups[0].totals.loop_steps["look"] = "many"  # type: ignore[assignment]
+            snapshot.groups[0].totals.loop_steps["look"] = "many"
             return snapshot
 
     engine = Failing(clock=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from wsgiref.util import setup_testing_defaults
 
 import httpx
@@ -15,12 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 import tidegauge
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import METRICS
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
-from tidegauge.exporters.prometheus import TidegaugeCollector, asgi_app, families, wsgi_app
-from tidegauge.exporters.prometheus.families import MAX_RUNS, read_families
+from tidegauge.exporters import reading
+from tidegauge.exporters.prometheus import TidegaugeCollector, asgi_app, wsgi_app
+from tidegauge.exporters.reading import MAX_RUNS, Reader, read_families
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.declaration import Measured
+from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.testing import capture
 
 ACTIVE = 'tidegauge_runs_active{agent="a",task_group=""} 1.0'
@@ -51,23 +52,23 @@ def asked(app: object, path: str = "/metrics", **headers: str) -> httpx.Response
 
 @pytest.mark.parametrize("path", ["/metrics", "/"])
 def test_an_asgi_application_answers_a_scrape(engine: Engine, path: str) -> None:
-    answer = asked(asgi_app(engine), path)
+    answer = asked(asgi_app(Reader(engine)), path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert ACTIVE in answer.text
 
 
 def test_an_asgi_application_has_exemplars_and_filters(engine: Engine) -> None:
-    answer = asked(asgi_app(engine), accept=OPENMETRICS)
+    answer = asked(asgi_app(Reader(engine)), accept=OPENMETRICS)
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert f'trace_id="{TRACE}"' in answer.text
     assert list(parse_openmetrics(answer.text))
-    filtered = asked(asgi_app(engine), "/metrics?name[]=tidegauge_runs_active")
+    filtered = asked(asgi_app(Reader(engine)), "/metrics?name[]=tidegauge_runs_active")
     assert [line for line in filtered.text.splitlines() if line[0] != "#"] == [ACTIVE]
 
 
 def test_a_wsgi_application_answers_a_scrape(engine: Engine) -> None:
-    transport = httpx.WSGITransport(app=wsgi_app(engine))
+    transport = httpx.WSGITransport(app=wsgi_app(Reader(engine)))
     with httpx.Client(transport=transport, base_url="http://agents") as client:
         assert ACTIVE in client.get("/metrics").text
         answer = client.get("/", headers={"accept": OPENMETRICS})
@@ -89,31 +90,22 @@ class Broken:
         raise RuntimeError(f"no {name}")
 
 
-@pytest.fixture
-def tables() -> Iterator[list[dict[object, object]]]:
-    """The tables that metrics are read by, given back as they were."""
-    found = [families._OF_GROUP, families._OF_ARM, families._OF_RUN]
-    kept = [dict(table) for table in found]
-    yield found  # type: ignore[misc]
-    for table, before in zip(found, kept, strict=True):
-        table.update(before)  # type: ignore[attr-defined]
-
-
 @pytest.mark.usefixtures("faults_are_swallowed")
+@pytest.mark.parametrize("table", ["OF_GROUPS", "OF_ARMS", "OF_RUNS"])
 def test_a_fault_in_one_metric_costs_that_metric(
-    engine: Engine, tables: list[dict[object, object]]
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     def fails(subject: object) -> float:
         raise RuntimeError("out of order")
 
     whole = {family.metric for family in read_families(engine)}
-    for table in tables:
-        for metric, read in list(table.items()):
-            table[metric] = fails
-            left = {family.metric for family in read_families(engine)}
-            assert left >= whole - {metric}
-            assert metric not in left
-            table[metric] = read
+    measured = getattr(reading, table)
+    for one in measured:
+        with_fault = [Measured(one.metric, fails) if other is one else other for other in measured]
+        monkeypatch.setattr(reading, table, with_fault)
+        left = {family.metric for family in read_families(engine)}
+        assert left >= whole - {one.metric}
+        assert one.metric not in left
     assert set(internal_errors.counts()) == {"prometheus"}
 
 
@@ -122,13 +114,13 @@ def test_a_fault_in_one_metric_costs_that_metric(
 def test_a_fault_within_never_makes_a_scrape_fail(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    monkeypatch.setattr(families, broken, Broken())
+    monkeypatch.setattr(reading, broken, Broken())
     for headers in ({}, {"accept": OPENMETRICS}):
-        answer = asked(asgi_app(engine), **headers)
+        answer = asked(asgi_app(Reader(engine)), **headers)
         assert answer.status_code == 200
     assert internal_errors.counts()["prometheus"] > 0
     registry = CollectorRegistry()
-    registry.register(TidegaugeCollector(engine))
+    registry.register(TidegaugeCollector(Reader(engine)))
     list(parse_openmetrics(generate_openmetrics(registry).decode()))
 
 
@@ -192,6 +184,6 @@ def series(engine: Engine) -> int:
 def test_setup_of_wsgi_is_what_servers_give(engine: Engine) -> None:
     environ: dict[str, object] = {"PATH_INFO": "/metrics", "QUERY_STRING": "name[]=tidegauge_steps"}
     setup_testing_defaults(environ)
-    told: list[str] = []
-    wsgi_app(engine)(environ, lambda status, headers, error=None: told.append(status))
-    assert told == ["200 OK"]
+    received: list[str] = []
+    wsgi_app(Reader(engine))(environ, lambda status, headers, error=None: received.append(status))
+    assert received == ["200 OK"]

@@ -21,6 +21,7 @@ from support.requirements import missing, needs_fork
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted
 from tidegauge.exporters.prometheus import MetricsServer
+from tidegauge.exporters.reading import Reader
 from tidegauge.streaming_metrics import Engine
 from tidegauge.testing import capture
 
@@ -34,11 +35,12 @@ def get(url: str, **headers: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def serving(engine: Engine, **where: object) -> Iterator[MetricsServer]:
-    server = MetricsServer(engine, **({"port": 0} | where))  # type: ignore[arg-type]
+    server = MetricsServer(**({"port": 0} | where))  # type: ignore[arg-type]
+    server.start(Reader(engine))
     try:
         yield server
     finally:
-        server.stop()
+        server.close()
 
 
 @pytest.fixture
@@ -90,10 +92,11 @@ def test_an_ipv6_address_can_be_served_and_read(engine: Engine) -> None:
 
 def test_stop_frees_the_port_and_ends_the_thread(engine: Engine) -> None:
     before = set(threading.enumerate())
-    server = MetricsServer(engine, port=0)
+    server = MetricsServer(port=0)
+    server.start(Reader(engine))
     port = int(server.url.split(":")[2].removesuffix("/metrics"))
-    server.stop()
-    server.stop()
+    server.close()
+    server.close()
     assert set(threading.enumerate()) <= before
     with serving(engine, port=port) as again:
         assert get(again.url)[0] == 200
@@ -145,8 +148,10 @@ def test_the_process_ends_while_it_is_served_and_says_nothing() -> None:
     program = """
 import urllib.request
 from tidegauge.exporters.prometheus import MetricsServer
+from tidegauge.exporters.reading import Reader
 from tidegauge.streaming_metrics import Engine
-server = MetricsServer(Engine(), port=0)
+server = MetricsServer(port=0)
+server.start(Reader(Engine()))
 for _ in range(3):
     urllib.request.urlopen(server.url).read()
 """
@@ -183,7 +188,7 @@ with socket.socket() as probe:
     assert (ended.stdout, ended.stderr) == ("free\n", "")
 
 
-def test_further_paths_tell_whether_all_is_well(engine: Engine) -> None:
+def test_further_paths_say_whether_all_is_well(engine: Engine) -> None:
     well = [True]
     with serving(engine, probes={"/healthz": lambda: well[0]}) as server:
         url = server.url.replace("/metrics", "/healthz")
@@ -215,13 +220,13 @@ def test_hosts_that_cannot_be_meant_are_said_at_once(listed: object) -> None:
 
 
 def test_connections_have_a_highest_number(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegauge.exporters.prometheus.wsgi_server._MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("tidegauge.exporters.prometheus.server._MAX_CONNECTIONS", 2)
     with serving(engine) as server, contextlib.ExitStack() as silent:
         port = server._server.server_port
         for _ in range(2):
             silent.enter_context(socket.create_connection(("127.0.0.1", port)))
         with socket.create_connection(("127.0.0.1", port), timeout=5) as third:
-            assert third.recv(1) == b""
+            assert third.recv(100).startswith(b"HTTP/1.1 503 ")
         silent.close()
         for _ in range(100):
             with contextlib.suppress(ConnectionError, urllib.error.URLError):

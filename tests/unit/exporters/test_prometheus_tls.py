@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 import ssl
 import urllib.error
@@ -19,6 +18,7 @@ import tidegauge
 from support.certificates import Authority
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus import MetricsServer
+from tidegauge.exporters.reading import Reader
 from tidegauge.streaming_metrics import Engine
 from tidegauge.testing import capture
 
@@ -33,11 +33,12 @@ def authority(tmp_path: Path) -> Authority:
 @contextlib.contextmanager
 def serving(**tls: Path) -> Iterator[str]:
     files: dict[str, Any] = {name: str(path) for name, path in tls.items()}
-    server = MetricsServer(Engine(), port=0, **files)
+    server = MetricsServer(port=0, **files)
+    server.start(Reader(Engine()))
     try:
         yield server.url
     finally:
-        server.stop()
+        server.close()
 
 
 def get(url: str, authority: Authority, client: tuple[Path, Path] | None = None) -> str:
@@ -63,7 +64,7 @@ def test_the_metrics_are_served_over_tls(authority: Authority) -> None:
         assert url is not None
         assert url.startswith("https://127.0.0.1:")
         assert 'tidegauge_runs_started_total{agent="a",task_group=""} 1.0' in get(url, authority)
-        with pytest.raises(http.client.RemoteDisconnected):  # nothing is answered in clear
+        with pytest.raises(ConnectionResetError):  # nothing is answered in clear
             urllib.request.urlopen(url.replace("https", "http"), timeout=10)
         assert get(url, authority)
 
@@ -95,7 +96,7 @@ def test_a_client_that_never_shakes_hands_keeps_nobody_waiting(authority: Author
 def test_a_client_that_says_nothing_is_let_go(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegauge.exporters.prometheus.server._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("tidegauge.exporters.prometheus.server._REQUEST_SECONDS", 0.05)
     certificate, key = authority.sign("server")
     for tls in ({}, {"certificate": certificate, "key": key}):
         with serving(**tls) as url:
@@ -104,7 +105,9 @@ def test_a_client_that_says_nothing_is_let_go(
                 assert silent.recv(1) == b""
 
 
-def test_files_that_are_wrong_are_told_by_configure(authority: Authority, tmp_path: Path) -> None:
+def test_files_that_are_wrong_are_reported_by_configure(
+    authority: Authority, tmp_path: Path
+) -> None:
     certificate, key = map(str, authority.sign("server"))
     encrypted = tuple(map(str, authority.sign("locked", password=b"word")))
     other = str(authority.sign("other")[1])

@@ -1,4 +1,4 @@
-"""The client of an agent: told of stops over real sockets, and never hurt by its server."""
+"""The client of an agent: it gets stops over real sockets, and never hurt by its server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from support.deciding import deciding, until_true
+from support.processes import PATIENCE
 from support.prometheus import free_port
 from support.requirements import needs_fork
-from support.serve import PATIENCE
 from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON
 from tidegauge.fleet import DecisionClient
-from tidegauge.fleet.decision_record import DecisionAction
+from tidegauge.fleet.kafka_records import DecisionAction
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_stop_reaches_the_agent(served, client) -> None:
     assert client.failures == 0
 
 
-def test_a_stop_that_was_decided_before_is_told_to_whoever_comes_later(served, client) -> None:
+def test_a_stop_that_was_decided_before_is_reported_to_every_later_client(served, client) -> None:
     served.decide("r1", "stop")
     with client.watch("r1") as first:
         until_true(lambda: first.decision.stop)
@@ -166,7 +166,7 @@ def test_a_server_that_cannot_be_reached_is_logged_once_and_tried_again(caplog) 
         until_true(lambda: client.failures >= 3)
         watched.enforce()
         assert len(caplog.messages) == 1
-        assert f"no decisions from 127.0.0.1:{port}, agents go on" in caplog.messages[0]
+        assert f"no decisions from 127.0.0.1:{port}, agents continue" in caplog.messages[0]
         with deciding(port=port) as server:
             server.decide("r1", "stop")
             until_true(lambda: watched.decision.stop)
@@ -188,7 +188,7 @@ def test_a_connection_that_was_idle_too_long_is_no_failure() -> None:
         with client.watch("r1") as first:
             server.decide("r1", "stop")
             until_true(lambda: first.decision.stop)
-        until_true(lambda: server.server._server._connections == {})
+        until_true(lambda: server.server._connections == {})
         with client.watch("r2") as second:
             server.decide("r2", "stop")
             until_true(lambda: second.decision.stop)
@@ -277,13 +277,13 @@ def test_closing_ends_a_request_that_waits(served) -> None:
 @pytest.mark.parametrize(
     "url", ["", "localhost:9465", "ftp://host", "http://", "http://host:x", "http://[::1"]
 )
-def test_a_url_that_cannot_work_is_told_at_once(url) -> None:
+def test_a_url_that_cannot_work_is_reported_at_once(url) -> None:
     with pytest.raises(ConfigurationError):
         DecisionClient(url)
 
 
 @pytest.mark.parametrize("wrong", [{"every": 0}, {"timeout": -1}, {"max_runs": 0}])
-def test_numbers_that_cannot_work_are_told_at_once(wrong) -> None:
+def test_numbers_that_cannot_work_are_reported_at_once(wrong) -> None:
     with pytest.raises(ConfigurationError):
         DecisionClient("http://127.0.0.1:1", **wrong)
 
@@ -329,11 +329,11 @@ def test_importing_it_loads_no_broker_client_and_starts_nothing() -> None:
 def test_what_an_agent_does_takes_no_request(served, client, monkeypatch) -> None:
     """Nothing on the agent's path touches a socket: its thread is the only one that does."""
     asking = []
-    ask = client._connection.ask
+    ask = client._transport.get
     monkeypatch.setattr(
-        client._connection,
-        "ask",
-        lambda *told: (asking.append(threading.current_thread()), ask(*told))[1],  # type: ignore[func-returns-value]
+        client._transport,
+        "get",
+        lambda *values: (asking.append(threading.current_thread()), ask(*values))[1],  # type: ignore[func-returns-value]
     )
     with client.watch("r1") as watched:
         until_true(lambda: asking)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegauge.fleet.decision_record import DecisionRecord
-from tidegauge.fleet.decision_table import DecisionTable
+from tidegauge.fleet.decision_cache import DecisionTable
+from tidegauge.fleet.kafka_records import DecisionRecord
 
 
 def table_of(*records, now=0.0, **limits):

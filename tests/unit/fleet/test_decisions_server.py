@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from support.deciding import Deciding, deciding, until_true
-from support.serve import PATIENCE
+from support.processes import PATIENCE
 
 STOP = {
     "run": "r1",
@@ -32,15 +32,15 @@ def served():
 
 
 def test_what_holds_for_a_run(served) -> None:
-    told = served.get("/v1/decisions/r1")
-    assert (told.status, told.json) == (200, STOP)
-    assert told.headers["Content-Type"] == "application/json"
+    response = served.get("/v1/decisions/r1")
+    assert (response.status, response.json) == (200, STOP)
+    assert response.headers["Content-Type"] == "application/json"
 
 
 def test_no_decision_is_to_go_on_and_no_error(served) -> None:
-    told = served.get("/v1/decisions/nobody")
-    assert told.status == 200
-    assert told.json == {
+    response = served.get("/v1/decisions/nobody")
+    assert response.status == 200
+    assert response.json == {
         "run": "nobody",
         "known": False,
         "action": "go_on",
@@ -55,35 +55,35 @@ def test_ids_are_percent_encoded(served, run) -> None:
     from urllib.parse import quote, urlencode
 
     served.decide(run, "nudge")
-    told = served.get(f"/v1/decisions/{quote(run, safe='')}").json
-    assert (told["run"], told["action"]) == (run, "nudge")
-    told = served.get(f"/v1/decisions?{urlencode({'id': run})}").json
-    assert told["decisions"][run]["action"] == "nudge"
+    response = served.get(f"/v1/decisions/{quote(run, safe='')}").json
+    assert (response["run"], response["action"]) == (run, "nudge")
+    response = served.get(f"/v1/decisions?{urlencode({'id': run})}").json
+    assert response["decisions"][run]["action"] == "nudge"
 
 
 def test_several_runs_in_one_request(served) -> None:
-    told = served.get("/v1/decisions?id=r1&id=r2").json["decisions"]
-    assert {run: decision["action"] for run, decision in told.items()} == {
+    response = served.get("/v1/decisions?id=r1&id=r2").json["decisions"]
+    assert {run: decision["action"] for run, decision in response.items()} == {
         "r1": "stop",
         "r2": "go_on",
     }
 
 
-def test_a_trace_is_told_of_the_runs_in_it(served) -> None:
+def test_a_trace_gets_the_decisions_of_its_runs(served) -> None:
     served.decide("t", "nudge", trace_id="t")
     served.decide("t-1", "stop", trace_id="t")
     assert served.get("/v1/decisions/t").json["run"] == "t-1"
 
 
-def test_what_is_unchanged_is_not_told_again(served) -> None:
+def test_what_is_unchanged_is_not_sent_again(served) -> None:
     tag = served.get("/v1/decisions/r1").tag
     for shown in (tag, f'"other", W/{tag}', "*"):
-        told = served.get("/v1/decisions/r1", If_None_Match=shown)
-        assert (told.status, told.body, told.tag) == (304, b"", tag)
+        response = served.get("/v1/decisions/r1", If_None_Match=shown)
+        assert (response.status, response.body, response.tag) == (304, b"", tag)
     assert served.get("/v1/decisions/r1", If_None_Match='"other"').status == 200
     served.decide("r1", "ended", 5)
-    told = served.get("/v1/decisions/r1", If_None_Match=tag)
-    assert (told.status, told.json["action"]) == (200, "ended")
+    response = served.get("/v1/decisions/r1", If_None_Match=tag)
+    assert (response.status, response.json["action"]) == (200, "ended")
 
 
 def test_another_server_gives_the_same_tag(served) -> None:
@@ -93,7 +93,7 @@ def test_another_server_gives_the_same_tag(served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/decisions/r2?", "/v1/decisions?id=r9&id=r2&"])
-def test_who_waits_is_told_as_soon_as_it_changes(served, path) -> None:
+def test_who_waits_is_answered_as_soon_as_it_changes(served, path) -> None:
     tag = served.get(path).tag
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.get, f"{path}wait=30", If_None_Match=tag)
@@ -101,13 +101,13 @@ def test_who_waits_is_told_as_soon_as_it_changes(served, path) -> None:
         served.decide("r3", "stop")  # somebody else's
         assert not asked.done()
         served.decide("r2", "stop", 7)
-        told = asked.result(PATIENCE)
-    assert told.status == 200
-    assert b'"step":7' in told.body
-    assert served.board._waiting == {}
+        response = asked.result(PATIENCE)
+    assert response.status == 200
+    assert b'"step":7' in response.body
+    assert served.cache._waiting == {}
 
 
-def test_who_waits_for_a_trace_is_told_of_a_run_in_it(served) -> None:
+def test_who_waits_for_a_trace_is_answered_about_a_run_in_it(served) -> None:
     tag = served.get("/v1/decisions/t").tag
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.get, "/v1/decisions/t?wait=30", If_None_Match=tag)
@@ -120,7 +120,7 @@ def test_who_waits_for_a_trace_is_told_of_a_run_in_it(served) -> None:
 def test_waiting_ends(served) -> None:
     tag = served.get("/v1/decisions/r1").tag
     assert served.get("/v1/decisions/r1?wait=0.01", If_None_Match=tag).status == 304
-    assert served.get("/v1/decisions/r1?wait=30").status == 200  # knows nothing: told at once
+    assert served.get("/v1/decisions/r1?wait=30").status == 200  # knows nothing: answered at once
 
 
 def test_a_shutdown_answers_those_who_wait() -> None:
@@ -129,8 +129,8 @@ def test_a_shutdown_answers_those_who_wait() -> None:
             tag = server.get("/v1/decisions/r1").tag
             asked = pool.submit(server.get, "/v1/decisions/r1?wait=30", If_None_Match=tag)
             server.wait_until_asked("r1")
-        told = asked.result(PATIENCE)
-    assert (told.status, told.headers["Connection"]) == (304, "close")
+        response = asked.result(PATIENCE)
+    assert (response.status, response.headers["Connection"]) == (304, "close")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_shutdown_answers_those_who_wait() -> None:
     ],
 )
 def test_what_cannot_be_asked(served, path) -> None:
-    told = served.get(path)
-    assert told.status == 400
-    assert set(told.json) == {"error"}
+    response = served.get(path)
+    assert response.status == 400
+    assert set(response.json) == {"error"}
     assert served.count("refused") == 1
 
 
@@ -165,13 +165,13 @@ def test_other_paths_and_methods(served) -> None:
     assert (head.status, head.body, head.tag) == (200, b"", served.get("/v1/decisions/r1").tag)
 
 
-def test_nobody_is_told_half_of_what_was_decided() -> None:
+def test_no_client_gets_half_of_what_was_decided() -> None:
     ready = threading.Event()
     with deciding(ready=ready.is_set) as server:
         assert server.get("/healthz").status == 200
         assert server.get("/readyz").status == 503
-        told = server.get("/v1/decisions/r1")
-        assert (told.status, told.headers["Retry-After"]) == (503, "1")
+        response = server.get("/v1/decisions/r1")
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
         assert server.count("not_ready") == 1
         ready.set()
         assert server.get("/readyz").status == 200
@@ -182,8 +182,8 @@ def test_nobody_is_told_half_of_what_was_decided() -> None:
 def test_a_token_is_needed_where_there_is_one(shown) -> None:
     with deciding(token="secret") as server:
         headers = {} if shown is None else {"Authorization": shown}
-        told = server.get("/v1/decisions/r1", **headers)
-        assert (told.status, told.headers["WWW-Authenticate"]) == (401, "Bearer")
+        response = server.get("/v1/decisions/r1", **headers)
+        assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert server.count("unauthorized") == 1
         assert server.get("/v1/decisions/r1", Authorization="bearer secret").status == 200
         assert server.get("/healthz").status == 200
@@ -230,17 +230,17 @@ def test_connections_have_a_highest_number() -> None:
             "GET /v1/decisions/r1?wait=30 HTTP/1.1\r\nHost: localhost\r\n"
             f"If-None-Match: {tag}\r\n\r\n"
         )
-        until_true(lambda: not server.server._server._connections)
+        until_true(lambda: not server.server._connections)
         waiting = [stack.enter_context(_connected(server)) for _ in range(2)]
         for client in waiting:
             client.sendall(request.encode())
-        until_true(lambda: len(server.board._waiting.get("r1", ())) == 2)
+        until_true(lambda: len(server.cache._waiting.get("r1", ())) == 2)
         with _connected(server) as refused:
             assert refused.recv(65_536).startswith(b"HTTP/1.1 503 ")
         for client in waiting:
             client.close()
         server.decide("r1", "stop")  # wakes the threads of those who went away
-        until_true(lambda: not server.server._server._connections)
+        until_true(lambda: not server.server._connections)
         assert server.count("busy") == 1
 
 
@@ -249,7 +249,7 @@ def _connected(server: Deciding) -> socket.socket:
 
 
 def test_the_metrics(served) -> None:
-    served.board.post(b"r1", b"{", "here")
+    served.cache.take(b"r1", b"{", "here")
     served.get("/v1/decisions/r1")
     page = served.get("/metrics")
     assert page.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -260,7 +260,7 @@ def test_the_metrics(served) -> None:
         'tidegauge_decisions_skipped_total{reason="key"} 0.0',
         "tidegauge_decisions_runs 1.0",
         "tidegauge_decisions_dropped_runs_total 0.0",
-        'tidegauge_decisions_requests_total{answer="told"} 1.0',
+        'tidegauge_decisions_requests_total{answer="sent"} 1.0',
         'tidegauge_decisions_requests_total{answer="busy"} 0.0',
         'tidegauge_internal_errors_total{where="fleet.decisions"} 0.0',
     ):
@@ -269,15 +269,15 @@ def test_the_metrics(served) -> None:
 
 def test_what_is_skipped_is_logged_once_a_minute(served, caplog) -> None:
     for _ in range(100):
-        served.board.post(b"r1", b"{", "t.decisions[0] offset 7")
+        served.cache.take(b"r1", b"{", "t.decisions[0] offset 7")
     assert len(caplog.messages) == 1
     assert "t.decisions[0] offset 7: malformed" in caplog.messages[0]
-    assert served.board.counts.skipped["malformed"] == 100
+    assert served.cache.counts.skipped["malformed"] == 100
 
 
 def test_who_follows_sees_what_holds_and_every_change(served) -> None:
     changes = []
-    assert [record.run for record in served.board.follow(changes.append)] == ["r1"]
+    assert [record.run for record in served.cache.follow(changes.append)] == ["r1"]
     served.decide("r1", "nudge", 9)  # a stop stays
     served.decide("r2", "nudge", 1)
     served.decide("r2", "nudge", 1)
@@ -285,7 +285,7 @@ def test_who_follows_sees_what_holds_and_every_change(served) -> None:
     assert [(record.run, record.action) for record in changes] == [("r2", "nudge"), ("r1", "ended")]
 
 
-def test_many_wait_and_are_all_told(served) -> None:
+def test_many_wait_and_are_all_answered(served) -> None:
     runs = [f"many-{number}" for number in range(30)]
     tags = [served.get(f"/v1/decisions/{run}").tag for run in runs]
     with ThreadPoolExecutor(len(runs)) as pool:

@@ -10,8 +10,8 @@ import pytest
 
 from support.fleet_log import (
     LIMITS,
+    Produced,
     Sent,
-    Told,
     WorkerHere,
     event_message,
     finish,
@@ -20,9 +20,9 @@ from support.fleet_log import (
     spans_of,
 )
 from support.wire_runs import WireRun
-from tidegauge.fleet.kept_record import CLOCK_KEY, load_record, mark_key
-from tidegauge.fleet.message import UnreadableError
-from tidegauge.instrumentation.otlp.limits import AssemblyLimits
+from tidegauge.fleet.kafka_records import CLOCK_KEY, load_changelog_record, marker_key
+from tidegauge.receivers.kafka.fields import MessageError
+from tidegauge.receivers.otlp.assembly import AssemblyLimits
 
 IDLE = LIMITS.idle_seconds
 AN_HOUR = 3_600.0
@@ -36,11 +36,11 @@ def _nothing_stays_configured() -> Iterator[None]:
 
 
 class Here(WorkerHere):
-    """A worker whose log is told message by message."""
+    """A worker whose log is given message by message."""
 
     def __init__(self, before: WorkerHere | None = None) -> None:
         store = {} if before is None else before.store
-        super().__init__(Told.nothing(), store, 0 if before is None else before.commit())
+        super().__init__(Produced.nothing(), store, 0 if before is None else before.commit())
         self.offset = self.partition.position
 
     def hear(self, sent: Sent) -> None:
@@ -76,10 +76,10 @@ def test_a_clock_that_goes_back_stands_still(here) -> None:
     for now in (900.0, -0.001, 0.0):
         here.step(now)
     here.commit()
-    assert [load_record(record).now for record in here.records()] == [1_000.0] * 4
+    assert [load_changelog_record(record).now for record in here.records()] == [1_000.0] * 4
     assert float(here.store[CLOCK_KEY]) == 1_000.0
     here.step(1_000.0 + IDLE)
-    assert here.told.summaries == []
+    assert here.produced.summaries == []
 
 
 def test_the_clock_is_kept_as_long_as_anything_is(here) -> None:
@@ -97,25 +97,25 @@ def test_the_clock_is_kept_as_long_as_anything_is(here) -> None:
     assert CLOCK_KEY not in here.store
 
 
-def test_whoever_goes_on_knows_how_late_it_is(here) -> None:
+def test_a_worker_that_goes_on_knows_how_late_it_is(here) -> None:
     here.start(10.0)
     here.partition.tick(10.0 + IDLE)
     after = Here(here)
     after.step(0.0)  # its own time is long past
     after.partition.tick(10.1 + 2 * IDLE)
-    assert [summary["steps"] for summary in after.told.summaries] == [1]
+    assert [summary["steps"] for summary in after.produced.summaries] == [1]
 
 
 def test_where_it_stands_is_where_nobody_has_changed_what_it_kept(here) -> None:
     clock = here.store.get
-    assert here.partition.stands_where(clock(CLOCK_KEY))
+    assert here.partition.is_current(clock(CLOCK_KEY))
     here.start(10.0)
     here.commit()
-    assert here.partition.stands_where(clock(CLOCK_KEY))
+    assert here.partition.is_current(clock(CLOCK_KEY))
     here.partition.tick(11.0)
     here.partition.changes()  # they are lost, as in a checkpoint that is aborted
-    assert not here.partition.stands_where(clock(CLOCK_KEY))
-    assert Here(here).partition.stands_where(clock(CLOCK_KEY))
+    assert not here.partition.is_current(clock(CLOCK_KEY))
+    assert Here(here).partition.is_current(clock(CLOCK_KEY))
 
 
 def test_what_is_kept_is_what_came_of_runs_that_go_on(here) -> None:
@@ -125,14 +125,14 @@ def test_what_is_kept_is_what_came_of_runs_that_go_on(here) -> None:
     here.start(4.0, "other")
     here.commit()
     assert len(here.records()) == 3
-    assert here.partition.kept_bytes == sum(map(len, here.records()))
+    assert here.partition.state_bytes == sum(map(len, here.records()))
     assert list(here.partition.keys) == ["r", "other"]
     assert len(here.partition) == 2
     here.end(5.0)
     here.commit()
     [record] = here.records()
-    assert load_record(record).key == "other"
-    assert here.partition.kept_bytes == len(record)
+    assert load_changelog_record(record).key == "other"
+    assert here.partition.state_bytes == len(record)
     counts = here.partition.counts
     assert (counts.messages, counts.duplicates, counts.late) == (5, 1, 0)
 
@@ -142,14 +142,14 @@ def test_a_record_is_the_message_as_it_came(here) -> None:
     here.hear(Sent(b"r", value, 1.0))
     here.commit()
     [record] = here.records()
-    assert load_record(record) == (0, 1.0, "r", value)
+    assert load_changelog_record(record) == (0, 1.0, "r", value)
 
 
 def test_a_mark_is_kept_for_an_hour_after_the_end(here) -> None:
     here.start(1.0)
     here.end(2.0)
     here.commit()
-    assert list(here.store) == [mark_key("r")]
+    assert list(here.store) == [marker_key("r")]
     here.start(2.0 + AN_HOUR)
     assert here.partition.counts.late == 1
     after = Here(here)
@@ -158,7 +158,7 @@ def test_a_mark_is_kept_for_an_hour_after_the_end(here) -> None:
     after.start(2.1 + AN_HOUR)
     assert after.active() == ["r"]
     after.commit()
-    assert mark_key("r") not in after.store
+    assert marker_key("r") not in after.store
 
 
 def test_spans_of_a_run_that_has_ended_are_late_for_as_long(here) -> None:
@@ -168,13 +168,13 @@ def test_spans_of_a_run_that_has_ended_are_late_for_as_long(here) -> None:
     here.hear(spans_message(spans[:3], AN_HOUR))
     assert here.partition.counts.late == 3
     here.partition.tick(2.1 + AN_HOUR)
-    # Nobody knows any more that it has ended, whoever had the partition then.
+    # No worker knows any more that it has ended.
     for one in (Here(here), here):
         one.use()
         one.hear(spans_message(spans, 3.0 + AN_HOUR))
         finish(one, [Sent(b"", b"", 3.0 + AN_HOUR)])
         one.commit()
-        assert one.told.summaries[-1]["run"] == TRACE
+        assert one.produced.summaries[-1]["run"] == TRACE
         assert one.records() == []
 
 
@@ -186,7 +186,7 @@ def test_a_run_whose_name_looks_like_that_of_a_trace(here, run) -> None:
     here.end(1.0, run)
     here.hear(spans_message(spans_of(WireRun(7)), 2.0))
     here.partition.tick(3.0)
-    assert [summary["run"] for summary in here.told.summaries] == [run, TRACE]
+    assert [summary["run"] for summary in here.produced.summaries] == [run, TRACE]
     assert here.partition.counts.late == 0
 
 
@@ -202,13 +202,13 @@ def test_of_what_waited_in_vain_nothing_stays(here, lost) -> None:
     here.commit()
     assert len(here.records()) == 1
     here.partition.tick(2.0)
-    assert here.told.dead == ["invalid"]
+    assert here.produced.dead == ["invalid"]
     after = Here(here)
     after.partition.tick(2.0 + IDLE)
     after.commit()
     assert after.store == {}
-    assert (len(after.partition), after.partition.kept_bytes) == (0, 0)
-    assert after.told.dead == []  # it was told before
+    assert (len(after.partition), after.partition.state_bytes) == (0, 0)
+    assert after.produced.dead == []  # it was produced before
 
 
 def test_what_waits_is_refused_as_it_came_also_after_a_move(here) -> None:
@@ -217,7 +217,7 @@ def test_what_waits_is_refused_as_it_came_also_after_a_move(here) -> None:
     here.commit()
     after = Here(here)
     after._refuse = lambda message, why: refused.append(message)  # type: ignore[method-assign]
-    after.partition._refuse = after._refuse
+    after.partition._reject = after._refuse
     after.partition.tick(2.0)
     [message] = refused
     assert (message.offset, message.run) == (0, "r")
@@ -256,12 +256,12 @@ def test_what_cannot_be_read_changes_nothing(here, key, value, reason) -> None:
     here.start(1.0)
     here.step(1.0)
     here.commit()
-    store, bytes_kept = dict(here.store), here.partition.kept_bytes
-    with pytest.raises(UnreadableError) as raised:
+    store, bytes_kept = dict(here.store), here.partition.state_bytes
+    with pytest.raises(MessageError) as raised:
         here.hear(Sent(key, value, 1.0))
     assert raised.value.reason == reason
     here.commit()
-    assert (here.store, here.partition.kept_bytes) == (store, bytes_kept)
+    assert (here.store, here.partition.state_bytes) == (store, bytes_kept)
     assert here.partition.position == 3
     assert here.active() == ["r"]
     assert here.partition.counts.messages == 2
@@ -270,10 +270,10 @@ def test_what_cannot_be_read_changes_nothing(here, key, value, reason) -> None:
 def test_what_cannot_be_taken_keeps_no_run_alive(here) -> None:
     here.start(1.0)
     here.step(1.0)
-    with pytest.raises(UnreadableError):
+    with pytest.raises(MessageError):
         here.event(IDLE, type="outcome", late_outcome=0)
     here.partition.tick(1.1 + IDLE)
-    assert len(here.told.summaries) == 1
+    assert len(here.produced.summaries) == 1
 
 
 DEEP = b"[" * 1_023 + b"]" * 1_023
@@ -285,7 +285,7 @@ def test_what_is_nested_as_deep_as_it_is_read_is_read_again(here, field) -> None
     here.hear(Sent(b"r", value, 1.0))
     after = Here(here)
     after.end(2.0)
-    assert [summary["steps"] for summary in after.told.summaries] == [1]
+    assert [summary["steps"] for summary in after.produced.summaries] == [1]
 
 
 def test_state_that_was_kept_under_other_limits(here, monkeypatch) -> None:
@@ -300,28 +300,28 @@ def test_state_that_was_kept_under_other_limits(here, monkeypatch) -> None:
     monkeypatch.setattr("support.fleet_log.LIMITS", AssemblyLimits(runs=1))
     after = Here(here)
     assert after.active() == ["c"]
-    assert after.told.dead == []
+    assert after.produced.dead == []
     after.commit()
-    assert [load_record(record).key for record in after.records()] == ["c"] * 3
+    assert [load_changelog_record(record).key for record in after.records()] == ["c"] * 3
     after.end(3.0, "c")
     after.commit()
-    assert [summary["run"] for summary in after.told.summaries] == ["c"]
+    assert [summary["run"] for summary in after.produced.summaries] == ["c"]
     assert after.records() == []
 
 
 def test_state_that_was_kept_with_more_time_to_settle(monkeypatch) -> None:
     """What was in time then is too late now, and what follows it has nothing to follow."""
-    monkeypatch.setattr("support.fleet_log.LIMITS", AssemblyLimits(settle_seconds=3.0))
+    monkeypatch.setattr("support.fleet_log.LIMITS", AssemblyLimits(allowed_lateness=3.0))
     here = Here()
     here.start(1.0)
     here.step(1.0, t=1)
     here.step(3.0, t=0, late_outcome=0)
     here.event(3.1, type="outcome", late_outcome=0, outcome="x")
-    monkeypatch.setattr("support.fleet_log.LIMITS", AssemblyLimits(settle_seconds=0.5))
+    monkeypatch.setattr("support.fleet_log.LIMITS", AssemblyLimits(allowed_lateness=0.5))
     after = Here(here)
     after.end(4.0)
     after.commit()
-    assert [summary["steps"] for summary in after.told.summaries] == [1]
+    assert [summary["steps"] for summary in after.produced.summaries] == [1]
     assert after.records() == []
 
 
@@ -347,15 +347,15 @@ def test_many_spans_in_one_message(here) -> None:
     ]
     here.hear(spans_message([*many, *spans], 1.0))
     here.partition.tick(2.0)
-    assert [summary["run"] for summary in here.told.summaries] == [TRACE]
+    assert [summary["run"] for summary in here.produced.summaries] == [TRACE]
     here.commit()
     assert here.records() == []
 
 
 def test_a_run_that_takes_all_the_room_is_given_up() -> None:
-    told = Told.nothing()
-    worker = WorkerHere(told, {}, 0)
-    worker.partition._max_kept_bytes = 20_000
+    produced = Produced.nothing()
+    worker = WorkerHere(produced, {}, 0)
+    worker.partition._max_state_bytes = 20_000
     small, large = spans_of(WireRun(1)), spans_of(WireRun(24))
     log = [spans_message([small[0]], 1.0)]
     log += [spans_message([span], 2.0 + n / 10) for n, span in enumerate(large[:-1])]
@@ -365,10 +365,10 @@ def test_a_run_that_takes_all_the_room_is_given_up() -> None:
     ]
     for _ in log:
         worker.take(log)
-        assert worker.partition.kept_bytes <= 20_000
-    given_up = [summary["run"] for summary in told.summaries]
+        assert worker.partition.state_bytes <= 20_000
+    given_up = [summary["run"] for summary in produced.summaries]
     assert f"{large[0].trace_id:032x}" in given_up  # the largest, and not the oldest
     assert f"{small[0].trace_id:032x}" not in given_up
-    assert worker.partition.counts.given_up == len(given_up)
-    assert {summary["outcome"] for summary in told.summaries} == {"unknown"}
+    assert worker.partition.counts.aborted == len(given_up)
+    assert {summary["outcome"] for summary in produced.summaries} == {"unknown"}
     assert worker.partition.counts.late > 0  # of the run that was given up

@@ -1,4 +1,4 @@
-"""What a worker tells of runs: each summary once, each decision when it changes."""
+"""What a worker produces for runs: each summary once, each decision when it changes."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import pytest
 
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.exporters.page import Asked, LiveReading
-from tidegauge.fleet.decision_record import read_record
+from tidegauge.fleet.kafka_records import read_decision
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
-from tidegauge.streaming_metrics import Chronicle, Engine, RunReport
-from tidegauge.streaming_metrics.run_state import RunState
+from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.streaming_metrics.metric import Stateful
 
 TRACE = "0" * 31 + "7"
 POLICY = Policy(parse_rules("failed_rounds=2:nudge,loop_repeats=3"))
 
 
 class Here:
-    def __init__(self, chronicle: Chronicle | None = None) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
-        self.engine = Engine(clock=None, on_finished=self._finished, chronicle=chronicle)
-        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._tell)
+    def __init__(self, event_log: EventLog | None = None) -> None:
+        self.produced: list[tuple[str, dict[str, Any]]] = []
+        self.engine = Engine(clock=None, on_finished=self._finished, event_log=event_log)
+        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
 
     def _finished(self, report: RunReport) -> None:
         self.sink.run_finished(report)
 
-    def _tell(self, kind: str, key: str, record: bytes) -> None:
-        told = orjson.loads(record)
-        assert (told["type"], told["run"], told["version"]) == (kind, key, 1)
+    def _produce(self, kind: str, key: str, record: bytes) -> None:
+        message = orjson.loads(record)
+        assert (message["type"], message["run"], message["version"]) == (kind, key, 1)
         if kind == "decision":
-            assert read_record(key.encode(), record).run == key
-        self.told.append((kind, told))
+            assert read_decision(key.encode(), record).run == key
+        self.produced.append((kind, message))
 
     def start(self, run: str = "r", trace_id: str | None = None) -> None:
         self.sink.run_started(RunStarted(run=run, agent="a", trace_id=trace_id))
 
     def step(self, action: str, *, error: bool = False, run: str = "r") -> None:
-        """A step; whoever reports it is told to go on."""
+        """A step; the answer is to go on."""
         asked = self.sink.step_issued(Step(run=run, calls=(Call(action, {}),)))
         outcome = Outcome(run=run, results=(CallResult(action, error),))
         assert [asked.action, self.sink.step_observed(outcome).action] == ["go_on", "go_on"]
@@ -51,11 +51,11 @@ class Here:
 
     @property
     def decisions(self) -> list[str]:
-        return [told["action"] for kind, told in self.told if kind == "decision"]
+        return [message["action"] for kind, message in self.produced if kind == "decision"]
 
     @property
     def summaries(self) -> list[str]:
-        return [told["run"] for kind, told in self.told if kind == "summary"]
+        return [message["run"] for kind, message in self.produced if kind == "summary"]
 
     def active(self) -> list[str]:
         return [run.run for view in self.engine.snapshot().groups for run in view.active]
@@ -66,16 +66,21 @@ def here() -> Here:
     return Here()
 
 
-def test_a_summary_is_told_when_a_run_has_ended(here) -> None:
+def test_a_summary_is_produced_when_a_run_has_ended(here) -> None:
     here.start(trace_id=TRACE)
     here.step("look")
-    assert here.told == []
+    assert here.produced == []
     here.end()
-    [(kind, told)] = here.told
-    assert (kind, told["trace_id"], told["outcome"]) == ("summary", TRACE, "success")
-    assert (told["agent"], told["steps"], told["success"], told["stopped"]) == ("a", 1, True, None)
+    [(kind, message)] = here.produced
+    assert (kind, message["trace_id"], message["outcome"]) == ("summary", TRACE, "success")
+    assert (message["agent"], message["steps"], message["success"], message["stopped"]) == (
+        "a",
+        1,
+        True,
+        None,
+    )
     here.end()
-    assert len(here.told) == 1
+    assert len(here.produced) == 1
 
 
 def test_a_run_that_starts_again_has_two_summaries(here) -> None:
@@ -86,14 +91,14 @@ def test_a_run_that_starts_again_has_two_summaries(here) -> None:
     assert (len(here.sink), here.sink.is_open("r")) == (0, False)
 
 
-def test_a_decision_is_told_once_until_it_changes(here) -> None:
+def test_a_decision_is_produced_once_until_it_changes(here) -> None:
     here.start()
     for number in range(2):
         here.step(f"try {number}", error=True)
     for number in range(3):
         here.step(f"look {number}")
     assert here.decisions == ["nudge", "go_on"]
-    nudge = here.told[0][1]
+    nudge = here.produced[0][1]
     assert (nudge["reason"], nudge["step"], nudge.get("trace_id")) == ("failed_rounds", 1, None)
     assert "failed" in nudge["message"]
     here.end()
@@ -107,12 +112,12 @@ def test_a_stop_stays(here) -> None:
         here.step("again")
     here.step("something else")
     assert here.decisions == ["stop"]
-    assert here.told[0][1]["trace_id"] == TRACE
+    assert here.produced[0][1]["trace_id"] == TRACE
     here.end()
     assert here.decisions == ["stop", "ended"]
 
 
-def test_runs_nothing_was_decided_for_tell_no_end(here) -> None:
+def test_runs_nothing_was_decided_for_report_no_end(here) -> None:
     here.start()
     here.step("look")
     here.end()
@@ -133,7 +138,7 @@ def test_the_keys_of_runs_that_have_ended(here) -> None:
     assert not here.sink.is_open(TRACE)
 
 
-def test_what_is_restored_is_not_told_and_not_counted(here) -> None:
+def test_what_is_restored_is_not_produced_and_not_counted(here) -> None:
     here.sink.restoring = True
     here.start("gone")
     here.end("gone")
@@ -144,7 +149,7 @@ def test_what_is_restored_is_not_told_and_not_counted(here) -> None:
         here.step("again")
     here.sink.restored(["r", "again"])
     here.sink.restoring = False
-    assert here.told == []
+    assert here.produced == []
     assert sorted(here.active()) == ["again", "r"]
     [view] = here.engine.snapshot().groups
     assert (view.runs_started, view.totals.steps) == (0, 0)
@@ -153,35 +158,34 @@ def test_what_is_restored_is_not_told_and_not_counted(here) -> None:
     here.end()
     [view] = here.engine.snapshot().groups
     assert view.totals.steps == 1
-    # The stop was told by whoever had the run then; its end was not.
-    assert [told["action"] for kind, told in here.told if kind == "decision"] == ["ended"]
-    [summary] = [told for kind, told in here.told if kind == "summary"]
+    # The worker that had the run then produced the stop, but not its end.
+    assert [message["action"] for kind, message in here.produced if kind == "decision"] == ["ended"]
+    [summary] = [message for kind, message in here.produced if kind == "summary"]
     assert (summary["steps"], summary["stopped"]["reason"]) == (7, "loop_repeats")
 
 
-def test_what_goes_to_another_worker_is_neither_told_nor_held(here) -> None:
+def test_what_goes_to_another_worker_is_neither_produced_nor_held(here) -> None:
     here.start("one", TRACE)
     here.start("two", TRACE)
     here.start("stays")
     here.step("look", run="one")
     here.sink.drop([TRACE, "unknown"])
     assert here.active() == ["stays"]
-    assert (len(here.sink), here.sink.ended(), here.told) == (1, [], [])
+    assert (len(here.sink), here.sink.ended(), here.produced) == (1, [], [])
     assert sum(view.totals.steps for view in here.engine.snapshot().groups) == 1
 
 
-def test_no_state_is_read_of_runs_that_are_let_go(here, monkeypatch) -> None:
+def test_no_state_is_read_of_runs_that_leave(here, monkeypatch) -> None:
     read: list[str] = []
-    state = RunState.state
 
-    def counted(run: RunState) -> dict[str, Any]:
-        read.append(run.started.run)
-        return state(run)
+    def counted(one: Stateful) -> dict[str, Any]:
+        read.append(type(one).__name__)
+        return {}
 
-    monkeypatch.setattr(RunState, "state", counted)
+    monkeypatch.setattr(Stateful, "state", counted)
     here.sink.restoring = True
     here.start()
-    here.start()  # the one before is let go
+    here.start()  # the one before leaves
     here.start("gone")
     here.end("gone")
     here.sink.restored(["r"])
@@ -191,22 +195,20 @@ def test_no_state_is_read_of_runs_that_are_let_go(here, monkeypatch) -> None:
     here.sink.drop([TRACE])
     assert here.active() == ["r"]
     assert read == []
-    assert here.engine.release("r") is not None
-    assert read == ["r"]
 
 
 def test_the_live_page_shows_runs_that_were_restored_and_go_on() -> None:
-    chronicle = Chronicle()
-    here = Here(chronicle)
-    live = LiveReading(here.engine, chronicle, digest=bytes.hex, clock=count().__next__)
+    event_log = EventLog()
+    here = Here(event_log)
+    live = LiveReading(here.engine, event_log, digest=bytes.hex, clock=count().__next__)
     here.sink.restoring = True
     here.start()
     here.step("look")
     here.sink.restored(["r"])
     here.sink.restoring = False
-    told = live.read(Asked())
-    assert told["fleet"]["running"] == 1
-    [row] = told["runs"]["rows"]
+    message = live.read(Asked())
+    assert message["fleet"]["running"] == 1
+    [row] = message["runs"]["rows"]
     assert (row["run"], row["steps"]) == ("r", 1)
     here.step("look")
     chosen = live.read(Asked(run=row["key"]))["chosen"]

@@ -1,4 +1,4 @@
-"""Runs told as step events that come twice, too early, or never: what is told of them."""
+"""Runs reported as step events that come twice, too early, or never: what the sink gets."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from hypothesis import strategies as st
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step
-from tidegauge.fleet.message import Message, read_message
+from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.fleet.step_runs import StepRuns
 
 SETTLE, IDLE = 0.5, 60.0
 
 
 class Listener:
-    """Takes down what a sink is told: the kind of each event, of a step its action."""
+    """Takes down what a sink receives: the kind of each event, of a step its action."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.ends: list[RunEnded] = []
         self.steps: dict[str, int] = {}
         self.faulty = False
 
     def run_started(self, event: RunStarted) -> None:
-        self.told.append((event.run, "start"))
+        self.events.append((event.run, "start"))
 
     def step_issued(self, event: Step) -> Any:
         if self.faulty:
             raise ZeroDivisionError
-        self.told.append((event.run, event.calls[0].action))
+        self.events.append((event.run, event.calls[0].action))
         steps = self.steps[event.run] = self.steps.get(event.run, 0) + 1
         return Decision(signals=Signals(event.run, steps - 1, steps, b"", b""))
 
     def step_observed(self, event: Outcome) -> Any:
         if event.results[0].outcome == "x":
-            self.told.append((event.run, f"outcome {event.step}"))
+            self.events.append((event.run, f"outcome {event.step}"))
         return GO_ON
 
     def run_ended(self, event: RunEnded) -> None:
-        self.told.append((event.run, "end"))
+        self.events.append((event.run, "end"))
         self.ends.append(event)
 
     def of(self, run: str = "r") -> list[str]:
-        return [what for who, what in self.told if who == run]
+        return [what for who, what in self.events if who == run]
 
 
 class Here:
@@ -54,12 +54,12 @@ class Here:
         self.sink = Listener()
         self.refused: list[tuple[Message, str]] = []
         self.forgotten: list[str] = []
-        told = {"settle_seconds": SETTLE, "idle_seconds": IDLE, "max_runs": 10, **limits}
+        settings = {"allowed_lateness": SETTLE, "idle_seconds": IDLE, "max_runs": 10, **limits}
         self.runs = StepRuns(
             self.sink,
             lambda message, why: self.refused.append((message, why)),
             on_forgotten=self.forgotten.append,
-            **told,
+            **settings,
         )
 
     def take(self, *events: dict[str, Any], now: float = 0.0) -> list[bool]:
@@ -71,12 +71,12 @@ def message(event: dict[str, Any]) -> Message:
     return read_message(data["run"].encode(), orjson.dumps(data))
 
 
-def start(**told: Any) -> dict[str, Any]:
-    return {"type": "start", **told}
+def start(**fields: Any) -> dict[str, Any]:
+    return {"type": "start", **fields}
 
 
-def step(t: int | None = None, **told: Any) -> dict[str, Any]:
-    return {"type": "step", "action": f"a{t}", **({} if t is None else {"t": t}), **told}
+def step(t: int | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": "step", "action": f"a{t}", **({} if t is None else {"t": t}), **fields}
 
 
 def pending(t: int) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def outcome(t: int) -> dict[str, Any]:
     return {"type": "outcome", "late_outcome": t, "outcome": "x"}
 
 
-def end(steps: int | None = None, **told: Any) -> dict[str, Any]:
-    return {"type": "end", **({} if steps is None else {"steps": steps}), **told}
+def end(steps: int | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": "end", **({} if steps is None else {"steps": steps}), **fields}
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def test_any_order_within_the_time_to_settle_is_the_order_of_the_run(came, again
     here = Here()
     for n, event in enumerate(came):
         here.take(event, now=n * SETTLE / 20)
-    told = here.sink.of()
-    assert [what for what in told if what != "outcome 1"] == STEPS
-    assert told.index("a1") < told.index("outcome 1") < told.index("end")
+    taken = here.sink.of()
+    assert [what for what in taken if what != "outcome 1"] == STEPS
+    assert taken.index("a1") < taken.index("outcome 1") < taken.index("end")
     assert here.refused == []
     assert here.runs.duplicates == copies
     assert here.forgotten == ["r"]
@@ -174,7 +174,7 @@ def test_a_start_that_comes_again_is_a_duplicate_and_one_after_the_end_another_r
     assert here.sink.of() == ["start", "a0", "end", "start"]
 
 
-def test_a_start_that_comes_after_its_steps_were_told(here) -> None:
+def test_a_start_that_comes_after_its_steps_were_reported(here) -> None:
     here.take(step(0))
     here.runs.expire(SETTLE)
     assert here.take(start(), now=SETTLE) == [False]
@@ -207,7 +207,7 @@ def test_what_waited_in_vain_is_refused_and_its_run_forgotten(here, event) -> No
     assert "run 'r'" in why
     here.runs.expire(IDLE + 1)
     assert here.forgotten == ["r"]
-    assert here.sink.told == []
+    assert here.sink.events == []
 
 
 def test_a_run_is_ended_when_nothing_was_heard_of_it(here) -> None:
@@ -225,7 +225,7 @@ def test_a_run_is_ended_when_nothing_was_heard_of_it(here) -> None:
 
 
 def test_what_comes_again_keeps_no_run_alive(here) -> None:
-    """It is not kept, so that whoever goes through what was kept would not know of it."""
+    """It is not kept, so that a worker that restores what was kept would not know of it."""
     here.take(start(), step(0))
     here.take(start(), step(0), now=IDLE)
     with pytest.raises(StepEventError):

@@ -19,7 +19,7 @@ import tidegauge
 from support.span_story import story
 from tidegauge import CallBlocked, RunStopped
 from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import current_run
 from tidegauge.testing import capture
 
 
@@ -98,7 +98,7 @@ class Watched:
         assert root.attributes["tidegauge.steps"] == steps
         assert root.attributes["tidegauge.outcome"] == "unknown"
         assert self.seen[-1] == f"closed in {name}"
-        assert {told for told in self.seen if len(told) == 32} == {name}
+        assert {one for one in self.seen if len(one) == 32} == {name}
         assert seen.tree() == ["invoke_agent streamer", *["  execute_tool look"] * steps]
         assert nothing_is_open(seen)
 
@@ -338,7 +338,7 @@ class TestGenerators:
             assert nothing_is_open(seen)
         assert story(seen)[0][3]["tidegauge.outcome"] == "stopped"
 
-    def test_success_is_told_by_what_it_returns_else_by_its_items(self):
+    def test_success_is_decided_by_what_it_returns_else_by_its_items(self):
         @tidegauge.agent(success=lambda answer: answer == "done")
         def returns():
             yield "working"
@@ -484,7 +484,7 @@ class TestAwaitables:
 
         with capture(capture_content=True) as seen, tidegauge.run():
             assert [*await asyncio.gather(fetch(1), fetch(2))] == [1, 2]
-            assert tidegauge.get_current_run()._open._tools == {}
+            assert not tidegauge.get_current_run()._open._turns
         assert results(seen) == ["1", "2"]
 
     async def test_a_run_lasts_until_its_coroutine_is_done(self):
@@ -531,7 +531,7 @@ class TestAwaitables:
         with capture(capture_content=True, stop_on_result_streak=1) as seen:
             with tidegauge.run():
                 assert tidegauge.tool(lambda: future)() is future
-                future.set_result(7)  # the stop is none of whoever sets it
+                future.set_result(7)  # the stop is not for the caller who sets it
                 with pytest.raises(RunStopped):
                     look()
             assert nothing_is_open(seen)
@@ -608,7 +608,7 @@ class TestAwaitables:
             assert next(rows(feed)) == 1
             assert rows(feed) is rows(feed) is feed.made
             assert list(rows(feed)) == [2, 3]
-            assert tidegauge.get_current_run()._open._tools == {}
+            assert not tidegauge.get_current_run()._open._turns
         assert seen.tree() == ["invoke_agent", *["  execute_tool rows"] * 5]
 
     async def test_one_that_has_begun_is_given_as_it_is(self):
@@ -641,7 +641,7 @@ class TestAwaitables:
             await made.aclose()
         assert seen.tree() == ["invoke_agent", "  execute_tool adder", "  execute_tool slow_adder"]
 
-    async def test_new_ones_are_followed_whoever_looks_on(self):
+    async def test_new_ones_are_followed_by_every_observer(self):
         async def later():
             yield look()
 
@@ -697,14 +697,16 @@ class TestAwaitables:
         def start():
             return asyncio.ensure_future(fail())
 
-        told = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, told_: told.append(told_))
+        received = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: received.append(context)
+        )
         with capture() as seen, tidegauge.run():
             start()
             for _ in range(5):
                 await asyncio.sleep(0)
             gc.collect()
-        assert [one["message"] for one in told] == ["Task exception was never retrieved"]
+        assert [one["message"] for one in received] == ["Task exception was never retrieved"]
         assert story(seen)[0][4][0][2] == "ERROR"
 
     def test_the_class_of_a_result_is_not_asked_for_anything(self):
@@ -739,7 +741,7 @@ class TestAwaitables:
         with capture(capture_content=True) as seen, tidegauge.run():
             for future in (own, Foreign()):
                 assert tidegauge.tool(lambda future: future)(future) is future
-            assert tidegauge.get_current_run()._open._tools == {}
+            assert not tidegauge.get_current_run()._open._turns
         assert results(seen)[0] == "7"
         assert internal_errors.counts() == {}
 
@@ -803,11 +805,11 @@ class TestMethods:
             assert list(box.items(4)) == [4]
             assert tidegauge.tool(box.method)(5) == 5  # a tool that calls a tool: one step
             assert box.partial() == 6
-        told = {
+        arguments = {
             span.name.removeprefix("execute_tool "): span.attributes["gen_ai.tool.call.arguments"]
             for span in seen.spans[:-1]
         }
-        assert told == {
+        assert arguments == {
             "method": '{"left": 6}',
             "of_class": '{"left": 2}',
             "of_class_too": '{"left": 2}',
@@ -947,10 +949,10 @@ class TestBlock:
 
         with capture(**self.SETTINGS) as seen:
             with tidegauge.run():
-                told = [search("x") for _ in range(5)]
+                reported = [search("x") for _ in range(5)]
                 with pytest.raises(RunStopped) as caught:
                     search("x")
-            assert told == ["nothing"] * 3 + [decision.advice for decision in decisions]
+            assert reported == ["nothing"] * 3 + [decision.advice for decision in decisions]
             assert nothing_is_open(seen)
         # states: none, then nothing, nothing, ...: repeated once at step 2, twice at step 3
         assert len(bodies) == 3
@@ -996,10 +998,10 @@ class TestBlock:
 
         for tool in (coroutine, coroutine_too, generator, async_generator):
             with capture(block_on_loop=2), tidegauge.run():
-                told = [await call(tool) for _ in range(5)]
+                reported = [await call(tool) for _ in range(5)]
             items = tool in (generator, async_generator)
-            told = [item for (item,) in told] if items else told
-            assert told == ["nothing"] * 3 + ["blocked"] * 2
+            reported = [item for (item,) in reported] if items else reported
+            assert reported == ["nothing"] * 3 + ["blocked"] * 2
 
     async def test_without_one_it_is_an_exception_whose_text_is_for_the_model(self):
         @tidegauge.tool

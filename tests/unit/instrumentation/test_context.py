@@ -1,4 +1,4 @@
-"""``with tidegauge.run(...)``: steps told by the agent itself."""
+"""``with tidegauge.run(...)``: steps reported by the agent itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from support.span_story import events, story
 from tidegauge import RunStopped
 from tidegauge._guard import internal_errors
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import current_run
+from tidegauge.streaming_metrics import Exploration, SuccessRate
 from tidegauge.testing import capture
 from tidegauge.tracer import RunSpans
 
@@ -138,7 +139,7 @@ class TestContents:
         "s3cret-task",
     )
 
-    def told(self, **settings):
+    def exported(self, **settings):
         with (
             capture(stop_on_loop=2, **settings) as seen,
             suppress(RunStopped),
@@ -147,16 +148,18 @@ class TestContents:
             for _ in range(4):
                 run.act("look", {"q": self.ARGUMENTS}, state=self.STATE)
                 run.observe(self.RESULT, error=ValueError(self.RESULT))
-        told = [repr((span.name, span.attributes, span.status, span.events)) for span in seen.spans]
-        return "".join([*told, *map(repr, events(seen))])
+        spans = [
+            repr((span.name, span.attributes, span.status, span.events)) for span in seen.spans
+        ]
+        return "".join([*spans, *map(repr, events(seen))])
 
     def test_nothing_of_them_leaves_by_default(self):
-        assert "s3cret" not in self.told()
+        assert "s3cret" not in self.exported()
 
     def test_arguments_results_and_task_are_captured_when_asked_for(self):
-        told = self.told(capture_content=True)
-        assert self.ARGUMENTS in told
-        assert self.TASK in told
+        exported = self.exported(capture_content=True)
+        assert self.ARGUMENTS in exported
+        assert self.TASK in exported
 
     def test_results_are_captured(self):
         with capture(capture_content=True) as seen, tidegauge.run() as run:
@@ -178,8 +181,8 @@ class TestContents:
     )
     def test_the_convention_s_variable_asks_for_them(self, monkeypatch, value, captured):
         monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
-        assert (self.ARGUMENTS in self.told()) is captured
-        assert self.ARGUMENTS not in self.told(capture_content=False)
+        assert (self.ARGUMENTS in self.exported()) is captured
+        assert self.ARGUMENTS not in self.exported(capture_content=False)
 
     def test_objects_that_cannot_be_written_are_captured_by_their_type(self):
         class Broken:
@@ -278,15 +281,15 @@ class TestStop:
         with capture() as seen, tidegauge.run() as run:
             for state in "AAAA" + "BCBCBC" + "AA":
                 run.act("look", state=state)
-        first_steps = [told["tidegauge.loop.first_step"] for _, told in events(seen)]
+        first_steps = [event["tidegauge.loop.first_step"] for _, event in events(seen)]
         assert first_steps == [1, 6, 11]
 
-    def test_the_spans_of_a_loop_tell_its_repeats(self):
+    def test_the_spans_of_a_loop_show_its_repeats(self):
         with capture() as seen, tidegauge.run() as run:
             repeat(run, 3)
         tools = [span.attributes for span in seen.spans[:-1]]
-        assert [told.get("tidegauge.loop.repeats") for told in tools] == [None, 1, 2]
-        assert [told.get("tidegauge.loop.period") for told in tools] == [None, 1, 1]
+        assert [one.get("tidegauge.loop.repeats") for one in tools] == [None, 1, 2]
+        assert [one.get("tidegauge.loop.period") for one in tools] == [None, 1, 1]
 
     def test_a_stop_that_was_caught_stays(self):
         with capture(stop_on_loop=1) as seen, tidegauge.run() as run:
@@ -353,7 +356,7 @@ class TestEnd:
         _, _, status, attributes, _ = story(seen)[0]
         return attributes["tidegauge.outcome"], status, attributes.get("error.type")
 
-    def test_success_is_what_is_true_of_any_value_and_unknown_where_that_cannot_be_told(
+    def test_success_is_what_is_true_of_any_value_and_unknown_where_that_cannot_be_decided(
         self, faults_are_swallowed
     ):
         class Unclear:
@@ -396,7 +399,7 @@ class TestEnd:
         with capture() as seen, tidegauge.run() as run:
             for n in range(1_200):
                 run.act("look", n)
-            assert len(run._open._tools) == 1_000
+            assert len(list(run._open._turns)) == 1_000
             assert len(seen.spans) == 200
         assert len(seen.spans) == 1_201
 
@@ -474,9 +477,9 @@ class TestSteps:
             steps = [run.act("read", n).signals.step for n in range(3)]
             for step in reversed(steps):
                 run.observe(f"result {step}", step=step)
-        told = [span.attributes for span in seen.spans[:-1]]
-        assert [attributes["tidegauge.step.index"] for attributes in told] == [2, 1, 0]
-        assert [attributes["gen_ai.tool.call.result"] for attributes in told] == [
+        reported = [span.attributes for span in seen.spans[:-1]]
+        assert [attributes["tidegauge.step.index"] for attributes in reported] == [2, 1, 0]
+        assert [attributes["gen_ai.tool.call.result"] for attributes in reported] == [
             "result 2",
             "result 1",
             "result 0",
@@ -487,19 +490,22 @@ class TestSteps:
             streaks = []
             for error in (ValueError("a"), ValueError("a"), ValueError("b"), KeyError("b")):
                 run.act("look", len(streaks))
-                streaks.append(run.observe(error=error).signals.result_streak)
+                run.observe(error=error)
+                known = seen.pipeline.engine.get(run.id).signals()
+                streaks.append(known.result_streak)
         assert streaks == [1, 2, 1, 1]
         assert seen.spans[0].attributes["error.type"] == "builtins.ValueError"
         assert group(seen).totals.onsets == {"failed_rounds": 1}
 
     def test_a_call_whose_result_nobody_knows_is_no_outcome(self):
-        with capture(), tidegauge.run() as run:
+        with capture() as seen, tidegauge.run() as run:
             run.act("look")
-            decision = run.observe(ABSENT, error=None)
-        assert decision.signals.result_streak is None
-        assert decision.signals.failed_rounds is None
+            run.observe(ABSENT, error=None)
+            known = seen.pipeline.engine.get(run.id).signals()
+        assert known.result_streak is None
+        assert known.failed_rounds is None
 
-    def test_what_is_told_beside_the_outcome_is_measured(self):
+    def test_what_is_reported_beside_the_outcome_is_measured(self):
         with capture(t_max=4) as seen, tidegauge.run() as run:
             run.act("look", tokens=10)
             run.observe("x", progress=0.5, tokens=5, seconds=2.5)
@@ -509,9 +515,9 @@ class TestSteps:
 
 
 class TestSteppingIn:
-    """What a policy decides, told to an agent that reports its own steps."""
+    """What a policy decides, as an agent gets it that reports its own steps."""
 
-    def test_a_nudge_is_told_once(self):
+    def test_a_nudge_is_given_once(self):
         with capture(nudge_on_loop=1), tidegauge.run() as run:
             repeat(run, 1)
             assert run.nudge() is None
@@ -540,8 +546,8 @@ class TestSteppingIn:
             decisions = []
             for _ in range(5):
                 decisions.append(run.act("look", state="same"))
-                told = run.observe("nothing")  # also where nothing was run
-            assert told.action == "go_on"
+                reported = run.observe("nothing")  # also where nothing was run
+            assert reported.action == "go_on"
             assert run.observe("again", step=3).action == "go_on"
             assert run.act("open").action == "go_on"
             run.observe("a door")
@@ -565,7 +571,7 @@ class TestSteppingIn:
             for _ in range(1_200):
                 run.act("look", state="same")
                 run.observe("nothing")
-            assert len(run._open._blocked) == 1_000
+            assert len(list(run._open._turns)) == 1_000
 
     def test_the_current_run_is_the_one_the_caller_is_in(self):
         with capture(nudge_on_loop=1) as seen:
@@ -597,10 +603,10 @@ class TestFaults:
             engine = seen.pipeline.engine
             issued, faults = engine.issue, iter([None, ZeroDivisionError()])
 
-            def issue(step, then):
+            def issue(step, *given, **named):
                 if error := next(faults, None):
                     raise error
-                return issued(step, then)
+                return issued(step, *given, **named)
 
             monkeypatch.setattr(engine, "issue", issue)
             assert self.agent() == 6
@@ -691,10 +697,10 @@ class TestFaults:
             assert run.observe("x", exits=7).action == "go_on"  # type: ignore[arg-type]
             run.act("look")
             assert run.observe("x", progress="half").action == "go_on"  # type: ignore[arg-type]
-        assert internal_errors.counts() == {"told": 3, "value": 1}
+        assert internal_errors.counts() == {"value": 4}
         assert len(seen.spans) == 5
 
-    def test_what_is_told_one_by_one_may_be_endless_or_fail_and_its_step_counts(self):
+    def test_what_is_given_one_by_one_may_be_endless_or_fail_and_its_step_counts(self):
         class Endless(Iterator[str]):
             def __next__(self):
                 return "hall"
@@ -716,8 +722,8 @@ class TestFaults:
                 run.observe("there", exits=exits, place="cellar")
                 known = seen.pipeline.engine.get(run.id)
                 assert len(known.open_steps) == 0
-            assert set(known.exploration.graph.frontier) == {"hall", 0, 1, 2}
-        assert internal_errors.counts() == {"told": 2}
+            assert set(known.find(Exploration).graph.frontier) == {"hall", 0, 1, 2}
+        assert internal_errors.counts() == {"value": 2}
 
     def test_a_failure_without_a_truth_is_not_known(self):
         class Neither:
@@ -728,7 +734,7 @@ class TestFaults:
             run.act("look")
             run.observe("x", error=Neither())  # type: ignore[arg-type]
             assert not seen.pipeline.engine.get(run.id).open_steps
-        assert internal_errors.counts() == {"told": 1}
+        assert internal_errors.counts() == {"value": 1}
 
     def test_a_pipeline_that_cannot_be_made_costs_the_measuring_only(self, monkeypatch):
         with capture() as seen:
@@ -750,13 +756,13 @@ class TestCrowd:
         assert len(roots) == self.RUNS
         for _, _, _, attributes, children in roots:
             name = attributes["tidegauge.run.id"]
-            told = [child[3]["gen_ai.tool.call.arguments"] for child in children]
-            assert told == [f"{name} {n}" for n in range(self.STEPS)]
+            fields = [child[3]["gen_ai.tool.call.arguments"] for child in children]
+            assert fields == [f"{name} {n}" for n in range(self.STEPS)]
             results = [child[3]["gen_ai.tool.call.result"] for child in children]
-            assert results == [f"{argument} done" for argument in told]
+            assert results == [f"{argument} done" for argument in fields]
             assert [child[3]["tidegauge.step.index"] for child in children] == [*range(self.STEPS)]
         assert group(seen).totals.steps == self.RUNS * self.STEPS
-        assert group(seen).finished.success_rate.solved == self.RUNS
+        assert group(seen).finished.of(SuccessRate).solved == self.RUNS
 
     async def test_asyncio_tasks(self):
         async def agent(name):

@@ -16,7 +16,8 @@ import tidegauge
 from support.span_story import story
 from tidegauge import ConfigurationError, RunStopped
 from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.current import current_run
+from tidegauge.instrumentation.open_run import current_run
+from tidegauge.streaming_metrics import SuccessRate
 from tidegauge.testing import capture
 
 
@@ -211,12 +212,12 @@ class TestNesting:
             assert await asyncio.gather(*(slow_add(n) for n in range(20))) == [*range(20)]
         assert seen.tree() == ["invoke_agent", *["  execute_tool slow add"] * 20]
         for span in seen.spans[:-1]:
-            told = span.attributes
+            reported = span.attributes
             assert (
-                told["gen_ai.tool.call.arguments"]
-                == f'{{"left": {told["tidegauge.step.index"]!s}}}'
+                reported["gen_ai.tool.call.arguments"]
+                == f'{{"left": {reported["tidegauge.step.index"]!s}}}'
             )
-            assert told["gen_ai.tool.call.result"] == str(told["tidegauge.step.index"])
+            assert reported["gen_ai.tool.call.result"] == str(reported["tidegauge.step.index"])
 
     async def test_a_tool_in_a_thread_that_has_the_context_is_a_step(self):
         with capture() as seen, tidegauge.run():
@@ -342,7 +343,7 @@ class TestArguments:
         class Toolbox:
             pass
 
-        with pytest.raises(ConfigurationError, match="decorate the methods of Toolbox"):
+        with pytest.raises(ConfigurationError, match="Toolbox is a class; decorate its methods"):
             decorate(Toolbox)
 
     @pytest.mark.parametrize("decorate", [tidegauge.agent, tidegauge.tool])
@@ -358,7 +359,7 @@ class TestArguments:
         ],
     )
     def test_so_is_what_cannot_be_called(self, decorate, thing):
-        with pytest.raises(ConfigurationError, match=r"^\w+ is no function: decorate"):
+        with pytest.raises(ConfigurationError, match=r"^\w+ is not a function; decorate"):
             decorate(thing)
 
 
@@ -383,7 +384,7 @@ class TestFailures:
         assert (status, attributes["error.type"]) == ("ERROR", "builtins.ValueError")
         assert attributes["tidegauge.outcome"] == "error"
         assert children[0][2] == "ERROR"
-        assert group(seen).finished.success_rate.value == 0
+        assert group(seen).finished.of(SuccessRate).value == 0
 
     async def test_a_tool_that_is_cancelled_closes_its_span_and_is_no_outcome(self):
         @tidegauge.tool
@@ -405,7 +406,7 @@ class TestFailures:
             fail(error)
         assert seen.tree() == ["invoke_agent", "  execute_tool fail"]
 
-    def test_success_is_told_by_the_answer(self):
+    def test_success_is_decided_by_the_answer(self):
         @tidegauge.agent(success=lambda answer: answer == 4)
         def agent(left, right):
             return add(left, right)
@@ -413,11 +414,11 @@ class TestFailures:
         with capture() as seen:
             agent(2, 2)
             agent(2, 3)
-        rate = group(seen).finished.success_rate
+        rate = group(seen).finished.of(SuccessRate)
         assert (rate.solved, rate.runs) == (1, 2)
 
     @pytest.mark.usefixtures("faults_are_swallowed")
-    def test_a_success_that_cannot_be_told_is_not_known(self):
+    def test_a_success_that_cannot_be_decided_is_not_known(self):
         @tidegauge.agent(success=lambda answer: answer.missing)
         def agent():
             return 4
@@ -571,8 +572,8 @@ class TestCrowd:
         assert len(roots) == count
         for _, _, _, attributes, children in roots:
             number = int(attributes["gen_ai.agent.name"].removeprefix("agent-"))
-            told = [child[3]["gen_ai.tool.call.arguments"] for child in children]
-            assert told == [f'{{"left": {number}, "right": {n}}}' for n in range(3)]
+            fields = [child[3]["gen_ai.tool.call.arguments"] for child in children]
+            assert fields == [f'{{"left": {number}, "right": {n}}}' for n in range(3)]
             results = [child[3]["gen_ai.tool.call.result"] for child in children]
             assert results == [str(number + n) for n in range(3)]
 

@@ -21,9 +21,9 @@ LOOK = Call("look", {"at": "door"})
 SEEN = CallResult("a door")
 
 
-def saying(**told):
+def saying(**fields):
     """An extractor that says the same of every call."""
-    return extractor(lambda call, result: Observation(**told))
+    return extractor(lambda call, result: Observation(**fields))
 
 
 class Faulty:
@@ -36,7 +36,7 @@ class Faulty:
         raise RuntimeError("observe")
 
 
-def test_nothing_is_told_without_extractors():
+def test_nothing_is_reported_without_extractors():
     assert extract_observation((), [LOOK], [SEEN]) == Observation()
     assert extract_uses((), [LOOK]) == ()
     assert extract_reach(()) is None
@@ -55,7 +55,7 @@ def test_exits_without_a_place_are_of_no_place():
     assert extract_observation([saying(exits=("a",))], [LOOK], [SEEN]).exits is None
 
 
-def test_of_several_extractors_the_first_tells_the_place_of_a_call():
+def test_of_several_extractors_the_first_names_the_place_of_a_call():
     first, second = saying(place="hall", exits=("attic",)), saying(place="page", exits=("link",))
     seen = extract_observation([saying(), first, second], [LOOK], [SEEN])
     assert (seen.place, seen.exits) == ("hall", ("attic",))
@@ -86,7 +86,7 @@ def test_tasks_without_a_place_are_not_taken_for_those_of_another_call():
     assert extract_observation([todo, rooms], [Call("plan")], [SEEN]).tasks == (Task("b"),)
 
 
-def test_progress_is_the_one_told_last_and_lies_between_0_and_1():
+def test_progress_is_the_one_reported_last_and_lies_between_0_and_1():
     one, two, none = saying(progress=0.25), saying(progress=7), saying()
     assert extract_observation([one, two, none], [LOOK], [SEEN]).progress == 1.0
     assert extract_observation([two, one], [LOOK], [SEEN]).progress == 0.25

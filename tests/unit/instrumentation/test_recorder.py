@@ -1,10 +1,11 @@
-"""The recorder: spans and sink joined, with a sink that answers as it is told to."""
+"""The recorder: spans and sink joined, with a sink that answers as the test sets it."""
 
 from __future__ import annotations
 
 import pytest
 from opentelemetry.trace import SpanContext
 
+import tidegauge
 from support.span_story import events, story
 from tidegauge import RunStopped
 from tidegauge._guard import internal_errors
@@ -20,7 +21,9 @@ from tidegauge.events import (
     Step,
 )
 from tidegauge.instrumentation.extraction import Observation
-from tidegauge.instrumentation.recorder import Recorder, new_run_id
+from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
+from tidegauge.instrumentation.turns import ChosenCall, TurnTracker
+from tidegauge.streaming_metrics import RecallLag
 from tidegauge.testing import capture
 
 
@@ -56,10 +59,10 @@ def seen():
 def started(seen):
     """Starts a run with a scripted sink."""
 
-    def start(*decisions, summary=None, **told):
+    def start(*decisions, summary=None, **fields):
         sink = ScriptedSink(*decisions, summary=summary)
         recorder = Recorder(sink, seen.pipeline.recorder.spans)
-        return recorder.start_run(RunStarted(run="r1", **told)), sink
+        return recorder.start_run(RunStarted(run="r1", **fields)), sink
 
     return start
 
@@ -67,8 +70,35 @@ def started(seen):
 LOOK = Step(run="r1", calls=(Call("look"),))
 
 
-def signals(step=0, **told):
-    return Signals("r1", step, step + 1, b"action", b"state", **told)
+def test_what_adapters_make_of_tuples_has_all_its_fields(monkeypatch):
+    taken = []
+    for name in ("issue", "observe"):
+        report = getattr(RecordedRun, name)
+
+        def take(self, event, report=report):
+            taken.append(event)
+            return report(self, event)
+
+        monkeypatch.setattr(RecordedRun, name, take)
+    with capture() as seen:
+        with tidegauge.run(agent="a"):
+            tidegauge.tool(len)("four")
+        turns = TurnTracker(seen.pipeline.recorder.start_run(RunStarted(run="r1")))
+        turns.choose([ChosenCall("len", {"of": "four"}, "id")], tokens=7)
+        turns.end(turns.begin("len", {"of": "four"}, "id"), CallResult(4, False))
+
+    assert [type(event) for event in taken] == [Step, Outcome] * 2
+    for event in taken:
+        assert len(event) == len(type(event)._fields)
+        for part in event[1]:  # calls, results
+            assert len(part) == len(type(part)._fields)
+    assert (taken[0].calls[0].action, taken[0].blockable) == ("len", True)
+    assert (taken[1].results, taken[1].seconds) == ((CallResult(4, False),), None)
+    assert (taken[2].tokens, taken[3].results) == (7, (CallResult(4, False),))
+
+
+def signals(step=0, **fields):
+    return Signals("r1", step, step + 1, b"action", b"state", **fields)
 
 
 def stop(step, reason="steps"):
@@ -98,7 +128,7 @@ def test_the_sink_takes_what_happens_in_order(started):
     )
 
 
-def test_the_sink_is_told_the_trace(seen, started):
+def test_the_sink_gets_the_trace(seen, started):
     run, sink = started()
     assert sink.taken[0].trace_id == run.event.trace_id
     assert run.event.trace_id == f"{run.span.get_span_context().trace_id:032x}"
@@ -152,7 +182,7 @@ class TestDecisions:
             assert caught.value.message == "too many at 3"
         run.end()
         assert story(seen)[0][3]["tidegauge.stopped.reason"] == "steps"
-        assert [told["tidegauge.step.index"] for _, told in events(seen)] == [3]
+        assert [event["tidegauge.step.index"] for _, event in events(seen)] == [3]
 
     def test_every_intervention_is_an_event_and_a_stop_is_one_only(self, seen, started):
         nudge = Decision("nudge", "loop_repeats", "again", signals(1))
@@ -161,14 +191,14 @@ class TestDecisions:
         run, _ = started(nudge, block, block, end, end)
         for _ in range(5):
             run.issue(LOOK)
-        assert [told["tidegauge.intervention.action"] for _, told in events(seen)] == [
+        assert [event["tidegauge.intervention.action"] for _, event in events(seen)] == [
             "nudge",
             "block",
             "block",
             "stop",
         ]
 
-    def test_a_nudge_is_told_once(self, started):
+    def test_a_nudge_is_given_once(self, started):
         nudge = Decision("nudge", "loop_repeats", "again", signals(1), "try the attic")
         run, _ = started(nudge)
         assert run.take_nudge() is None
@@ -176,7 +206,7 @@ class TestDecisions:
         assert run.take_nudge().advice == "try the attic"
         assert run.take_nudge() is None
 
-    def test_a_nudge_that_was_not_told_after_all_is_due_again(self, started):
+    def test_a_nudge_that_was_not_given_after_all_is_due_again(self, started):
         first = Decision("nudge", "loop_repeats", "again", signals(1))
         second = Decision("nudge", "result_streak", "still", signals(2))
         run, _ = started(first, second)
@@ -211,13 +241,13 @@ class TestDecisions:
         assert (error.step, error.reason, error.message, error.metrics) == (0, "", "", {})
 
 
-def test_an_onset_is_told_once_however_often_it_is_heard_of(seen, started):
+def test_an_onset_is_reported_once_however_often_it_is_heard_of(seen, started):
     looping = Decision(signals=signals(5, loop_repeats=1, loop_period=2, loop_first_step=4))
     later = Decision(signals=signals(9, loop_repeats=1, loop_period=1, loop_first_step=9))
     run, _ = started(looping, looping, GO_ON, looping, later)
     for _ in range(5):
         run.issue(LOOK)
-    assert [(told["tidegauge.step.index"]) for _, told in events(seen)] == [5, 9]
+    assert [(event["tidegauge.step.index"]) for _, event in events(seen)] == [5, 9]
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -241,10 +271,10 @@ class TestFaults:
         run.end()
         assert seen.tree() == ["invoke_agent"]
 
-    def test_a_stop_is_kept_when_it_cannot_be_told(self, monkeypatch, seen, started):
+    def test_a_stop_is_kept_when_it_cannot_be_reported(self, monkeypatch, seen, started):
         run, _ = started(stop(3))
         monkeypatch.setattr(type(run._spans), "intervention", broken)
-        assert run.issue(LOOK).stop
+        assert run.issue(LOOK)[0].stop
         with pytest.raises(RunStopped):
             run.enforce()
         assert internal_errors.counts() == {"recorder.event": 1}
@@ -252,7 +282,7 @@ class TestFaults:
     def test_a_step_that_the_sink_did_not_take_is_not_counted(self, monkeypatch, started):
         run, sink = started()
         monkeypatch.setattr(sink, "step_issued", broken)
-        assert run.issue(LOOK) is GO_ON
+        assert run.issue(LOOK) == (GO_ON, None)
         assert run.steps == 0
 
 
@@ -260,13 +290,13 @@ def broken(*args, **kwargs):
     raise ZeroDivisionError("a fault of ours")
 
 
-def test_beside_somebody_else_s_span_there_are_events_and_no_spans(seen):
+def test_with_an_external_span_there_are_events_and_no_spans(seen):
     theirs = SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=True)
     recorder = Recorder(
         ScriptedSink(Decision("go_on", signals=signals(1, loop_repeats=1, loop_first_step=1))),
         seen.pipeline.recorder.spans,
     )
-    run = recorder.start_run(RunStarted(run="r1"), beside=theirs)
+    run = recorder.start_run(RunStarted(run="r1"), external=theirs)
     run.issue(LOOK)
     run.resume()
     run.end()
@@ -290,11 +320,12 @@ def test_entities_of_steps_observed_in_parallel_are_all_mentioned_next(seen):
     sink = seen.pipeline.recorder.sink
     recorder = Recorder(sink, seen.pipeline.recorder.spans, extractors=[Entities()])
     run = recorder.start_run(RunStarted(run="r1"))
-    first, second = (run.issue(LOOK).signals.step for _ in range(2))
+    first, second = (run.issue(LOOK)[1] for _ in range(2))
     run.observe(Outcome("r1", (CallResult("lamp"),), second))
     run.observe(Outcome("r1", (CallResult("key"),), first))
     run.issue(LOOK._replace(uses=("lamp", "key")))
-    assert seen.pipeline.engine.get("r1").recall_lag.lags == 0  # seen with this step, not recalled
+    # seen with this step, not recalled
+    assert seen.pipeline.engine.get("r1").find(RecallLag).lags == 0
     run.issue(LOOK._replace(uses=("lamp", "key")))
-    assert seen.pipeline.engine.get("r1").recall_lag.lags == 2
+    assert seen.pipeline.engine.get("r1").find(RecallLag).lags == 2
     run.end()

@@ -3,55 +3,52 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidegauge import testing
 from tidegauge.instrumentation import run_map
-from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.run_map import RunMap, RunScope
 
 
 class OpenRun:
     def __init__(self, root: str) -> None:
         self.root = root
+        self.recorded: Any = None
         self.held = False
         self.last_seen = 0.0
         self.open_ids: OrderedDict[str, None] = OrderedDict()
         self.ended: dict[str, Any] | None = None
 
-    def end(self, **told: Any) -> None:
-        self.ended = told
+    def end(self, **fields: Any) -> None:
+        self.ended = fields
 
 
-class Scope(NamedTuple):
-    run: OpenRun
-
-
-def opened(runs: RunMap[str, Scope], root: str) -> OpenRun:
+def opened(runs: RunMap[str, OpenRun], root: str) -> OpenRun:
     run = OpenRun(root)
-    runs.open(Scope(run))
+    runs.open(RunScope(run))
     return run
 
 
 def test_what_is_open_is_found_and_what_has_ended_is_not() -> None:
-    runs: RunMap[str, Scope] = RunMap()
+    runs: RunMap[str, OpenRun] = RunMap()
     run = opened(runs, "root")
-    runs.enter("inside", Scope(run))
-    assert runs.find("root") == runs.find("inside") == Scope(run)
+    runs.enter("inside", RunScope(run))
+    assert runs.find("root") == runs.find("inside") == RunScope(run)
     assert runs.find(None) is None
-    assert runs.leave("inside") == Scope(run)
+    assert runs.leave("inside") == RunScope(run)
     assert runs.leave("inside") is None
-    runs.enter("other", Scope(run))
+    runs.enter("other", RunScope(run))
     runs.close(run)
     assert len(runs) == 0
-    runs.enter("late", Scope(run))
+    runs.enter("late", RunScope(run))
     assert len(runs) == 0, "a run that has ended takes nothing in"
     assert not run.open_ids
 
 
 def test_one_run_too_many_ends_the_one_idle_for_longest() -> None:
-    runs: RunMap[str, Scope] = RunMap(max_runs=2)
+    runs: RunMap[str, OpenRun] = RunMap(max_runs=2)
     first, second = opened(runs, "1"), opened(runs, "2")
-    runs.enter("inside", Scope(second))
+    runs.enter("inside", RunScope(second))
     runs.seen(first)
     third = opened(runs, "3")
     assert second.ended == {"outcome": "unknown", "reason": "too many runs"}
@@ -62,7 +59,7 @@ def test_one_run_too_many_ends_the_one_idle_for_longest() -> None:
 
 def test_an_idle_run_is_ended_when_the_next_one_opens() -> None:
     clock = testing.SteppedClock()
-    runs: RunMap[str, Scope] = RunMap(idle_seconds=10.0, clock=clock)
+    runs: RunMap[str, OpenRun] = RunMap(idle_seconds=10.0, clock=clock)
     first, second = opened(runs, "1"), opened(runs, "2")
     clock.advance(8.0)
     runs.seen(second)
@@ -74,10 +71,10 @@ def test_an_idle_run_is_ended_when_the_next_one_opens() -> None:
 
 def test_a_run_holds_a_bounded_number_of_ids(monkeypatch: Any) -> None:
     monkeypatch.setattr(run_map, "_MAX_OPEN_IDS", 3)
-    runs: RunMap[str, Scope] = RunMap()
+    runs: RunMap[str, OpenRun] = RunMap()
     run = opened(runs, "root")
     for key in "abcd":
-        runs.enter(key, Scope(run))
+        runs.enter(key, RunScope(run))
     assert runs.find("a") is None
     assert list(run.open_ids) == ["b", "c", "d"]
     assert len(runs) == 4

@@ -13,7 +13,6 @@ import tidegauge
 from support.untouchable import untouchable
 from tidegauge import testing
 from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.told import run_labels
 from tidegauge.instrumentation.values import (
     count,
     entry,
@@ -23,6 +22,7 @@ from tidegauge.instrumentation.values import (
     last,
     number,
     part,
+    run_labels,
     same_value,
     truth,
 )
@@ -40,8 +40,8 @@ def test_what_containers_hold_is_read_by_the_base_class() -> None:
 
 
 def test_labels_are_plain_texts() -> None:
-    told = [untouchable(str, "a"), untouchable(int, 7), untouchable(float, 0.5), True]
-    assert [(type(one), one) for one in map(label, told)] == [
+    reported = [untouchable(str, "a"), untouchable(int, 7), untouchable(float, 0.5), True]
+    assert [(type(one), one) for one in map(label, reported)] == [
         (str, "a"),
         (str, "7"),
         (str, "0.5"),
@@ -91,7 +91,7 @@ def test_the_truth_of_a_value(value: object, found: bool | None) -> None:
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_what_fails_to_say_its_truth_has_none() -> None:
     assert (truth(Verdict()), truth(Many())) == (None, None)
-    assert internal_errors.counts() == {"told": 2}
+    assert internal_errors.counts() == {"value": 2}
 
 
 class Nameless(type):

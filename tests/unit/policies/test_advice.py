@@ -1,26 +1,26 @@
-"""What a model is told: what repeats, what it has not tried, and no more than it can read."""
+"""What advice says to a model: what repeats, what is untried, no more than it can read."""
 
 from __future__ import annotations
 
-from tidegauge.events import Outlook
+from tidegauge.events import Situation
 from tidegauge.policies import advise
 
 
 def test_what_repeats_and_what_to_do() -> None:
-    assert advise("3 rounds in a row failed", Outlook()).splitlines() == [
+    assert advise("3 rounds in a row failed", Situation()).splitlines() == [
         "You make no progress: 3 rounds in a row failed.",
         "Do something that you have not tried, or finish and say what is missing.",
     ]
 
 
 def test_everything_that_is_open_is_named() -> None:
-    outlook = Outlook(
+    situation = Situation(
         place="hall",
         unexplored=("cellar", (3, 4)),
         pending=("water the plants", "feed the cat"),
         repeated=("look", "wait"),
     )
-    assert advise("it repeats", outlook).splitlines() == [
+    assert advise("it repeats", situation).splitlines() == [
         "You make no progress: it repeats (look, wait).",
         "Not visited yet: cellar, (3, 4).",
         "Ready to be done: water the plants, feed the cat.",
@@ -29,13 +29,13 @@ def test_everything_that_is_open_is_named() -> None:
 
 
 def test_in_place_of_a_result_it_says_so_first() -> None:
-    lines = advise("it repeats", Outlook(), blocked=True).splitlines()
+    lines = advise("it repeats", Situation(), blocked=True).splitlines()
     assert lines[:2] == [
-        "This call was not run: it would bring the same again.",
+        "This call was not run: it would have the same result again.",
         "You make no progress: it repeats.",
     ]
 
 
 def test_long_names_are_shortened() -> None:
-    told = advise("it repeats", Outlook(pending=("x" * 101, "y" * 100)))
-    assert f"{'x' * 99}…, {'y' * 100}." in told
+    advice = advise("it repeats", Situation(pending=("x" * 101, "y" * 100)))
+    assert f"{'x' * 99}…, {'y' * 100}." in advice

@@ -13,12 +13,12 @@ from support.traces import counting, trace
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     CalibratedGroup,
-    Line,
+    Threshold,
     calibrate,
-    conformal_line,
     conformal_rank,
+    conformal_threshold,
+    false_stop_bound,
     least_runs,
-    promised,
 )
 
 ALPHAS = [
@@ -40,7 +40,7 @@ def test_the_rank_is_exact_for_every_number_of_runs(alpha: str) -> None:
     for runs in [*range(130), 199, 200, 399, 999, 1_000]:
         rank = rank_by_definition(runs, alpha)
         assert conformal_rank(runs, float(alpha)) == rank
-        share = promised(runs, float(alpha))
+        share = false_stop_bound(runs, float(alpha))
         if rank is None:
             assert share is None
         else:
@@ -56,9 +56,9 @@ def test_so_many_runs_are_needed_and_no_fewer(alpha: str) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, math.nan, math.inf])
-def test_an_alpha_that_is_no_share_is_told(alpha: float) -> None:
+def test_an_alpha_that_is_no_share_is_rejected(alpha: float) -> None:
     for of in (lambda: conformal_rank(20, alpha), lambda: least_runs(alpha)):
-        with pytest.raises(ConfigurationError, match="alpha is to be more than 0 and less than 1"):
+        with pytest.raises(ConfigurationError, match="use more than 0 and less than 1"):
             of()
     with pytest.raises(ConfigurationError, match="alpha"):
         calibrate([], score="steps", alpha=alpha)
@@ -70,7 +70,7 @@ scores = st.lists(st.sampled_from([-math.inf, 0.0, 1.0, 1.5, 2.0, 7.0]), max_siz
 @given(scores, st.sampled_from(["0.05", "0.1", "0.25", "0.5"]))
 def test_at_most_alpha_of_the_runs_and_a_new_one_are_beyond_the_line(found, alpha):
     """The count behind the promise, ties included: any of the n + 1 may be the new one."""
-    line = conformal_line(found, float(alpha))
+    line = conformal_threshold(found, float(alpha))
     rank = rank_by_definition(len(found), alpha)
     if line is None:
         assert rank is None or sorted(found)[rank - 1] == -math.inf
@@ -85,24 +85,24 @@ def test_at_most_alpha_of_the_runs_and_a_new_one_are_beyond_the_line(found, alph
 def test_the_order_of_the_runs_means_nothing(found, random):
     mixed = list(found)
     random.shuffle(mixed)
-    assert conformal_line(mixed, 0.1) == conformal_line(found, 0.1)
+    assert conformal_threshold(mixed, 0.1) == conformal_threshold(found, 0.1)
 
 
 def test_too_few_runs_give_no_line() -> None:
-    assert conformal_line(range(18), 0.05) is None
-    assert conformal_line(range(19), 0.05) == 18
-    assert conformal_line(range(39), 0.05) == 37
+    assert conformal_threshold(range(18), 0.05) is None
+    assert conformal_threshold(range(19), 0.05) == 18
+    assert conformal_threshold(range(39), 0.05) == 37
 
 
 def test_ties_are_on_the_line_and_not_beyond_it() -> None:
-    assert conformal_line([3.0] * 19, 0.05) == 3.0
-    assert conformal_line([1.0] * 10 + [9.0] * 10, 0.5) == 9.0
+    assert conformal_threshold([3.0] * 19, 0.05) == 3.0
+    assert conformal_threshold([1.0] * 10 + [9.0] * 10, 0.5) == 9.0
 
 
 def test_runs_in_which_it_was_not_measured_are_below_all_others() -> None:
-    assert conformal_line([-math.inf] * 18 + [4.0], 0.05) == 4.0
-    assert conformal_line([-math.inf] * 19, 0.05) is None
-    assert conformal_line([-math.inf] * 38 + [4.0], 0.05) is None  # its line would be -inf
+    assert conformal_threshold([-math.inf] * 18 + [4.0], 0.05) == 4.0
+    assert conformal_threshold([-math.inf] * 19, 0.05) is None
+    assert conformal_threshold([-math.inf] * 38 + [4.0], 0.05) is None  # its line would be -inf
 
 
 class TestCalibrate:
@@ -115,15 +115,19 @@ class TestCalibrate:
     )
 
     def test_every_group_has_the_line_of_its_good_runs(self) -> None:
-        found = calibrate(self.RUNS, score="steps", alpha=0.1, rung="stop", calibrated=7.0)
+        found = calibrate(self.RUNS, score="steps", alpha=0.1, action="stop", calibrated=7.0)
         drawn = {"alpha": 0.1, "calibrated": 7.0}
         assert found == [
             CalibratedGroup(
-                "a", "g", "steps", 9, Line("steps", 9, "stop", "a", "g", runs=9, **drawn)
+                "a", "g", "steps", 9, Threshold("steps", 9, "stop", "a", "g", runs=9, **drawn)
             ),
             CalibratedGroup("b", "g", "steps", 8, None),
             CalibratedGroup(
-                "a", "mail", "steps", 19, Line("steps", 18, "stop", "a", "mail", runs=19, **drawn)
+                "a",
+                "mail",
+                "steps",
+                19,
+                Threshold("steps", 18, "stop", "a", "mail", runs=19, **drawn),
             ),
         ]
 
@@ -135,24 +139,24 @@ class TestCalibrate:
             ((), [(None, None, 36)]),
         ],
     )
-    def test_groups_are_told_apart_by_what_is_asked_for(self, by, groups) -> None:
+    def test_groups_are_distinguished_by_what_is_asked_for(self, by, groups) -> None:
         found = calibrate(self.RUNS, score="stagnation", alpha=0.1, by=by)
         assert [(group.agent, group.task_group, group.runs) for group in found] == groups
         for group in found:
-            if group.line is not None:
-                assert (group.line.agent, group.line.task_group) == group[:2]
-                assert group.line.rung == "observe"
+            if group.threshold is not None:
+                assert (group.threshold.agent, group.threshold.task_group) == group[:2]
+                assert group.threshold.action == "observe"
 
-    def test_a_group_without_any_good_run_is_told(self) -> None:
+    def test_a_group_without_any_good_run_is_reported(self) -> None:
         [found] = calibrate([counting("r", False, 3)], score="steps", alpha=0.5)
         assert found == CalibratedGroup("a", "g", "steps", 0, None)
 
     def test_a_score_that_was_never_measured_has_no_line(self) -> None:
         runs = [trace(f"r{n}", True, {"tokens": []}) for n in range(30)]
         [found] = calibrate(runs, score="tokens", alpha=0.05)
-        assert (found.runs, found.line) == (30, None)
+        assert (found.runs, found.threshold) == (30, None)
 
-    def test_an_unknown_score_is_told(self) -> None:
+    def test_an_unknown_score_is_rejected(self) -> None:
         runs = [trace("r", True, {"stps": []})]
         with pytest.raises(ConfigurationError, match="unknown score"):
             calibrate(runs, score="stps", alpha=0.5)

@@ -13,32 +13,32 @@ from tidegauge.catalog import (
 )
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
-from tidegauge.policies import Crossings, Line, Lines, Policy
+from tidegauge.policies import Crossings, Policy, Threshold, Thresholds
 from tidegauge.streaming_metrics import Engine
 
-AGENT = Line("steps", 2, agent="a", alpha=0.05, calibrated=7.0)
-ALL = Line("steps", 4)
-STREAK = Line("result_streak", 1, task_group="g", alpha=0.1)
+AGENT = Threshold("steps", 2, agent="a", alpha=0.05, calibrated=7.0)
+ALL = Threshold("steps", 4)
+STREAK = Threshold("result_streak", 1, task_group="g", alpha=0.1)
 
 
 def test_without_lines_nothing_is_measured() -> None:
-    crossings = Crossings(Lines())
+    crossings = Crossings(Thresholds())
     crossings.run_ended("a", "g", "success", {"steps"})
     assert crossings.metrics() == {}
 
 
-def test_what_is_known_of_the_lines_is_told_before_any_run_ends() -> None:
-    assert Crossings(Lines([AGENT, ALL, STREAK])).metrics() == {
+def test_what_is_known_of_the_lines_is_reported_before_any_run_ends() -> None:
+    assert Crossings(Thresholds([AGENT, ALL, STREAK])).metrics() == {
         POLICY_RUNS: {},
         POLICY_CROSSED_RUNS: {},
         POLICY_ALPHA: {("a", "", "steps"): 0.05, ("", "g", "result_streak"): 0.1},
         POLICY_CALIBRATED: {("a", "", "steps"): 7.0},
     }
-    assert set(POLICY) == set(Crossings(Lines([AGENT])).metrics())
+    assert set(POLICY) == set(Crossings(Thresholds([AGENT])).metrics())
 
 
 def test_a_run_counts_for_the_lines_that_hold_for_it() -> None:
-    crossings = Crossings(Lines([AGENT, ALL, STREAK]))
+    crossings = Crossings(Thresholds([AGENT, ALL, STREAK]))
     crossings.run_ended("a", "g", "success", ())
     crossings.run_ended("a", "other", "success", {"steps"})
     crossings.run_ended("b", "other", "failure", {"steps"})
@@ -56,22 +56,22 @@ def test_a_run_counts_for_the_lines_that_hold_for_it() -> None:
     }
 
 
-@pytest.mark.parametrize("rung", ["observe", "nudge", "stop"])
+@pytest.mark.parametrize("action", ["observe", "nudge", "stop"])
 @pytest.mark.parametrize(
     ("success", "outcome"), [(True, "success"), (False, "failure"), (None, "unknown")]
 )
-def test_live_runs_are_counted_by_how_they_ended(rung, success, outcome) -> None:
-    sink = EngineSink(Engine(clock=None), Policy((), lines=[Line("steps", 2, rung)]))
+def test_live_runs_are_counted_by_how_they_ended(action, success, outcome) -> None:
+    sink = EngineSink(Engine(clock=None), Policy((), thresholds=[Threshold("steps", 2, action)]))
     for run, steps in (("short", 2), ("long", 3)):
         sink.run_started(RunStarted(run=run))
         for _ in range(steps):
             sink.step_issued(Step(run, (Call("look"),)))
             sink.step_observed(Outcome(run, (CallResult("x"),)))
-        stopped = rung == "stop" and run == "long"
+        stopped = action == "stop" and run == "long"
         sink.run_ended(RunEnded(run=run, success=None if stopped else success))
     sink.run_ended(RunEnded(run="never there"))
-    crossed = "stopped" if rung == "stop" else outcome
+    exceeded = "stopped" if action == "stop" else outcome
     found = sink.crossings.metrics()
-    totals = {("", "", "steps", outcome): 0, ("", "", "steps", crossed): 1}
+    totals = {("", "", "steps", outcome): 0, ("", "", "steps", exceeded): 1}
     assert found[POLICY_CROSSED_RUNS] == totals
     assert sum(found[POLICY_RUNS].values()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,28 @@ from tidegauge.events import Call, CallResult, Outcome, RunStarted, Signals, Ste
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import DEFAULT_RULES, Policy, Rule, parse_rules
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.registry import SIGNALS, signals_table
+
+DOCS = Path(__file__).parents[3] / "docs" / "stepping-in.md"
 
 
 def signals(**known: Any) -> Signals:
-    return Signals(
-        **{"run": "r1", "step": 9, "steps": 10, **known}, action_digest=b"", state_digest=b""
+    more = {name: known.pop(name, None) for name in SIGNALS if name not in Signals._fields}
+    fields: dict[str, Any] = {"run": "r1", "step": 9, "steps": 10, **known}
+    return Signals(**fields, action_digest=b"", state_digest=b"", more=more)
+
+
+def with_the_table(page: str) -> str:
+    """The page with the table of the signals as it must be."""
+    begin = page.index("| signal | value |")
+    return page[:begin] + signals_table() + page[page.index("\n\n", begin) + 1 :]
+
+
+def test_the_table_in_the_docs_is_the_registry() -> None:
+    page = DOCS.read_text()
+    assert page == with_the_table(page), (
+        "docs/stepping-in.md is out of date. "
+        "Run: .venv/bin/python tests/unit/policies/test_policy.py"
     )
 
 
@@ -35,7 +53,7 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             Rule("result_streak", 5, "stop"),
             {"result_streak": 4},
             {"result_streak": 5},
-            "5 steps in a row with the same outcome",
+            "5 steps in a row with the same result",
         ),
         (
             Rule("failed_rounds", 3, "stop"),
@@ -65,13 +83,13 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             Rule("recurrence", 3, "stop"),
             {"recurrence": 2},
             {"recurrence": 3},
-            "an action has brought the same 3 times before",
+            "an action has had the same result 3 times before",
         ),
         (
             Rule("stale_score", 10, "stop"),
             {"stale_score": 9},
             {"stale_score": 10},
-            "known ground again and again, stale score 10",
+            "known places and actions again and again, stale score 10",
         ),
         (
             Rule("stale_rises", 2, "stop"),
@@ -113,7 +131,7 @@ def test_a_run_is_stopped_from_the_line_on(
 def test_novelty_holds_from_above() -> None:
     policy = Policy([Rule("novelty", 0.25, "stop")])
     assert not policy.decide(signals(novelty=0.26)).stop
-    assert policy.decide(signals(novelty=0.25)).message == "of the last outcomes 25% were new"
+    assert policy.decide(signals(novelty=0.25)).message == "25% of the last results were new"
     assert policy.decide(signals(novelty=0.0)).stop
 
 
@@ -147,7 +165,7 @@ def test_the_message_counts_in_words(period: int, repeats: int, message: str) ->
     assert Rule("loop_repeats", 1).message(known) == message
 
 
-def test_an_observing_rule_stops_nothing_and_is_told() -> None:
+def test_an_observing_rule_stops_nothing_and_is_reported() -> None:
     policy = Policy([Rule("loop_repeats", 1), Rule("failed_rounds", 2)])
     known = signals(**LOOP, loop_repeats=1, failed_rounds=1)
     assert policy.decide(known).action == "go_on"
@@ -160,7 +178,7 @@ def test_by_default_nothing_is_stopped() -> None:
     known = signals(**LOOP, loop_repeats=99, result_streak=99, failed_rounds=99)
     assert policy.decide(known).action == "go_on"
     assert policy.would_stop(known) == ["loop_repeats", "result_streak", "failed_rounds"]
-    assert {rule.rung for rule in DEFAULT_RULES} == {"observe"}
+    assert {rule.action for rule in DEFAULT_RULES} == {"observe"}
 
 
 def test_a_rule_that_stops_wins_over_one_that_observes() -> None:
@@ -212,10 +230,12 @@ class TestRulesOfAnAgent:
                 sink.step_observed(Outcome(run=agent, results=(CallResult("dark"),)))
         assert stopped_at == {"looper": 2}
 
-    def test_are_one_for_each_signal_rung_and_agent(self) -> None:
+    def test_are_one_for_each_signal_action_and_agent(self) -> None:
         Policy([Rule("steps", 9), Rule("steps", 9, agent="a"), Rule("steps", 9, agent="b")])
         for agent in (None, "a"):
-            with pytest.raises(ConfigurationError, match="one rule for each signal, rung, agent"):
+            with pytest.raises(
+                ConfigurationError, match="two rules have the same signal, action, agent"
+            ):
                 Policy([Rule("steps", 9, agent=agent), Rule("steps", 8, agent=agent)])
 
 
@@ -273,7 +293,7 @@ class TestTheLadder:
         ("repeats", "action"),
         [(1, "go_on"), (2, "nudge"), (3, "block"), (4, "block"), (5, "stop")],
     )
-    def test_the_highest_rung_that_holds_decides(self, repeats: int, action: str) -> None:
+    def test_the_highest_action_that_holds_decides(self, repeats: int, action: str) -> None:
         known = signals(**LOOP, loop_repeats=repeats)
         assert self.policy.decide(known, blockable=True).action == action
 
@@ -281,7 +301,7 @@ class TestTheLadder:
         known = signals(**LOOP, loop_repeats=4)
         assert self.policy.decide(known).action == "nudge"
 
-    def test_the_rung_of_another_signal_counts(self) -> None:
+    def test_the_action_of_another_signal_counts(self) -> None:
         known = signals(**LOOP, loop_repeats=3, result_streak=4)
         assert self.policy.decide(known, blockable=True).reason == "result_streak"
 
@@ -304,17 +324,17 @@ class TestExcusedSteps:
             ("stale_rises", {"stale_rises": 9}, 1),
         ],
     )
-    @pytest.mark.parametrize("rung", ["observe", "nudge", "stop"])
+    @pytest.mark.parametrize("action", ["observe", "nudge", "stop"])
     def test_excuse_what_is_made_of_them_alone(
-        self, signal: Any, known: dict[str, Any], enough: int, rung: Any
+        self, signal: Any, known: dict[str, Any], enough: int, action: Any
     ) -> None:
-        policy = Policy([Rule(signal, 9, rung)])
+        policy = Policy([Rule(signal, 9, action)])
 
-        def holds(excused: int) -> bool:
-            told = signals(**known, excused_steps=excused)
-            return policy.decide(told).action != "go_on" or policy.would_stop(told) != []
+        def holds(exempt: int) -> bool:
+            measured = signals(**known, exempt_steps=exempt)
+            return policy.decide(measured).action != "go_on" or policy.would_stop(measured) != []
 
-        assert [holds(excused) for excused in (0, enough - 1, enough, enough + 1)] == [
+        assert [holds(exempt) for exempt in (0, enough - 1, enough, enough + 1)] == [
             True,
             True,
             False,
@@ -331,22 +351,25 @@ class TestExcusedSteps:
     )
     def test_not_what_goes_by_something_else(self, signal: Any, known: dict[str, Any]) -> None:
         policy = Policy([Rule(signal, 9, "stop")])
-        assert policy.decide(signals(**known, excused_steps=99)).stop
+        assert policy.decide(signals(**known, exempt_steps=99)).stop
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("novelty", 1), "the threshold of novelty is to be from 0 up to 1"),
-        (("novelty", -0.1), "the threshold of novelty is to be from 0 up to 1"),
-        (("loop_cost_seconds", 0), "the threshold of loop_cost_seconds is to be more than 0"),
-        (("result_streak", 3, "block"), "result_streak tells of no repeated call"),
-        (("loops", 3), "unknown signal 'loops': choose from loop_repeats, "),
-        (("steps", 0), "the threshold of steps is to be at least 1"),
-        (("steps", -1), "the threshold of steps is to be at least 1"),
-        (("steps", True), "the threshold of steps is to be a number"),
-        (("steps", 2.5), "the threshold of steps is to be a whole number"),
-        (("steps", 3, "halt"), "unknown rung 'halt': choose observe, nudge, block, stop"),
+        (("novelty", 1), "the threshold of novelty is 1; use 0 or more, but less than 1"),
+        (("novelty", -0.1), "the threshold of novelty is -0.1; use 0 or more"),
+        (("loop_cost_seconds", 0), "the threshold of loop_cost_seconds is 0; use more than 0"),
+        (
+            ("result_streak", 3, "block"),
+            "result_streak cannot block, because it names no repeated call; use nudge",
+        ),
+        (("loops", 3), "unknown signal 'loops'; use one of "),
+        (("steps", 0), "the threshold of steps is 0; use at least 1"),
+        (("steps", -1), "the threshold of steps is -1; use at least 1"),
+        (("steps", True), "the threshold of steps must be a number"),
+        (("steps", 2.5), "the threshold of steps is 2.5; use a whole number"),
+        (("steps", 3, "halt"), "unknown action 'halt'; use one of observe, nudge, block, stop"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(given: tuple[Any, ...], message: str) -> None:
@@ -364,7 +387,7 @@ class TestParseRules:
             Rule("steps", 30, "stop"),
         )
 
-    def test_every_rung_and_shares(self) -> None:
+    def test_every_action_and_shares(self) -> None:
         text = "loop_repeats=2:nudge,loop_repeats=3:block,loop_repeats=5,novelty=0.1:observe"
         assert parse_rules(text) == (
             Rule("loop_repeats", 2, "nudge"),
@@ -373,8 +396,8 @@ class TestParseRules:
             Rule("novelty", 0.1, "observe"),
         )
 
-    def test_an_unknown_rung_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="unknown rung 'halt'"):
+    def test_an_unknown_action_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="unknown action 'halt'"):
             parse_rules("steps=3:halt")
 
     @pytest.mark.parametrize(
@@ -391,3 +414,7 @@ class TestParseRules:
     def test_a_rule_that_cannot_work_is_refused(self, text: str, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             parse_rules(text)
+
+
+if __name__ == "__main__":
+    DOCS.write_text(with_the_table(DOCS.read_text()))

@@ -8,7 +8,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +20,15 @@ from support.requirements import needs
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     SCORES,
-    Line,
     PolicyFile,
     Rule,
+    Threshold,
     policy_file,
     read_policy,
     run_mark,
     write_policy,
 )
-from tidegauge.policies.rule import SignalName
+from tidegauge.streaming_metrics.registry import SIGNALS
 
 odd = st.sampled_from(
     [
@@ -38,7 +38,7 @@ odd = st.sampled_from(
             "東京",
             "👟",
             "#",
-            "[[line]]",
+            "[[threshold]]",
             "\u2028",
             "\x7f",
             "\x85",
@@ -52,7 +52,7 @@ odd = st.sampled_from(
 names = st.none() | odd | st.text(max_size=20)
 shares = st.floats(0, 1, exclude_min=True, exclude_max=True)
 lines = st.builds(
-    Line,
+    Threshold,
     st.sampled_from(sorted(SCORES)),
     st.integers(-(2**63) + 1, 2**63 - 1)
     | st.floats(allow_nan=False).filter(lambda value: value > -math.inf),
@@ -64,7 +64,7 @@ lines = st.builds(
 )
 rules = st.builds(
     Rule,
-    st.sampled_from([name for name in get_args(SignalName) if name != "novelty"]),
+    st.sampled_from([name for name in list(SIGNALS) if name != "novelty"]),
     st.integers(1, 10**9),
     st.sampled_from(["observe", "nudge", "stop"]),
     agent=names,
@@ -72,7 +72,9 @@ rules = st.builds(
 )
 policies = st.builds(
     PolicyFile,
-    st.lists(rules, max_size=4, unique_by=lambda one: (one.signal, one.rung, one.agent, one.tool)),
+    st.lists(
+        rules, max_size=4, unique_by=lambda one: (one.signal, one.action, one.agent, one.tool)
+    ),
     st.lists(lines, max_size=4, unique_by=lambda one: (one.score, one.agent, one.task_group)),
     st.floats(0, 1),
     st.none() | st.integers(0, 4 * 10**9).map(float),
@@ -88,10 +90,12 @@ def test_what_was_written_is_read(tmp_path: Path, policy: PolicyFile, comment: s
     found = read_policy(path)
     expected = policy._replace(
         rules=tuple(policy.rules),
-        lines=tuple(replace(line, calibrated=policy.calibrated) for line in policy.lines),
+        thresholds=tuple(replace(line, calibrated=policy.calibrated) for line in policy.thresholds),
     )
     assert found == expected
-    assert [type(line.above) for line in found.lines] == [type(line.above) for line in policy.lines]
+    assert [type(line.threshold) for line in found.thresholds] == [
+        type(line.threshold) for line in policy.thresholds
+    ]
 
 
 @pytest.fixture
@@ -101,9 +105,9 @@ def broken(tmp_path: Path):
     def read(content: str | bytes) -> str:
         path = tmp_path / "policy.toml"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(ConfigurationError) as told:
+        with pytest.raises(ConfigurationError) as reported:
             read_policy(path)
-        message = str(told.value)
+        message = str(reported.value)
         assert message.startswith(f"policy {path}: ")
         assert "\n" not in message
         return message.removeprefix(f"policy {path}: ")
@@ -112,82 +116,97 @@ def broken(tmp_path: Path):
 
 
 RULE = "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 3\n"
-LINE = "format = 1\n[[line]]\nscore = 'steps'\nabove = 3\n"
+LINE = "format = 1\n[[threshold]]\nscore = 'steps'\nthreshold = 3\n"
 
 
-def test_the_least_that_a_rule_and_a_line_tell(tmp_path: Path) -> None:
+def test_the_least_that_a_rule_and_a_threshold_say(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(RULE + LINE.removeprefix("format = 1\n"))
-    assert read_policy(str(path)) == PolicyFile((Rule("steps", 3),), (Line("steps", 3),))
+    assert read_policy(str(path)) == PolicyFile((Rule("steps", 3),), (Threshold("steps", 3),))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         # no TOML
-        (b"\xff\xfe", "no TOML: 'utf-8' codec can't decode byte 0xff"),
-        ("format 1", "no TOML: "),
-        ("format = 1\nformat = 1", "no TOML: "),
-        ("format = 1\ncalibrated = 2026-13-45T00:00:00Z", "no TOML: "),
-        ("format = 1\nholdout = " + "1" * 5_000, "no TOML: "),
-        ("format = 1\ncalibrated_on = " + "[" * 5_000, "no TOML: "),
+        (b"\xff\xfe", "not valid TOML: 'utf-8' codec can't decode byte 0xff"),
+        ("format 1", "not valid TOML: "),
+        ("format = 1\nformat = 1", "not valid TOML: "),
+        ("format = 1\ncalibrated = 2026-13-45T00:00:00Z", "not valid TOML: "),
+        ("format = 1\nholdout = " + "1" * 5_000, "not valid TOML: "),
+        ("format = 1\ncalibrated_on = " + "[" * 5_000, "not valid TOML: "),
         # another format
-        ("", "format None, where this version reads 1: calibrate anew"),
-        ("format = 2", "format 2, where this version reads 1: calibrate anew"),
-        ("format = '1'", "format '1', where this version reads 1"),
-        ('{"type": "start"}', "no TOML: "),
+        ("", "format None is not supported; use format 1, or calibrate again"),
+        ("format = 2", "format 2 is not supported; use format 1, or calibrate again"),
+        ("format = '1'", "format '1' is not supported; use format 1"),
+        ('{"type": "start"}', "not valid TOML: "),
         # what nobody knows
-        ("format = 1\nhold_out = 0.1", "the file has no 'hold_out'"),
-        (RULE + "rate = 1", "a rule has no 'rate'"),
-        (LINE + "task = 'x'", "a line has no 'task'"),
-        (LINE + '"new\\nline" = 1', r"a line has no 'new\nline'"),
+        ("format = 1\nhold_out = 0.1", "the file has the unknown key 'hold_out'"),
+        (RULE + "rate = 1", "a rule has the unknown key 'rate'"),
+        (LINE + "task = 'x'", "a threshold has the unknown key 'task'"),
+        (LINE + '"new\\nline" = 1', r"a threshold has the unknown key 'new\nline'"),
         # the whole
-        ("format = 1\nrule = 3", "rule is to be a list of tables: [[rule]]"),
-        ("format = 1\n[line]\nscore = 'steps'", "line is to be a list of tables: [[line]]"),
-        ("format = 1\nline = [1]", "line is to be a list of tables: [[line]]"),
-        ("format = 1\ncalibrated = 2026-11-22", "calibrated is to be a date with a time"),
-        ("format = 1\ncalibrated = 'now'", "calibrated is to be a date with a time"),
-        ("format = 1\ncalibrated_on = 'r1'", "calibrated_on is to be a list of strings"),
-        ("format = 1\ncalibrated_on = [1]", "calibrated_on is to be a list of strings"),
-        ("format = 1\nholdout = 1.5", "holdout is to be from 0 to 1, not 1.5"),
-        ("format = 1\nholdout = nan", "holdout is to be from 0 to 1, not nan"),
-        ("format = 1\nholdout = '10%'", "holdout is to be a number"),
+        ("format = 1\nrule = 3", "rule must be a list of tables: [[rule]]"),
+        (
+            "format = 1\n[threshold]\nscore = 'steps'",
+            "threshold must be a list of tables: [[threshold]]",
+        ),
+        ("format = 1\nthreshold = [1]", "threshold must be a list of tables: [[threshold]]"),
+        ("format = 1\ncalibrated = 2026-11-22", "calibrated is not a date with a time"),
+        ("format = 1\ncalibrated = 'now'", "calibrated is not a date with a time"),
+        ("format = 1\ncalibrated_on = 'r1'", "calibrated_on must be a list of strings"),
+        ("format = 1\ncalibrated_on = [1]", "calibrated_on must be a list of strings"),
+        ("format = 1\nholdout = 1.5", "holdout is 1.5; use 0 to 1"),
+        ("format = 1\nholdout = nan", "holdout is nan; use 0 to 1"),
+        ("format = 1\nholdout = '10%'", "holdout must be a number"),
         # rules
         (RULE.replace("signal = 'steps'", ""), "signal is missing"),
         (RULE.replace("threshold = 3", ""), "threshold is missing"),
-        (RULE.replace("'steps'", "'stps'"), "unknown signal 'stps': choose from loop_repeats, "),
-        (RULE.replace("'steps'", "7"), "signal is to be a string"),
-        (RULE.replace("3", "'3'"), "threshold is to be a number"),
-        (RULE.replace("3", "true"), "threshold is to be a number"),
-        (RULE.replace("3", "0"), "the threshold of steps is to be at least 1"),
-        (RULE.replace("3", "1.5"), "the threshold of steps is to be a whole number"),
-        (RULE.replace("3", "inf"), "the threshold of steps cannot be inf"),
-        (RULE.replace("3", "nan"), "the threshold of steps cannot be nan"),
+        (RULE.replace("'steps'", "'stps'"), "unknown signal 'stps'; use one of "),
+        (RULE.replace("'steps'", "7"), "signal must be a string"),
+        (RULE.replace("3", "'3'"), "threshold must be a number"),
+        (RULE.replace("3", "true"), "threshold must be a number"),
+        (RULE.replace("3", "0"), "the threshold of steps is 0; use at least 1"),
+        (RULE.replace("3", "1.5"), "the threshold of steps is 1.5; use a whole number"),
+        (RULE.replace("3", "inf"), "the threshold of steps is inf"),
+        (RULE.replace("3", "nan"), "the threshold of steps is nan"),
         (RULE.replace("3", "9" * 400), "threshold is too large"),
-        (RULE + "rung = 'halt'", "unknown rung 'halt'"),
-        (RULE + "rung = 'block'", "steps tells of no repeated call that could be blocked"),
-        (RULE + "agent = 3", "agent is to be a string"),
-        (RULE + RULE.removeprefix("format = 1\n"), "one rule for each signal, rung, agent and"),
+        (RULE + "action = 'halt'", "unknown action 'halt'"),
+        (RULE + "action = 'block'", "steps cannot block, because it names no repeated call"),
+        (RULE + "agent = 3", "agent must be a string"),
+        (
+            RULE + RULE.removeprefix("format = 1\n"),
+            "two rules have the same signal, action, agent and tool",
+        ),
         # lines
         (LINE.replace("score = 'steps'", ""), "score is missing"),
-        (LINE.replace("'steps'", "'stps'"), "unknown score 'stps': choose from stagnation, "),
-        (LINE.replace("above = 3", ""), "above is missing"),
-        (LINE.replace("3", "'3'"), "above is to be a number"),
-        (LINE.replace("3", "false"), "above is to be a number"),
-        (LINE.replace("3", "nan"), "the line of steps cannot be nan"),
-        (LINE.replace("3", "-inf"), "the line of steps cannot be -inf"),
-        (LINE.replace("3", "9" * 400), "above is too large"),
-        (LINE + "rung = 'block'", "unknown rung 'block' of a line"),
-        (LINE + 'rung = "st\\nop"', r"unknown rung 'st\nop' of a line"),
-        (LINE + "alpha = 0", "alpha is to be between 0 and 1, not 0"),
-        (LINE + "alpha = nan", "alpha is to be between 0 and 1, not nan"),
-        (LINE + "alpha = '5%'", "alpha is to be a number"),
-        (LINE + "runs = 1.5", "runs is to be a whole number, at least 0"),
-        (LINE + "runs = inf", "runs is to be a whole number, at least 0"),
-        (LINE + "runs = -1", "runs is to be a whole number, at least 0"),
-        (LINE + "score_version = 0", "steps of version 0, where this version reckons 1: calibrate"),
-        (LINE + "score_version = '1'", "steps of version '1', where this version reckons 1"),
-        (LINE + LINE.removeprefix("format = 1\n"), "one line for each score, agent and task group"),
+        (LINE.replace("'steps'", "'stps'"), "unknown score 'stps'; use one of stagnation, "),
+        (LINE.replace("threshold = 3", ""), "threshold is missing"),
+        (LINE.replace("3", "'3'"), "threshold must be a number"),
+        (LINE.replace("3", "false"), "threshold must be a number"),
+        (LINE.replace("3", "nan"), "the threshold of steps is nan"),
+        (LINE.replace("3", "-inf"), "the threshold of steps is -inf"),
+        (LINE.replace("3", "9" * 400), "threshold is too large"),
+        (LINE + "action = 'block'", "a threshold has no action 'block'"),
+        (LINE + 'action = "st\\nop"', r"a threshold has no action 'st\nop'"),
+        (LINE + "alpha = 0", "alpha is 0; use more than 0 and less than 1"),
+        (LINE + "alpha = nan", "alpha is nan; use more than 0 and less than 1"),
+        (LINE + "alpha = '5%'", "alpha must be a number"),
+        (LINE + "runs = 1.5", "runs must be a whole number, at least 0"),
+        (LINE + "runs = inf", "runs must be a whole number, at least 0"),
+        (LINE + "runs = -1", "runs must be a whole number, at least 0"),
+        (
+            LINE + "score_version = 0",
+            "score_version of steps is 0, but this tidegauge computes version 1; calibrate",
+        ),
+        (
+            LINE + "score_version = '1'",
+            "score_version of steps is '1', but this tidegauge computes version 1",
+        ),
+        (
+            LINE + LINE.removeprefix("format = 1\n"),
+            "two thresholds have the same score, agent and task group",
+        ),
     ],
 )
 def test_a_broken_file_is_one_clear_line(broken: Any, content: str | bytes, message: str) -> None:
@@ -203,17 +222,20 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_long_is_not_read(broken: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(policy_file, "_MAX_BYTES", 1 << 20)
-    assert broken(b"#" * (1 << 20) + b"\n") == "more than 1 MiB"
+    assert broken(b"#" * (1 << 20) + b"\n") == "larger than 1 MiB; give the path of a policy"
 
 
 def test_a_line_of_a_score_that_is_reckoned_in_another_way_is_outdated(
     broken: Any, monkeypatch: Any
 ) -> None:
-    text = write_policy(PolicyFile(lines=(Line("steps", 3),)))
+    text = write_policy(PolicyFile(thresholds=(Threshold("steps", 3),)))
     monkeypatch.setattr(
         policy_file, "SCORES", {**SCORES, "steps": replace(SCORES["steps"], version=2)}
     )
-    assert broken(text) == "steps of version 1, where this version reckons 2: calibrate anew"
+    assert (
+        broken(text)
+        == "score_version of steps is 1, but this tidegauge computes version 2; calibrate again"
+    )
 
 
 @needs(hasattr(os, "mkfifo"), "this platform has no named pipes")
@@ -222,29 +244,27 @@ def test_a_pipe_is_refused_and_nobody_waits_for_a_writer(tmp_path: Path) -> None
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_policy, tmp_path / "p.toml")
         try:
-            with pytest.raises(
-                ConfigurationError, match=r"policy .*p\.toml: it is no regular file"
-            ):
+            with pytest.raises(ConfigurationError, match=r"policy .*p\.toml: not a regular file"):
                 reading.result(5)
         finally:  # lets a thread go that waits for a writer
             os.close(os.open(tmp_path / "p.toml", os.O_RDWR | os.O_NONBLOCK))
 
 
 def test_a_device_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="it is no regular file"):
+    with pytest.raises(ConfigurationError, match="not a regular file"):
         read_policy(os.devnull)
 
 
 def test_a_line_above_which_nothing_can_be_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(LINE.replace("3", "inf"))
-    [line] = read_policy(tmp_path / "p.toml").lines
-    assert line.above == math.inf
+    [line] = read_policy(tmp_path / "p.toml").thresholds
+    assert line.threshold == math.inf
 
 
 def test_a_line_may_be_a_number_of_numpy(tmp_path: Path) -> None:
-    text = write_policy(PolicyFile(lines=(Line("tokens", np.float64(1) / 3),)))
+    text = write_policy(PolicyFile(thresholds=(Threshold("tokens", np.float64(1) / 3),)))
     (tmp_path / "p.toml").write_text(text)
-    assert read_policy(tmp_path / "p.toml").lines[0].above == 1 / 3
+    assert read_policy(tmp_path / "p.toml").thresholds[0].threshold == 1 / 3
 
 
 @pytest.mark.parametrize(
@@ -254,14 +274,14 @@ def test_a_line_may_be_a_number_of_numpy(tmp_path: Path) -> None:
 def test_a_time_without_a_zone_is_of_utc(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.toml").write_text(LINE.replace("1\n", f"1\ncalibrated = {text}\n", 1))
     found = read_policy(tmp_path / "p.toml")
-    assert found.calibrated == found.lines[0].calibrated == 1795338000.0
+    assert found.calibrated == found.thresholds[0].calibrated == 1795338000.0
 
 
 def test_the_text_is_toml_for_people() -> None:
     text = write_policy(
         PolicyFile(
             (Rule("loop_repeats", 3, "nudge", tool="click"),),
-            (Line("stagnation", 31.5, "stop", "a", "shop", runs=120, alpha=0.05),),
+            (Threshold("stagnation", 31.5, "stop", "a", "shop", runs=120, alpha=0.05),),
             0.1,
             1795338000.9,
             frozenset([run_mark("r2"), run_mark("r1")]),
@@ -269,26 +289,26 @@ def test_the_text_is_toml_for_people() -> None:
         comment="Written by hand.",
     )
     assert text.startswith("# Written by hand.\n\nformat = 1\ncalibrated = 2026-11-22T09:00:00Z\n")
-    told = tomllib.loads(text)
-    assert told["calibrated_on"] == sorted([run_mark("r1"), run_mark("r2")])
-    assert told["rule"] == [
-        {"signal": "loop_repeats", "threshold": 3, "rung": "nudge", "tool": "click"}
+    document = tomllib.loads(text)
+    assert document["calibrated_on"] == sorted([run_mark("r1"), run_mark("r2")])
+    assert document["rule"] == [
+        {"signal": "loop_repeats", "threshold": 3, "action": "nudge", "tool": "click"}
     ]
-    assert told["line"] == [
+    assert document["threshold"] == [
         {
             "score": "stagnation",
             "score_version": SCORES["stagnation"].version,
             "agent": "a",
             "task_group": "shop",
-            "above": 31.5,
-            "rung": "stop",
+            "threshold": 31.5,
+            "action": "stop",
             "runs": 120,
             "alpha": 0.05,
         }
     ]
 
 
-def test_a_mark_tells_runs_apart_and_nothing_else_of_them() -> None:
+def test_a_mark_distinguishes_runs_and_says_nothing_else_of_them() -> None:
     marks = {run_mark(f"run-{n}") for n in range(1_000)} | {run_mark("odd \udc80")}
     assert len(marks) == 1_001
     assert all(len(mark) == 8 and int(mark, 16) >= 0 for mark in marks)

@@ -20,9 +20,9 @@ from tidegauge.policies import (
     RunTrace,
     TraceSink,
     calibrate,
-    conformal_line,
     conformal_rank,
-    promised,
+    conformal_threshold,
+    false_stop_bound,
     write_policy,
 )
 from tidegauge.testing import capture
@@ -32,7 +32,7 @@ CASES = [(19, 0.05), (20, 0.05), (39, 0.05), (100, 0.05), (20, 0.1), (9, 0.1), (
 
 
 class Simulated:
-    """Lines learned again and again from good runs whose scores are uniform from 0 to 1.
+    """Thresholds learned again and again from good runs whose scores are uniform from 0 to 1.
 
     A new run of that mix crosses a line with a chance of 1 - line. Over the draws that chance has
     a Beta distribution with n + 1 - k and k.
@@ -44,7 +44,7 @@ class Simulated:
         self.runs, self.rank = runs, rank
         self.rng = np.random.default_rng([runs, round(alpha * 1_000)])
         self.lines = np.array(
-            [conformal_line(self.rng.random(runs).tolist(), alpha) for _ in range(DRAWS)]
+            [conformal_threshold(self.rng.random(runs).tolist(), alpha) for _ in range(DRAWS)]
         )
         self.chance = (runs + 1 - rank) / (runs + 1)
 
@@ -54,7 +54,7 @@ class Simulated:
         return self.chance * (1 - self.chance) / (self.runs + 2)
 
     def below(self, chance: float) -> float:
-        """In which share of the draws a new run's chance is to be at most this."""
+        """In which share of the draws a new run's chance must be at most this."""
         n, least = self.runs, self.runs + 1 - self.rank
         share = Fraction(str(chance))
         return float(
@@ -67,10 +67,10 @@ class TestContinuousScores:
     def test_a_new_good_run_crosses_as_often_as_theory_says(self, runs: int, alpha: float) -> None:
         simulated = Simulated(runs, alpha)
         assert alpha - 1 / (runs + 1) < simulated.chance <= alpha + 1e-12
-        assert simulated.chance == pytest.approx(promised(runs, alpha))
-        crossed = simulated.rng.random(DRAWS) > simulated.lines  # one new run for each line
+        assert simulated.chance == pytest.approx(false_stop_bound(runs, alpha))
+        exceeded = simulated.rng.random(DRAWS) > simulated.lines  # one new run for each line
         deviation = math.sqrt(simulated.chance * (1 - simulated.chance) / DRAWS)
-        assert crossed.mean() == pytest.approx(simulated.chance, abs=4 * deviation)
+        assert exceeded.mean() == pytest.approx(simulated.chance, abs=4 * deviation)
 
     def test_the_share_of_many_new_runs_has_its_mean_and_spread(
         self, runs: int, alpha: float
@@ -97,13 +97,13 @@ class TestContinuousScores:
 
     def test_ties_only_ever_spare_runs(self, runs: int, alpha: float) -> None:
         rng = np.random.default_rng(runs)
-        crossed = 0
+        exceeded = 0
         for _ in range(DRAWS):
             *known, new = rng.geometric(0.3, runs + 1).tolist()  # few steps, and many alike
-            line = conformal_line(known, alpha)
-            crossed += line is not None and new > line
+            line = conformal_threshold(known, alpha)
+            exceeded += line is not None and new > line
         deviation = math.sqrt(alpha * (1 - alpha) / DRAWS)
-        assert crossed / DRAWS <= alpha + 3 * deviation
+        assert exceeded / DRAWS <= alpha + 3 * deviation
 
     def test_a_mix_that_has_drifted_breaks_it(self, runs: int, alpha: float) -> None:
         simulated = Simulated(runs, alpha)
@@ -117,7 +117,7 @@ class TestContinuousScores:
 def test_lines_of_groups_hold_group_by_group() -> None:
     """Through `calibrate`: a group of long runs has no worse a promise than one of short ones."""
     rng = np.random.default_rng(5)
-    crossed = {"short": 0, "long": 0}
+    exceeded = {"short": 0, "long": 0}
     for _ in range(300):
         runs = [
             trace(f"{group} {n}", True, {"steps": [(score, 1)]}, task_group=group)
@@ -126,11 +126,13 @@ def test_lines_of_groups_hold_group_by_group() -> None:
         ]
         news = {"short": rng.exponential(1.0), "long": rng.exponential(30.0)}
         for group in calibrate(runs[1:-1], score="steps", alpha=0.05):
-            assert group.line is not None
+            assert group.threshold is not None
             assert group.runs == 19
-            crossed[group.line.task_group] += news[group.line.task_group] > group.line.above
+            exceeded[group.threshold.task_group] += (
+                news[group.threshold.task_group] > group.threshold.threshold
+            )
     deviation = math.sqrt(0.05 * 0.95 / 300)
-    for count in crossed.values():
+    for count in exceeded.values():
         assert count / 300 == pytest.approx(0.05, abs=4 * deviation)
 
 
@@ -172,7 +174,7 @@ class Agent:
 
 
 def scraped(url: str) -> dict[str, float]:
-    """What /metrics tells of the policy's one line."""
+    """What /metrics says of the policy's one threshold."""
     with urllib.request.urlopen(url) as answer:
         text = answer.read().decode()
     labels = r'agent="asker",task_group="mix",score="stagnation"'
@@ -187,14 +189,16 @@ def test_metrics_show_that_the_promise_holds_and_when_it_is_broken(tmp_path: Pat
     [group] = calibrate(
         Agent(1).traced(99), score="stagnation", alpha=alpha, calibrated=1_795_338_000
     )
-    assert group.line is not None
+    assert group.threshold is not None
     path = tmp_path / "policy.toml"
-    path.write_text(write_policy(PolicyFile(lines=(group.line,), calibrated=1_795_338_000)))
+    path.write_text(
+        write_policy(PolicyFile(thresholds=(group.threshold,), calibrated=1_795_338_000))
+    )
     with capture(policy=path, serve_metrics=True, metrics_port=0) as seen:
         url = seen.pipeline.metrics_url
         assert url is not None
-        told = scraped(url)
-        assert told == {"alpha": alpha, "calibrated_timestamp_seconds": 1_795_338_000}
+        page = scraped(url)
+        assert page == {"alpha": alpha, "calibrated_timestamp_seconds": 1_795_338_000}
         Agent(2).live(runs)
         same = scraped(url)
         Agent(3, drift=3).live(runs)
@@ -205,5 +209,5 @@ def test_metrics_show_that_the_promise_holds_and_when_it_is_broken(tmp_path: Pat
     deviation = math.sqrt(alpha * (1 - alpha) * (1 / 101 + 1 / runs))
     assert 0 < share < alpha + 3 * deviation
     assert drifted["runs_total success"] == 2 * runs
-    crossed = drifted["crossed_runs_total success"] - same["crossed_runs_total success"]
-    assert crossed / runs > alpha + 6 * deviation
+    exceeded = drifted["crossed_runs_total success"] - same["crossed_runs_total success"]
+    assert exceeded / runs > alpha + 6 * deviation

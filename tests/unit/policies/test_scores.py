@@ -10,8 +10,15 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
 from tidegauge.policies import SCORES, STAGNATION_WEIGHTS, Score, score_named
 from tidegauge.policies.scores import stagnation_parts
+from tidegauge.streaming_metrics.registry import SIGNALS
 
-TOLD = {
+MORE = {
+    name: 100 + number
+    for number, name in enumerate(name for name in SIGNALS if name not in Signals._fields)
+}
+"""A value for each signal that is no field of ``Signals``."""
+
+MEASURED: dict[str, Any] = {
     "loop_period": 2,
     "loop_repeats": 3,
     "loop_first_step": 4,
@@ -29,6 +36,7 @@ TOLD = {
     "completed_steps": 15,
     "similarity": 0.5,
     "repetition": 1.5,
+    "more": MORE,
 }
 READ = {
     "stagnation": 15 + 3 * 1.5 + 3 * 0.5 + 3 + 0.5 * 8 + 0.5 * 9,
@@ -46,17 +54,18 @@ READ = {
     "oldest_lead_age": 13,
     "tokens": 1_400,
     "staleness": 0.75,
+    **{name: value for name, value in MORE.items() if SIGNALS[name].score},
 }
 ALWAYS = {"steps": 0, "loop_repeats": 0, "loop_cost_steps": 0, "stale_rises": 0}
-"""What is measured of a run of which nothing was told."""
+"""What is measured of a run of which nothing was reported."""
 
 
-def signals(**told: Any) -> Signals:
-    return Signals("r1", 15, 16, b"", b"")._replace(**told)
+def signals(**fields: Any) -> Signals:
+    return Signals("r1", 15, 16, b"", b"", more=dict.fromkeys(MORE))._replace(**fields)
 
 
 def test_every_score_reads_what_it_says() -> None:
-    found = {name: score.read(signals(**TOLD)) for name, score in SCORES.items()}
+    found = {name: score.read(signals(**MEASURED)) for name, score in SCORES.items()}
     assert found == READ
     assert {name: score.name for name, score in SCORES.items()} == {name: name for name in SCORES}
 
@@ -69,13 +78,13 @@ def test_what_was_not_measured_has_no_score() -> None:
 @pytest.mark.parametrize("name", sorted(READ))
 def test_only_what_is_made_of_words_reads_them(name: str) -> None:
     """A score that reads words without saying so is not measured: the engine spares them."""
-    unread = signals(**{**TOLD, "repetition": None, "similarity": None})
+    unread = signals(**{**MEASURED, "repetition": None, "similarity": None})
     assert (SCORES[name].read(unread) is None) is SCORES[name].reads_words
 
 
-def test_an_unknown_score_is_told_with_those_there_are() -> None:
+def test_an_unknown_score_is_rejected_with_those_there_are() -> None:
     assert score_named("steps") is SCORES["steps"]
-    with pytest.raises(ConfigurationError, match=r"unknown score 'stps': choose from stagnation, "):
+    with pytest.raises(ConfigurationError, match=r"unknown score 'stps'; use one of stagnation, "):
         score_named("stps")
 
 
@@ -83,38 +92,38 @@ class TestStagnation:
     score = SCORES["stagnation"]
 
     def test_its_parts_add_up_to_it(self) -> None:
-        parts = stagnation_parts(signals(**TOLD))
+        parts = stagnation_parts(signals(**MEASURED))
         assert parts is not None
         assert parts.keys() == STAGNATION_WEIGHTS.keys()
         weighted = (STAGNATION_WEIGHTS[name] * value for name, value in parts.items())
-        assert sum(weighted) == self.score.read(signals(**TOLD))
+        assert sum(weighted) == self.score.read(signals(**MEASURED))
 
     def test_it_says_what_it_is_made_of(self) -> None:
-        assert self.score.explain(signals(**TOLD)) == (
+        assert self.score.explain(signals(**MEASURED)) == (
             "15 steps + 3 x 1.5 repetition + 3 x 0.5 similarity of the last action"
-            " + 3 loop repeats + 0.5 x 8 steps with the same outcome + 0.5 x 9 failed rounds"
+            " + 3 loop repeats + 0.5 x 8 steps with the same result + 0.5 x 9 failed rounds"
         )
 
     def test_it_does_not_speak_of_what_is_nothing(self) -> None:
-        told = signals(completed_steps=4, repetition=1 / 3, similarity=0.0)
-        assert self.score.explain(told) == "4 steps + 3 x 0.33 repetition"
+        known = signals(completed_steps=4, repetition=1 / 3, similarity=0.0)
+        assert self.score.explain(known) == "4 steps + 3 x 0.33 repetition"
 
     def test_the_others_are_what_they_are_called(self) -> None:
         others = [score for score in SCORES.values() if score is not self.score]
-        assert {score.explain(signals(**TOLD)) for score in others} == {""}
+        assert {score.explain(signals(**MEASURED)) for score in others} == {""}
 
-    def test_what_only_excused_steps_repeat_is_no_part_of_it(self) -> None:
-        told = {**TOLD, "loop_period": 2, "loop_repeats": 3, "result_streak": 8}
-        for excused, expected in ((1, (3, 8)), (2, (0, 8)), (7, (0, 8)), (8, (0, 0))):
-            parts = stagnation_parts(signals(**{**told, "excused_steps": excused}))
+    def test_what_only_exempt_steps_repeat_is_no_part_of_it(self) -> None:
+        measured = {**MEASURED, "loop_period": 2, "loop_repeats": 3, "result_streak": 8}
+        for exempt, expected in ((1, (3, 8)), (2, (0, 8)), (7, (0, 8)), (8, (0, 0))):
+            parts = stagnation_parts(signals(**{**measured, "exempt_steps": exempt}))
             assert parts is not None
             assert (parts["loop_repeats"], parts["result_streak"]) == expected
 
     def test_more_of_anything_is_more_of_it(self) -> None:
-        before = self.score.read(signals(**TOLD))
+        before = self.score.read(signals(**MEASURED))
         assert before is not None
         for name in STAGNATION_WEIGHTS:
-            after = self.score.read(signals(**{**TOLD, name: TOLD[name] + 1}))
+            after = self.score.read(signals(**{**MEASURED, name: MEASURED[name] + 1}))
             assert after == before + STAGNATION_WEIGHTS[name]
 
 

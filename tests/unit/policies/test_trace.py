@@ -1,4 +1,4 @@
-"""Traces: when trouble set in, how a run ended, and what is told of runs that did not."""
+"""Traces: when trouble set in, how a run ended, and what is said of runs that did not."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tidegauge.policies import RunTrace, TraceSink
 
 
 class Runs(TraceSink):
-    """Traces what it is told, and keeps it."""
+    """Traces what it receives, and keeps it."""
 
     def __init__(self, *scores: str) -> None:
         self.traces: list[RunTrace] = []
         super().__init__(scores, on_trace=self.traces.append)
 
-    def step(self, outcome: object, error: bool = False, run: str = "r", **told: float) -> None:
-        self.step_issued(Step(run, (Call("look"),), tokens=told.get("tokens")))
+    def step(self, outcome: object, error: bool = False, run: str = "r", **fields: float) -> None:
+        self.step_issued(Step(run, (Call("look"),), tokens=fields.get("tokens")))
         results = (CallResult(outcome, error),)
-        self.step_observed(Outcome(run, results, seconds=told.get("seconds")))
+        self.step_observed(Outcome(run, results, seconds=fields.get("seconds")))
 
     def run(self, *outcomes: object, error: bool = False) -> RunTrace:
         self.run_started(RunStarted(run="r"))
@@ -48,7 +48,7 @@ class TestOnset:
 
 
 class TestEnds:
-    def test_a_run_without_an_end_is_told_when_it_is_closed(self) -> None:
+    def test_a_run_without_an_end_is_reported_when_it_is_closed(self) -> None:
         runs = Runs("steps")
         runs.run_started(RunStarted(run="r", agent="a", task_group="g"))
         runs.step("x")
@@ -66,8 +66,8 @@ class TestEnds:
             for _ in range(steps):
                 runs.step("x")
         runs.run_ended(RunEnded(run="r", success=True))
-        told = [(trace.finished, trace.steps, trace.highest("steps")) for trace in runs.traces]
-        assert told == [(False, 1, 1), (True, 2, 2)]
+        reported = [(trace.finished, trace.steps, trace.highest("steps")) for trace in runs.traces]
+        assert reported == [(False, 1, 1), (True, 2, 2)]
 
     @pytest.mark.parametrize("outcome", ["stopped", "error"])
     def test_a_run_that_was_stopped_or_broke_off_is_no_good_one(self, outcome) -> None:
@@ -91,7 +91,7 @@ class TestScores:
         assert trace.crossing("tokens", -1e9) is None
         assert (trace.tokens, trace.seconds) == (None, None)
 
-    def test_what_had_been_spent_is_told_of_every_rise(self) -> None:
+    def test_what_had_been_spent_is_reported_of_every_rise(self) -> None:
         runs = Runs("steps")
         runs.run_started(RunStarted(run="r"))
         for _ in range(2):
@@ -109,6 +109,6 @@ class TestScores:
     def test_each_is_followed_once(self) -> None:
         assert list(Runs("steps", "tokens", "steps").run().rises) == ["steps", "tokens"]
 
-    def test_an_unknown_one_is_told(self) -> None:
+    def test_an_unknown_one_is_reported(self) -> None:
         with pytest.raises(ConfigurationError, match="unknown score 'stps'"):
             Runs("stps")

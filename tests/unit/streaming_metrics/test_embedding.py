@@ -178,17 +178,17 @@ def test_settings_that_cannot_work(wrong):
 def test_threads_share_one():
     matcher = matcher_of(max_vectors=50)
     vectors = np.random.default_rng(2).standard_normal((40, 16))
-    told = [[] for _ in range(4)]
+    reported = [[] for _ in range(4)]
 
     def feed(ids):
         ids.extend(matcher(vector) for vector in vectors)
 
-    threads = [threading.Thread(target=feed, args=(ids,)) for ids in told]
+    threads = [threading.Thread(target=feed, args=(ids,)) for ids in reported]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert told[0] == told[1] == told[2] == told[3]
+    assert reported[0] == reported[1] == reported[2] == reported[3]
     assert len(matcher._ids) == len(set(matcher._ids)) == 40
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -20,27 +22,30 @@ from tidegauge.events import (
     Step,
     Task,
 )
+from tidegauge.streaming_metrics import Exploration, SuccessRate
+from tidegauge.streaming_metrics import run as run_module
 from tidegauge.streaming_metrics.engine import Engine
+from tidegauge.streaming_metrics.registry import RUNS
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import GroupKey
-from tidegauge.streaming_metrics.run_state import RunState
 from tidegauge.testing import SteppedClock
 
 
-def start(engine, run="r1", **told):
-    engine.run_started(RunStarted(run=run, **told))
+def start(engine, run="r1", **fields):
+    engine.run_started(RunStarted(run=run, **fields))
 
 
-def issue(engine, run="r1", action="look", arguments=None, **told):
-    return engine.step_issued(Step(run=run, calls=(Call(action, arguments),), **told))
+def issue(engine, run="r1", action="look", arguments=None, **fields):
+    return engine.step_issued(Step(run=run, calls=(Call(action, arguments),), **fields))
 
 
-def observe(engine, run="r1", outcome="nothing", error=False, **told):
+def observe(engine, run="r1", outcome="nothing", error=False, **fields):
     results = (CallResult(outcome, error),)
-    return engine.step_observed(Outcome(run=run, results=results, **told))
+    return engine.step_observed(Outcome(run=run, results=results, **fields))
 
 
-def end(engine, run="r1", **told):
-    return engine.run_ended(RunEnded(run=run, **told))
+def end(engine, run="r1", **fields):
+    return engine.run_ended(RunEnded(run=run, **fields))
 
 
 def group_of(snapshot, agent="", task_group="", memory=""):
@@ -126,6 +131,7 @@ class TestBounds:
         ]
         names = [name for group in groups.values() for name in group.totals.loop_steps]
         assert names == ["tool-0", "tool-1", "other", "other"]
+        assert engine.snapshot().names_beyond_limit == {"action": 2, "group": 2, "memory": 0}
 
     def test_memory_arms_are_bounded(self):
         engine = Engine()
@@ -135,6 +141,7 @@ class TestBounds:
         arms = {group.key.memory for group in engine.snapshot().groups}
         assert len(arms) == 11
         assert "other" in arms
+        assert engine.snapshot().names_beyond_limit["memory"] == 20
 
     def test_steps_that_nobody_observes_are_forgotten(self):
         engine = Engine()
@@ -157,7 +164,7 @@ class TestBounds:
         assert engine.snapshot().active == []
         gc.collect()
         held = reachable(engine)
-        assert not [thing for thing in held if isinstance(thing, RunState)]
+        assert not [thing for thing in held if isinstance(thing, MeasuredRun)]
         texts = [thing for thing in held if isinstance(thing, str)]
         assert not [text for text in texts if text.startswith(("task ", "r1", "r2"))]
 
@@ -313,21 +320,21 @@ class TestAmounts:
         issue(engine, tokens=0.5)
         assert engine.snapshot().active[0].tokens == 15.5
 
-    def test_seconds_are_told_or_measured(self):
+    def test_seconds_are_reported_or_measured(self):
         clock = SteppedClock(100.0)
         engine = Engine(clock=clock)
         start(engine)
-        for told in (None, 0.25):
+        for one in (None, 0.25):
             issue(engine)
             clock.advance(2)
-            observe(engine, seconds=told)
+            observe(engine, seconds=one)
         assert group_of(engine.snapshot()).totals.step_seconds.total == 2.25
 
     @pytest.mark.parametrize(
         ("issued", "observed", "seconds"),
         [
-            (1_000.0, 1_001.5, 1.5),  # both told: a recorded run
-            (None, 1_001.5, 2.0),  # one told, of another clock: only ours counts
+            (1_000.0, 1_001.5, 1.5),  # both given: a recorded run
+            (None, 1_001.5, 2.0),  # one given, of another clock: only ours counts
             (1_000.0, None, 2.0),
             (1_001.0, 1_000.0, 0.0),  # backwards: not known
         ],
@@ -400,7 +407,7 @@ class TestAmounts:
 
 class TestEnd:
     @pytest.mark.parametrize(
-        ("told", "outcome", "success"),
+        ("given", "outcome", "success"),
         [
             ({}, "unknown", None),
             ({"success": True}, "success", True),
@@ -410,10 +417,10 @@ class TestEnd:
             ({"outcome": "error", "success": True}, "error", True),
         ],
     )
-    def test_how_a_run_ended(self, told, outcome, success):
+    def test_how_a_run_ended(self, given, outcome, success):
         engine = Engine()
         start(engine)
-        report = end(engine, **told)
+        report = end(engine, **given)
         assert (report.outcome, report.success, report.finished) == (outcome, success, True)
 
     def test_t_max_is_the_run_s_or_its_group_s_or_the_default(self):
@@ -437,13 +444,13 @@ class TestEnd:
             ("stop", "steps"): 2,
         }
 
-    def test_the_listener_is_told_of_every_run_that_ended(self):
-        told = []
-        engine = Engine(max_runs=1, on_finished=lambda report: told.append(report.run))
+    def test_the_listener_gets_every_run_that_ended(self):
+        received = []
+        engine = Engine(max_runs=1, on_finished=lambda report: received.append(report.run))
         start(engine, "a")
         start(engine, "b")
         end(engine, "b")
-        assert told == ["a", "b"]
+        assert received == ["a", "b"]
 
     @pytest.mark.usefixtures("faults_are_swallowed")
     def test_a_fault_of_the_listener_is_not_the_next_run_s(self):
@@ -568,7 +575,7 @@ def counters(snapshot):
     return {
         "started": sum(group.runs_started for group in groups),
         "finished": sum(group.finished.runs for group in groups),
-        "solved": sum(group.finished.success_rate.solved for group in groups),
+        "solved": sum(group.finished.of(SuccessRate).solved for group in groups),
         "steps": sum(group.totals.steps for group in groups),
         "loop_steps": sum(sum(group.totals.loop_steps.values()) for group in groups),
         "loop_tokens": sum(group.totals.loop_tokens for group in groups),
@@ -588,7 +595,7 @@ class TestPlaces:
             issue(engine)
             observe(engine, outcome=place, place=place)
 
-    def test_places_told_from_the_first_step_on_are_measured_from_there(self):
+    def test_places_reported_from_the_first_step_on_are_measured_from_there(self):
         engine = Engine()
         start(engine)
         issue(engine)
@@ -632,7 +639,7 @@ class TestPlaces:
             for place, exits in (("p", ("q", "t")), ("q", ("s",)), ("s", ("p",))):
                 issue(engine)
                 observe(engine, outcome=place, place=place, exits=exits)
-            gains[directed] = engine.get("r1").exploration.gain
+            gains[directed] = engine.get("r1").find(Exploration).gain
         assert gains == {False: False, True: True}
 
     def test_a_distance_of_the_users_own_decides_the_gain(self):
@@ -646,7 +653,7 @@ class TestPlaces:
         start(engine, place="a", exits=("b", "z"))
         self.walk(engine, "b", "a")
         assert asked
-        assert engine.get("r1").exploration.gain is False
+        assert engine.get("r1").find(Exploration).gain is False
 
     def test_a_distance_is_asked_while_no_lock_is_held(self):
         def distance(here, there):
@@ -660,7 +667,7 @@ class TestPlaces:
         engine = Engine(distance=distance)
         start(engine, place="a", exits=("b", "z"))
         self.walk(engine, "b", "a", "c")
-        assert engine.get("r1").exploration.gain is True
+        assert engine.get("r1").find(Exploration).gain is True
 
     def test_a_distance_that_fails_leaves_the_gain_unknown_and_is_counted(self, monkeypatch):
         monkeypatch.setattr(internal_errors, "reraise", False)
@@ -668,7 +675,11 @@ class TestPlaces:
         start(engine, place="a", exits=("b", "z"))
         self.walk(engine, "c")
         run = engine.get("r1")
-        assert (run.exploration.gain, run.exploration.unknown_gain, run.lost) == (None, 1, ())
+        assert (run.find(Exploration).gain, run.find(Exploration).unknown_gain, run.lost) == (
+            None,
+            1,
+            (),
+        )
         assert internal_errors.counts() == {"distance": 1}
         internal_errors.clear()
 
@@ -678,5 +689,99 @@ class TestPlaces:
         early = engine.digest_outcome(Outcome("r1", (CallResult("c"),), place="c"))
         self.walk(engine, "b")
         issue(engine)
-        engine.observe(early, lambda run, signals, now: None)
-        assert engine.get("r1").exploration.gain is None
+        engine.observe(early)
+        assert engine.get("r1").find(Exploration).gain is None
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_run_that_a_group_cannot_add_leaves_the_others(monkeypatch) -> None:
+    update = SuccessRate.update
+
+    def broken(self, run):
+        update(self, run)
+        if run.steps == 1:
+            raise OverflowError("too large")
+
+    monkeypatch.setattr(SuccessRate, "update", broken)
+    engine = Engine()
+    for run, steps in (("a", 0), ("b", 1), ("c", 0)):
+        start(engine, run)
+        for _ in range(steps):
+            engine.step_issued(Step(run=run, calls=(Call("look"),)))
+        engine.run_ended(RunEnded(run=run, success=True))
+    before = internal_errors.counts().get("engine.groups", 0)
+    [group] = engine.snapshot().groups
+    assert group.finished.of(SuccessRate).runs == 2
+    assert internal_errors.counts()["engine.groups"] == before + 1
+    [group] = engine.snapshot().groups  # and it is counted once
+    assert group.finished.of(SuccessRate).runs == 2
+    assert internal_errors.counts()["engine.groups"] == before + 1
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+@pytest.mark.parametrize("kind", ["report", "ended"])
+def test_a_metric_that_cannot_be_read_keeps_no_run_open(monkeypatch, kind) -> None:
+    """A run that cannot be ended would block the expiry of all others, and every snapshot."""
+
+    def broken(run, metric):
+        raise ZeroDivisionError
+
+    fault: dict[str, Any] = {kind: broken}
+    metrics = [dataclasses.replace(one, **fault) if one.name == "loops" else one for one in RUNS]
+    monkeypatch.setattr(run_module, "RUNS", tuple(metrics))
+    clock = SteppedClock()
+    engine = Engine(idle_seconds=10, clock=clock)
+    start(engine, "a")
+    issue(engine, "a")
+    before = internal_errors.counts().get("metric.loops", 0)
+    engine.snapshot()
+    [report] = engine.snapshot().active
+    assert report.steps == 1
+    assert ("loops" in report.lost) == (kind == "report")
+    clock.advance(11)
+    start(engine, "b")
+    assert active(engine) == ["b"]
+    assert group_of(engine.snapshot()).finished.runs == 1
+    assert internal_errors.counts()["metric.loops"] == before + (2 if kind == "report" else 1)
+
+
+@pytest.mark.parametrize("order", [(1, 0, 3, 2, 5, 4, 7, 6), (7, 6, 5, 4, 3, 2, 1, 0)])
+@pytest.mark.parametrize("ahead", [2, 8])
+def test_what_loop_steps_cost_does_not_depend_on_when_their_results_come(
+    order: tuple[int, ...], ahead: int
+) -> None:
+    def report(order: tuple[int, ...], ahead: int) -> tuple[Any, ...]:
+        engine = Engine(clock=None)
+        engine.run_started(RunStarted(run="r"))
+        for first in range(0, 8, ahead):
+            for t in range(first, first + ahead):
+                state, entropy = "AB"[t % 2], 1.0 if t < 2 else 0.25
+                engine.step_issued(Step("r", (Call("look"),), state, entropy=entropy))
+            for t in order:
+                result = Outcome("r", (CallResult("dust"),), t, tokens=2.0**t, seconds=1.0)
+                if first <= t < first + ahead:
+                    engine.step_observed(result)
+        [group] = engine.snapshot().groups
+        [run] = group.active
+        return (
+            (group.totals.loop_tokens, group.totals.loop_seconds),
+            (run.loop_cost_steps, run.loop_cost_tokens, run.loop_cost_seconds),
+            (run.loop_entropy, run.other_entropy),
+        )
+
+    expected = ((252.0, 6.0), (5, 248.0, 5.0), (0.25, 1.0))
+    assert report(tuple(range(8)), 1) == expected
+    assert report(order, ahead) == expected
+
+
+def test_loop_steps_count_as_such_where_the_last_of_a_repetition_has_no_result() -> None:
+    engine = Engine(clock=None)
+    engine.run_started(RunStarted(run="r"))
+    for t in range(8):
+        entropy = 1.0 if t < 2 else 0.25
+        engine.step_issued(Step("r", (Call("look"),), "AB"[t % 2], entropy=entropy))
+        if t not in (3, 5):
+            engine.step_observed(Outcome("r", (CallResult("dust"),), t, tokens=2.0**t))
+    [group] = engine.snapshot().groups
+    assert group.totals.loop_tokens == 4 + 16 + 64 + 128
+    assert (group.active[0].loop_entropy, group.active[0].other_entropy) == (0.25, 1.0)

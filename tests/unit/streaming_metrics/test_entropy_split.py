@@ -81,11 +81,11 @@ def test_token_entropy_of_even_choices():
     assert token_entropy([four, four]) == pytest.approx(math.log(4))
 
 
-def test_what_is_not_told_is_one_more_alternative():
+def test_what_is_not_reported_is_one_more_alternative():
     half = math.log(0.5)
     assert token_entropy([[half]]) == pytest.approx(math.log(2))
-    told = [[half, math.log(0.25)], [half, math.log(0.25), math.log(0.125)]]
-    assert token_entropy(told[:1]) < token_entropy(told[1:])
+    reported = [[half, math.log(0.25)], [half, math.log(0.25), math.log(0.125)]]
+    assert token_entropy(reported[:1]) < token_entropy(reported[1:])
 
 
 def test_never_above_the_true_entropy():
@@ -101,7 +101,7 @@ def test_a_certain_token_has_none():
 
 
 @pytest.mark.parametrize(
-    "logprobs", [[], [[]], [[math.nan]]], ids=["no token", "nothing told", "no number"]
+    "logprobs", [[], [[]], [[math.nan]]], ids=["no token", "nothing reported", "no number"]
 )
 def test_no_token_no_entropy(logprobs):
     assert token_entropy(logprobs) is None

@@ -66,7 +66,7 @@ class World:
     """What is known after some steps, from the definitions."""
 
     here: object
-    visited: list[object]  # places told, in order, the start included
+    visited: list[object]  # places reported, in order, the start included
     listed: dict[object, set[object]]
     walked: set[tuple[object, object]]
     mapped: bool
@@ -233,11 +233,11 @@ def expected(opening, steps) -> dict[str, object]:
     if waits is None and world.waiting_since is not None:
         waits = len(steps) - world.waiting_since
     names = ("case", "gain", "progress", "error", "exploration_error", "exploitation_error")
-    told = world.here is not None
+    reported = world.here is not None
     return {
         **{name: done[-1][name] for name in names},
-        "frontier": len(world.frontier) if told else None,
-        "pending": len(world.pending) if told or world.tasks or world.achieved else None,
+        "frontier": len(world.frontier) if reported else None,
+        "pending": len(world.pending) if reported or world.tasks or world.achieved else None,
         "stale": stale_of(done[-1]["path"]),
         "exploration_required": len(explore),
         "exploration_errors": sum(step["exploration_error"] for step in explore),
@@ -254,7 +254,7 @@ def expected(opening, steps) -> dict[str, object]:
         "leads.displaced": sum(birth != newest for birth in births.values()),
         "leads.visited_age": visited_age,
         "goal_pending_age": waits,
-        "tasks_never_closed": told and not world.achieved and bool(world.tasks),
+        "tasks_never_closed": reported and not world.achieved and bool(world.tasks),
     }
 
 
@@ -272,7 +272,7 @@ TASKS = st.lists(
     max_size=2,
 ).map(tuple)
 EXITS = st.none() | st.lists(PLACES, max_size=3, unique=True).map(tuple)
-# most steps tell their place, few tell tasks: so that every case comes up
+# most steps report their place, few report tasks: so that every case comes up
 FREE_STEPS = st.lists(
     st.builds(
         ObservedStep,
@@ -391,7 +391,7 @@ def test_rates_are_absent_while_nothing_was_required():
     assert (run.case, run.gain, run.error, run.value) == (0, False, False, None)
 
 
-def test_a_step_that_tells_no_place_is_not_judged():
+def test_a_step_that_reports_no_place_is_not_judged():
     run = fed([{}, {"state": b"x"}], place="A", exits=("B",))
     assert (run.case, run.gain, run.error, run.exploration_required) == (1, None, False, 0)
     assert (run.stale, run.unknown_gain, run.oldest_lead_age) == (0, 0, 2)
@@ -399,14 +399,14 @@ def test_a_step_that_tells_no_place_is_not_judged():
     assert (run.progress, run.exploration_required, run.exploration_error_rate) == (True, 1, 0.0)
 
 
-def test_a_place_that_no_exit_led_to_is_new_once_exits_were_told():
+def test_a_place_that_no_exit_led_to_is_new_once_exits_were_reported():
     run = fed([{"place": "Z"}], place="A", exits=("B",))
     assert (run.gain, run.progress, run.error) == (False, True, False)
     run = fed([{"place": "Z"}], place="A")
     assert not run.progress
 
 
-def test_tasks_without_a_place_are_closed_by_being_told():
+def test_tasks_without_a_place_are_closed_by_being_reported():
     todo = (Task("first"), Task("second", (("first",),)))
     run = fed([{"tasks": todo}, {"place": "A"}], place="A", exits=())
     assert (run.case, run.pending, run.gain, run.error) == (3, 1, None, False)

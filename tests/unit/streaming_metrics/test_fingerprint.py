@@ -21,7 +21,7 @@ from types import MappingProxyType
 import numpy as np
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegauge._guard import internal_errors
@@ -100,6 +100,8 @@ def test_the_order_of_keys_means_nothing(value, random):
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=4))
+@example({"id": 1 << 64})
+@example({"id": -(1 << 63) - 1})
 def test_text_that_is_json_is_taken_as_its_value(value):
     for text in (json.dumps(value), " " + json.dumps(value, indent=2, ensure_ascii=False)):
         assert arguments_bytes(text) == arguments_bytes(value)
@@ -296,20 +298,20 @@ def test_a_call_is_its_name_and_its_arguments():
 def test_the_outcome_of_a_round_goes_with_its_calls():
     calls = [call_digest(Call("read", n)) for n in range(3)]
     results = [CallResult("one"), CallResult("two"), CallResult("two")]
-    told = {
+    digests = {
         outcome_digest([calls[n] for n in order], [results[n] for n in order])
         for order in permutations(range(3))
     }
-    assert len(told) == 1
-    assert outcome_digest(calls, [results[1], results[0], results[2]]) not in told
+    assert len(digests) == 1
+    assert outcome_digest(calls, [results[1], results[0], results[2]]) not in digests
 
 
 def test_results_of_no_call_count_for_nothing():
     calls = [call_digest(Call("read", n)) for n in range(2)]
     results = [CallResult("one"), CallResult("two"), CallResult("three")]
     for known in (1, 2):
-        told = outcome_digest(calls[:known], results[:known])
-        assert outcome_digest(calls[:known], results) == told
+        digest = outcome_digest(calls[:known], results[:known])
+        assert outcome_digest(calls[:known], results) == digest
 
 
 def test_an_outcome_that_is_none_is_one_and_an_absent_one_is_not():

@@ -77,17 +77,17 @@ def test_frontier_is_what_was_listed_and_not_visited(listings, directed):
     for clock, (place, exits) in enumerate(listings):
         before = set(graph.frontier)
         revealed = graph.observe(place, exits, clock)
-        told = listings[: clock + 1]
-        visited = {place for place, _ in told}
-        frontier = {exit for _, exits in told for exit in exits or ()} - visited
+        listed = listings[: clock + 1]
+        visited = {place for place, _ in listed}
+        frontier = {exit for _, exits in listed for exit in exits or ()} - visited
         assert set(graph.frontier) == frontier
         assert set(graph.observed) == visited
         assert revealed == len(frontier - before)
-        assert graph.mapped == any(exits is not None for _, exits in told)
-        edges = {(a, b) for a, exits in told for b in exits or () if a != b}
+        assert graph.mapped == any(exits is not None for _, exits in listed)
+        edges = {(a, b) for a, exits in listed for b in exits or () if a != b}
         assert graph.edges == len(edges if directed else {frozenset(edge) for edge in edges})
         births = {
-            z: min(t for t, (_, exits) in enumerate(told) if z in (exits or ())) for z in frontier
+            z: min(t for t, (_, exits) in enumerate(listed) if z in (exits or ())) for z in frontier
         }
         assert graph.frontier == births
         assert list(graph.frontier.values()) == sorted(births.values())

@@ -12,7 +12,7 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.run_state import Issued
+from tidegauge.streaming_metrics.run import Issued
 
 STEP = Step("r", (Call("move", {"place": "hall 3"}),), tokens=7.0, entropy=0.5, time=10.0)
 OUTCOME = Outcome("r", (CallResult("a hall", False),), progress=0.5, tokens=3.0, time=12.5)
@@ -43,7 +43,7 @@ def test_every_record_of_a_step_is_of_its_class_and_has_all_its_fields(
     assert all(len(record) == len(type(record)._fields) for record in records)
 
 
-def test_what_was_told_is_found_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_reported_is_found_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     engine.run_started(RunStarted(run="r", agent="a", task_group="g"))
     observed: list[ObservedStep] = []

@@ -32,8 +32,8 @@ def test_equals_a_plain_pass_at_every_prefix(start, places, cut):
             navigation.load(state)
         navigation.update(ObservedStep(t, place=place))
         stands = [start]  # after each step
-        for told in places[: t + 1]:
-            stands.append(stands[-1] if told is None else told)
+        for one in places[: t + 1]:
+            stands.append(stands[-1] if one is None else one)
         known = [stand for stand in stands if stand is not None]
         route = [stand for stand, _ in groupby(known)]
         moves = list(pairwise(route))

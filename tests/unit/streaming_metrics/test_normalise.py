@@ -16,10 +16,9 @@ import tidegauge
 from tidegauge import testing
 from tidegauge.errors import ConfigurationError
 from tidegauge.streaming_metrics.fingerprint import content_digest
-from tidegauge.streaming_metrics.noise import Kind, rules
-from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
+from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, NoiseKind, Normalise, rules
 
-KINDS = get_args(Kind)
+KINDS = get_args(NoiseKind)
 
 REPLACED = {
     "uuids": [
@@ -140,7 +139,7 @@ HOSTILE = {  # what each kind begins to match, again and again
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_replaced(kind):
     normalise = Normalise(kind)
-    assert [normalise(text) for text, _ in REPLACED[kind]] == [told for _, told in REPLACED[kind]]
+    assert [normalise(text) for text, _ in REPLACED[kind]] == [one for _, one in REPLACED[kind]]
 
 
 @pytest.mark.parametrize("text", KEPT)
@@ -150,9 +149,9 @@ def test_what_means_something_is_kept(text):
 
 def test_all_at_once():
     text = " | ".join(text for texts in REPLACED.values() for text, _ in texts)
-    told = Normalise(*KINDS)(text)
-    assert not re.search(r"(?<![\w.])\d{3}", told)
-    assert Normalise(*KINDS)(told) == told
+    normalised = Normalise(*KINDS)(text)
+    assert not re.search(r"(?<![\w.])\d{3}", normalised)
+    assert Normalise(*KINDS)(normalised) == normalised
 
 
 def test_numbers_only_on_request():
@@ -191,14 +190,14 @@ def test_text_of_any_bytes(data):
 def test_only_the_ends_of_a_long_text_are_normalised():
     normalise = Normalise("timestamps", max_length=40)
     text = f"23:25:02{'-' * 50}23:25:02{'+' * 50}23:25:02"
-    told = normalise(text)
-    assert told.startswith("<time>---")
-    assert told.endswith("+++<time>")
-    assert "84 characters" in told
+    normalised = normalise(text)
+    assert normalised.startswith("<time>---")
+    assert normalised.endswith("+++<time>")
+    assert "84 characters" in normalised
     later = "23:59:59" + text[8:-8] + "23:59:59"
-    assert normalise(later) == told
-    assert normalise(text.replace("-23:25:02+", "-23:59:59+")) != told
-    assert normalise(text.replace("-23", "--23")) != told
+    assert normalise(later) == normalised
+    assert normalise(text.replace("-23:25:02+", "-23:59:59+")) != normalised
+    assert normalise(text.replace("-23", "--23")) != normalised
 
 
 def test_a_text_of_just_the_length_is_normalised_as_a_whole():

@@ -1,4 +1,4 @@
-"""pass@k: unbiased, bounded, and told of tasks with enough runs only."""
+"""pass@k: unbiased, bounded, and reported for tasks with enough runs only."""
 
 from __future__ import annotations
 

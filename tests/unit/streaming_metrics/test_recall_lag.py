@@ -65,7 +65,7 @@ def test_one_state_that_mentions_more_than_is_kept():
     assert (lag.lags, lag.dropped_entities) == (10, 90)
 
 
-def test_group_tells_successes_from_failures():
+def test_group_separates_successes_from_failures():
     group = GroupRecallLag()
     assert (group.value, group.mean(success=True)) == (None, None)
     near, far = lag_of(("k", ""), ("", "k")), lag_of(("k", ""), *[("", "")] * 8, ("", "k"))

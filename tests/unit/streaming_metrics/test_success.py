@@ -38,7 +38,7 @@ def test_golden_progress_auv():
             auv.update(ObservedStep(t, progress=progress))
         if case["progress"]:
             assert auv.value == pytest.approx(case["progress_auv"], rel=1e-12)
-        else:  # a run of no turn has the area 0 and has told nothing: absent is not zero
+        else:  # a run of no turn has the area 0 and has reported nothing: absent is not zero
             assert (auv.value, case["progress_auv"]) == (None, 0.0)
 
 
@@ -63,15 +63,15 @@ def test_bounds_hold_whatever_becomes_of_the_runs_in_flight():
     assert auv.bounds([]) == (auv.value, auv.value)
 
 
-@pytest.mark.parametrize(("told", "taken"), [(7.0, 1.0), (-3.0, 0.0), (1.0, 1.0)])
-def test_progress_beyond_its_range_is_taken_for_its_end(told, taken):
+@pytest.mark.parametrize(("given", "taken"), [(7.0, 1.0), (-3.0, 0.0), (1.0, 1.0)])
+def test_progress_beyond_its_range_is_taken_for_its_end(given, taken):
     auv = ProgressAUV(t_max=2)
-    auv.update(ObservedStep(0, progress=told))
+    auv.update(ObservedStep(0, progress=given))
     assert auv.best == taken
     assert auv.value == taken * 0.75
 
 
-def test_progress_that_is_no_number_is_not_told():
+def test_progress_that_is_no_number_is_not_reported():
     auv = ProgressAUV(t_max=2)
     auv.update(ObservedStep(0, progress=math.nan))
     assert auv.value is None

@@ -132,21 +132,21 @@ def repetition_of(engine: Engine, *arguments: object) -> float:
 
 
 def test_the_engine_compares_what_the_normaliser_leaves() -> None:
-    told = ("line 17", "line 18", "line 19")
-    plain = repetition_of(Engine(clock=None, repetition=True), *told)
+    reported = ("line 17", "line 18", "line 19")
+    plain = repetition_of(Engine(clock=None, repetition=True), *reported)
     assert plain == pytest.approx(2 * (2 / 4) ** 2)  # read and line of read, line, 17, 18
     stripped = Engine(clock=None, repetition=True, normaliser=without_digits)
-    assert repetition_of(stripped, *told) == 2
+    assert repetition_of(stripped, *reported) == 2
 
 
 def test_the_engine_compares_the_key_of_a_declared_tool() -> None:
     declared = {"read": ToolDeclaration(key=lambda arguments: arguments["q"])}
-    told = [{"q": "red", "request": f"{n} {n + 1} {n + 2} {n + 3}"} for n in (10, 20, 30)]
-    assert repetition_of(Engine(clock=None, repetition=True), *told) < 1
-    assert repetition_of(Engine(clock=None, repetition=True, declarations=declared), *told) == 2
+    reported = [{"q": "red", "request": f"{n} {n + 1} {n + 2} {n + 3}"} for n in (10, 20, 30)]
+    assert repetition_of(Engine(clock=None, repetition=True), *reported) < 1
+    assert repetition_of(Engine(clock=None, repetition=True, declarations=declared), *reported) == 2
 
 
-def test_a_likeness_that_was_told_goes_before_the_words() -> None:
+def test_a_likeness_that_was_reported_goes_before_the_words() -> None:
     engine = Engine(clock=None, repetition=True)
     engine.run_started(RunStarted(run="r"))
     for similarity in (0.0, 0.5):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
+from support.processes import run_python
 from tidegauge.errors import ConfigurationError
 from tidegauge.tracer import open_telemetry
 
@@ -41,14 +39,7 @@ GRPC_LOGS = ["opentelemetry.exporter.otlp.proto.grpc._log_exporter"]
 
 
 def opened(environ, code=OPENS):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**clean, **environ},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(code, **environ)
     assert done.stderr == ""
     return json.loads(done.stdout)
 
@@ -78,18 +69,20 @@ def opened(environ, code=OPENS):
     ],
 )
 def test_the_standard_variables(environ, owned):
-    told = opened(environ)
-    assert told["owned"] == owned
+    reported = opened(environ)
+    assert reported["owned"] == owned
     sampled = "OTEL_TRACES_SAMPLER" not in environ
-    assert told["recording"] is (bool(owned) and sampled)
+    assert reported["recording"] is (bool(owned) and sampled)
 
 
 def test_the_application_s_own_provider_wins_and_is_left_open():
     assert opened(ENDPOINT, HAS_ITS_OWN) == {"recording": True, "owned": 0}
 
 
-def test_an_unknown_protocol_is_told(monkeypatch):
+def test_an_unknown_protocol_is_reported(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke signals")
-    with pytest.raises(ConfigurationError, match="'smoke signals': choose grpc or http/protobuf"):
+    with pytest.raises(
+        ConfigurationError, match="'smoke signals' is not supported; use grpc or http/protobuf"
+    ):
         open_telemetry()

@@ -1,4 +1,4 @@
-"""Spans: bounded, always with an explicit parent, closed by whoever opened them."""
+"""Spans: bounded, always with an explicit parent, closed by the code that opened them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def factory(seen):
     return SpanFactory(spans.tracer, spans.logger, max_runs=2)
 
 
-def run(name="r1", **told):
-    return RunStarted(run=name, agent=name, **told)
+def run(name="r1", **fields):
+    return RunStarted(run=name, agent=name, **fields)
 
 
 def test_a_model_call(seen, factory):
@@ -187,7 +187,7 @@ class TestSampling:
         assert spans._children == {}
         spans.end(RunSummary(10, "success"))
 
-    def test_a_trace_is_told_though_it_is_not_sampled(self):
+    def test_a_trace_is_reported_though_it_is_not_sampled(self):
         tracer = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("t")
         with capture() as seen:
             logger = seen.pipeline.recorder.spans.logger
@@ -233,10 +233,10 @@ def test_a_long_content_is_begun_and_not_written_as_a_whole(monkeypatch):
     with capture(capture_content=True) as seen, tidegauge.run() as run:
         run.act("look", {"at": [1, 2]})
         run.observe(long)
-    [told] = [span.attributes for span in seen.spans if span.name == "execute_tool look"]
-    assert told is not None
-    assert told["gen_ai.tool.call.arguments"] == '{"at": [1, 2]}'
-    result = str(told["gen_ai.tool.call.result"])
+    [attributes] = [span.attributes for span in seen.spans if span.name == "execute_tool look"]
+    assert attributes is not None
+    assert attributes["gen_ai.tool.call.arguments"] == '{"at": [1, 2]}'
+    result = str(attributes["gen_ai.tool.call.result"])
     assert result.startswith("[0,1,2,")
     assert len(result) == 8_193
     assert written == [{"at": [1, 2]}]

@@ -25,7 +25,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def walked(world: GridWorld, moves: str) -> tuple[Walk, list[dict[str, Any]]]:
-    """Moves by their first letters; the walk, and the steps that it told."""
+    """Moves by their first letters; the walk, and the steps that it reported."""
     recording = Recording(**world.start())
     walk = world.walk(recording)
     names = {name[0]: name for name in DIRECTIONS}
@@ -85,7 +85,7 @@ class TestKnobs:
 
         assert exits((1, 1)) < exits((1, 3)) < exits((3, 3))
 
-    def test_a_corridor_is_as_wide_as_told(self) -> None:
+    def test_a_corridor_is_as_wide_as_asked_for(self) -> None:
         graph = TaskGraph(((Task("a"),), (Task("b", (("a",),)),)))
         for seed in SEEDS:
             world = GridWorld(seed, graph=graph, density=0.02, corridor_widths=(3, 3))
@@ -125,7 +125,7 @@ class TestKnobs:
         ],
         ids=str,
     )
-    def test_numbers_that_no_map_can_have_are_told(self, wrong: dict[str, Any]) -> None:
+    def test_numbers_that_no_map_can_have_are_rejected(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             GridWorld(**wrong)
 
@@ -139,7 +139,7 @@ class TestAWalk:
         """
     )
 
-    def test_tells_where_it_is_and_what_is_there(self) -> None:
+    def test_reports_where_it_is_and_what_is_there(self) -> None:
         _, (step,) = walked(self.world, "r")
         assert step["action"] == "move"
         assert step["args"] == {"direction": "right"}
@@ -203,23 +203,23 @@ class TestAWalk:
         assert walk.over
         assert not walk.solved
 
-    def test_starts_where_the_run_is_told_that_it_does(self) -> None:
+    def test_starts_where_the_run_says_that_it_does(self) -> None:
         start = self.world.start()
         assert (start["place"], start["exits"]) == ((0, 0), ((1, 0), (0, 1)))
         assert (start["goal"], start["reach"], start["t_max"]) == ("G", "adjacent", 100)
         assert "tasks" not in start, "there is no task at the start"
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_what_it_keeps_is_what_it_told(self, seed: int) -> None:
+    def test_what_it_keeps_is_what_it_reported(self, seed: int) -> None:
         world = GridWorld(seed, corridor_widths=(1, 3))
         recording = Recording(**world.start())
         walk = world.walk(recording)
         draw = random.Random(seed)
         for _ in range(40):
             walk.move(draw.choice([*DIRECTIONS]))
-            told = recording.events[-1]
-            assert told["place"] == walk.here
-            assert set(told["exits"]) == set(walk.known[walk.here])
+            reported = recording.events[-1]
+            assert reported["place"] == walk.here
+            assert set(reported["exits"]) == set(walk.known[walk.here])
             seen = {world.origin, *(event["place"] for event in recording.events[1:])}
             exits = {exit_ for event in recording.events for exit_ in event["exits"]}
             assert walk.unseen.keys() == exits - seen

@@ -12,8 +12,16 @@ from support.drawn_grid import drawn
 from tidegauge.events import Identity, Task
 from tidegauge.worlds import GRID_AGENTS, GridWorld, Recording, TaskGraph
 from tidegauge.worlds.grid import Cell
-from tidegauge.worlds.grid_agents import exploiter, explorer, optimal, oscillator, wanderer
-from tidegauge.worlds.grid_route import distances, next_step, shortest_route
+from tidegauge.worlds.grid_agents import (
+    distances,
+    exploiter,
+    explorer,
+    next_step,
+    optimal,
+    oscillator,
+    shortest_route,
+    wanderer,
+)
 from tidegauge.worlds.task_graph import is_met
 
 SEEDS = range(60)

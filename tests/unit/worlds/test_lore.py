@@ -1,4 +1,4 @@
-"""LORE documents: solvable, reproducible, and with the answer that their texts tell."""
+"""LORE documents: solvable, reproducible, and with the answer that their texts give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.worlds import LoreTask, Recording, document_task
-from tidegauge.worlds.lore_growth import grow
+from tidegauge.worlds.lore import grow
 
 SEEDS = range(200)
 SETTINGS: list[dict[str, Any]] = [
@@ -24,7 +24,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def known(task: LoreTask) -> list[str]:
-    """The pages in an order in which they can be read, as the task tells it."""
+    """The pages in an order in which they can be read, as the task gives it."""
     read: dict[str, None] = {}
     while True:
         more = [
@@ -40,37 +40,37 @@ def known(task: LoreTask) -> list[str]:
 
 def values(task: LoreTask) -> dict[str, str]:
     """The value of every variable, from all texts together."""
-    told = {}
+    computed = {}
     for page in task.pages.values():
         for line in page.text.splitlines():
             words = line.rstrip(".").replace(":", "").split()
             names = [word for word in words if re.fullmatch(r"x\d+", word)]
             if len(names) == 1 and not line.startswith("The next"):
-                told[names[0]] = words[-1]
-    return told
+                computed[names[0]] = words[-1]
+    return computed
 
 
 def ids_worked_out(task: LoreTask) -> set[str]:
-    """The ids that the rules tell, evaluated as Python."""
-    told = values(task)
+    """The ids that the rules give, evaluated as Python."""
+    computed = values(task)
     ids = set()
     for page in task.pages.values():
         for number, kind, terms in re.findall(
             r"document is d(\d+):(.), where . is (.*)", page.text
         ):
             names = re.findall(r"x\d+", terms)
-            if not told.keys() >= {*names}:
+            if not computed.keys() >= {*names}:
                 continue
             if kind == "N":
-                key = eval(terms.rstrip("."), {}, {name: int(told[name]) for name in names})
+                key = eval(terms.rstrip("."), {}, {name: int(computed[name]) for name in names})
             else:
-                key = "".join(told[name] for name in names)
+                key = "".join(computed[name] for name in names)
             ids.add(f"d{number}:{key}")
     return ids
 
 
 def longest_chain(task: LoreTask) -> int:
-    """Documents on the longest way from the answer's down to one that is told at the start."""
+    """Documents on the longest way from the answer's down to one that is given at the start."""
     depth: dict[Hashable, int] = {}
     for page in known(task):
         sources = [depth[source] for ids in task.pages[page].known_by for source in ids]
@@ -85,23 +85,23 @@ class TestEveryTask:
             task = document_task(seed, **settings)
             assert set(known(task)) == task.pages.keys()
 
-    def test_tells_the_ids_in_its_texts(self, settings: dict[str, Any]) -> None:
+    def test_names_the_ids_in_its_texts(self, settings: dict[str, Any]) -> None:
         for seed in SEEDS:
             task = document_task(seed, **settings)
             worked_out = ids_worked_out(task)
             listed = {
-                told
+                one
                 for page in task.pages.values()
                 for line in page.text.splitlines()
                 if line.startswith("See also")
-                for told in line.rstrip(".").removeprefix("See also ").split(", ")
+                for one in line.rstrip(".").removeprefix("See also ").split(", ")
             }
             assert len(worked_out) == task.operations
             assert not worked_out & listed
             assert worked_out | listed | set(task.first) == task.pages.keys()
             assert all(page in task.question for page in task.first)
 
-    def test_has_the_answer_that_its_texts_tell(self, settings: dict[str, Any]) -> None:
+    def test_has_the_answer_that_its_texts_give(self, settings: dict[str, Any]) -> None:
         for seed in SEEDS:
             task = document_task(seed, **settings)
             variable = re.search(r"of (x\d+)\?", task.question)
@@ -110,14 +110,12 @@ class TestEveryTask:
             holder = [page.id for page in task.pages.values() if task.answer in page.text]
             assert holder == [known(task)[-1]] or not settings.get("operations", 6)
 
-    def test_tells_an_id_to_nobody_who_has_not_read_all_it_takes(
-        self, settings: dict[str, Any]
-    ) -> None:
+    def test_names_an_id_only_after_all_pages_that_it_takes(self, settings: dict[str, Any]) -> None:
         draw = random.Random(1)
         for seed in range(30):
             pages = document_task(seed, **settings).pages
-            if told := [page for page in pages.values() if page.known_by]:
-                page = draw.choice(told)
+            if reported := [page for page in pages.values() if page.known_by]:
+                page = draw.choice(reported)
                 missing = draw.choice(page.known_by[0])
                 rest = {key: other for key, other in pages.items() if key != missing}
                 poorer = LoreTask(
@@ -179,7 +177,7 @@ class TestKnobs:
     @pytest.mark.parametrize(
         "wrong", [{"operations": -1}, {"max_leaves": 1}, {"consolidation": 1.5}], ids=str
     )
-    def test_numbers_that_no_task_can_have_are_told(self, wrong: dict[str, Any]) -> None:
+    def test_numbers_that_no_task_can_have_are_rejected(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             document_task(**wrong)
 
@@ -236,7 +234,7 @@ class TestReading:
             reading.look_up(ids)
         return reading, recording.events[1:]
 
-    def test_starts_at_the_desk_with_what_it_is_told(self) -> None:
+    def test_starts_at_the_desk_with_what_it_is_given(self) -> None:
         start = self.task.start()
         assert (start["place"], start["reach"], start["goal"]) == ("desk", "anywhere", "answer")
         assert start["exits"] == ("d1:r", "d2:e", "d3:h")
@@ -268,7 +266,7 @@ class TestReading:
         assert "exits" not in step
         assert not reading.read
 
-    def test_a_page_that_is_read_again_tells_the_same(self) -> None:
+    def test_a_page_that_is_read_again_says_the_same(self) -> None:
         reading, _ = self.read(["d1:r"])
         assert reading.look_up(["d1:r"]) == {"d1:r": self.task.pages["d1:r"].text}
         assert list(reading.read) == ["d1:r"]

@@ -11,15 +11,22 @@ import pytest
 from tidegauge.worlds import (
     LORE_AGENTS,
     LoreAgent,
+    LoreAttempt,
+    LorePage,
     LoreTask,
-    Page,
-    Reading,
     Recording,
     code_task,
     document_task,
 )
-from tidegauge.worlds.lore_agents import halter, loser, solver, stumbler
-from tidegauge.worlds.lore_notes import CodeNotes, DocumentNotes, notes_on
+from tidegauge.worlds.lore_agents import (
+    CodeNotes,
+    DocumentNotes,
+    halter,
+    loser,
+    notes_on,
+    solver,
+    stumbler,
+)
 
 SEEDS = range(150)
 Sample = Callable[..., LoreTask]
@@ -28,7 +35,7 @@ BOTH = pytest.mark.parametrize("sample", [document_task, code_task])
 
 def ran(
     agent: LoreAgent, task: LoreTask, draw: int = 0, **options: Any
-) -> tuple[Reading, Recording]:
+) -> tuple[LoreAttempt, Recording]:
     recording = Recording(**task.start())
     reading = task.reading(recording)
     agent(reading, random.Random(draw), **options)
@@ -58,21 +65,21 @@ class TestNotes:
             assert notes.answer == task.answer
 
     @BOTH
-    def test_tell_the_ids_that_follow(self, sample: Sample) -> None:
+    def test_name_the_ids_that_follow(self, sample: Sample) -> None:
         for seed in SEEDS:
             task = sample(seed)
             notes = notes_on(task)
             read: list[str] = []
-            told = set(task.first)
+            reported = set(task.first)
             for page in random.Random(seed).sample(sorted(task.pages), len(task.pages)):
                 read.append(page)
-                told.update(notes.take(page, task.pages[page].text))
+                reported.update(notes.take(page, task.pages[page].text))
                 follows = {
                     other.id
                     for other in task.pages.values()
                     if not other.known_by or any(set(ids) <= set(read) for ids in other.known_by)
                 }
-                assert told == follows
+                assert reported == follows
 
     def test_a_negative_sum_is_an_id_with_its_sign(self) -> None:
         notes = DocumentNotes("x1")
@@ -168,22 +175,22 @@ class TestLoser:
         for seed in SEEDS:
             reading, recording = ran(loser, sample(seed))
             newest = list(reading.task.first)
-            told = set(newest)
+            reported = set(newest)
             for event in recording.events[1:]:
                 if event["action"] == "answer":
                     continue
                 assert event["place"] in newest
-                batch = [page for page in event["exits"] if page not in told]
+                batch = [page for page in event["exits"] if page not in reported]
                 newest = batch or newest
-                told |= set(batch)
+                reported |= set(batch)
             solved += reading.solved
         assert solved <= len(SEEDS) / 50, "but for a few that happen to lose nothing they need"
 
     def test_is_not_lost_where_there_is_one_thread_only(self) -> None:
         text = "import m1\n\n\ndef main():\n    return m1.main()\n"
         pages = [
-            Page("main.py", text),
-            Page("m1.py", "def main():\n    return 3\n", (("main.py",),)),
+            LorePage("main.py", text),
+            LorePage("m1.py", "def main():\n    return 3\n", (("main.py",),)),
         ]
         task = LoreTask(
             kind="code",

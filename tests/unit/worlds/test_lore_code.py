@@ -148,7 +148,7 @@ class TestKnobs:
             assert not distractors & task.needed
             assert (task.answer, task.needed) == (plain.answer, plain.needed)
 
-    def test_numbers_that_no_task_can_have_are_told(self) -> None:
+    def test_numbers_that_no_task_can_have_are_rejected(self) -> None:
         with pytest.raises(ConfigurationError):
             code_task(operations=-1)
 

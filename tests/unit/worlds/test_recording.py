@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tidegauge.events import RunEnded, RunStarted, Task
-from tidegauge.instrumentation.step_events import RecordedStep, parse_line
+from tidegauge.recordings.step_events import RecordedStep, parse_line
 from tidegauge.worlds import (
     GRID_AGENTS,
     LORE_AGENTS,
@@ -30,7 +30,7 @@ def recorded(world: GridWorld | LoreTask, name: str) -> Recording:
     return recording
 
 
-def test_writes_what_was_told_and_leaves_out_what_was_not() -> None:
+def test_writes_what_was_reported_and_leaves_out_what_was_not() -> None:
     recording = Recording("r7", agent="a", task="go", place=(0, 1), goal="g", tasks=(Task("g"),))
     recording.act("move", {"to": [1, 1]})
     recording.observe("a wall", error=True)
@@ -81,7 +81,7 @@ def test_writes_what_was_told_and_leaves_out_what_was_not() -> None:
     ]
 
 
-def test_no_exits_is_not_the_same_as_none_told() -> None:
+def test_no_exits_is_not_the_same_as_none_reported() -> None:
     recording = Recording()
     for exits in ((), None):
         recording.act("look")
@@ -106,8 +106,8 @@ def test_every_line_can_be_read_again(world: GridWorld | LoreTask, name: str) ->
     start, *steps, end = map(parse_line, lines)
     assert isinstance(start, RunStarted)
     assert isinstance(end, RunEnded)
-    told = world.start()
-    assert {key: getattr(start, key) for key in told} == told
+    reported = world.start()
+    assert {key: getattr(start, key) for key in reported} == reported
     assert (start.run, start.agent, end.success, end.reason) == ("r1", name, False, "enough")
     for step, event in zip(steps, recording.events[1:-1], strict=True):
         assert isinstance(step, RecordedStep)

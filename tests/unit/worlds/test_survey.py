@@ -12,7 +12,7 @@ from tidegauge.cli.worlds import survey_markdown
 from tidegauge.worlds import (
     GRID_AGENTS,
     LORE_AGENTS,
-    Measured,
+    MeasuredAttempt,
     SurveyRow,
     code_task,
     document_task,
@@ -49,7 +49,7 @@ def test_a_row_adds_up_its_runs(world: str, sample: object, name: str) -> None:
     measured, solved = [], []
     for seed in range(15):
         task = sample(seed)  # type: ignore[operator]
-        measured.append(Measured(task.start()))
+        measured.append(MeasuredAttempt(task.start()))
         reading = task.reading(measured[-1])
         LORE_AGENTS[name](reading, random.Random(seed))
         solved.append(reading.solved)
@@ -64,7 +64,7 @@ def test_a_row_adds_up_its_runs(world: str, sample: object, name: str) -> None:
     assert row.failed_rounds_max == max(one.failed_rounds.maximum or 0 for one in measured)
 
 
-def test_tells_the_walkers_apart() -> None:
+def test_distinguishes_the_walkers() -> None:
     def column(field: str) -> dict[str, float]:
         return {name: getattr(ROWS["grid", name], field) for name in GRID_AGENTS}
 
@@ -79,7 +79,7 @@ def test_tells_the_walkers_apart() -> None:
 
 
 @pytest.mark.parametrize("world", ["documents", "code"])
-def test_tells_the_readers_apart(world: str) -> None:
+def test_distinguishes_the_readers(world: str) -> None:
     def row(name: str) -> SurveyRow:
         return ROWS[world, name]
 

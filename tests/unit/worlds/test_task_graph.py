@@ -174,7 +174,7 @@ class TestKnobs:
     ],
     ids=str,
 )
-def test_numbers_that_no_graph_can_have_are_told(wrong: dict[str, Any]) -> None:
+def test_numbers_that_no_graph_can_have_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         TaskGraph.sample(**wrong)
 

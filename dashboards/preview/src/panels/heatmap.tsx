@@ -23,7 +23,7 @@ function Panel({ data, width, height, timeRange, timeZone, fieldConfig, options 
   const most = options.color.max ?? Math.max(...data.series.flatMap((frame) => frame.fields[1].values));
   const scheme = (chromatic as any)[`interpolate${options.color.scheme}`];
   const colour = (share: number) => scheme(theme.isDark ? 1 - share : share);
-  const told = (value: number) => formattedValueToString(getValueFormat(options.cellValues?.unit)(value));
+  const formatted = (value: number) => formattedValueToString(getValueFormat(options.cellValues?.unit)(value));
   return (
     <svg width={width} height={height}>
       {data.series.map((frame, row) => {
@@ -51,10 +51,10 @@ function Panel({ data, width, height, timeRange, timeZone, fieldConfig, options 
         <rect key={index} x={index + 30} width={1.5} y={height - 20} height={8} fill={colour(index / SCALE_WIDTH)} />
       ))}
       <text x={24} y={height - 12} fontSize={11} textAnchor="end" fill={theme.colors.text.primary}>
-        {told(0)}
+        {formatted(0)}
       </text>
       <text x={SCALE_WIDTH + 36} y={height - 12} fontSize={11} fill={theme.colors.text.primary}>
-        {told(most)}
+        {formatted(most)}
       </text>
     </svg>
   );

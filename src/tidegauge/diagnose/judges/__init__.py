@@ -1,15 +1,17 @@
-"""Judges: language models score runs by competencies, when the runs are over.
+"""Judges: language models score ended runs by competency.
 
-A :class:`Judge` puts a question about the :class:`Transcript` of a run and reads the answer;
-:class:`RubricJudge` does so by a :class:`Rubric`, :data:`FIVE_JUDGES` by those of the five
-:data:`COMPETENCIES`. :class:`Judging` asks the model, in the background; each
-:class:`Judgement` is a score, or says why there is none.
+A :class:`Judge` asks a question about the :class:`Transcript` of a run and reads the answer.
+:class:`RubricJudge` uses a :class:`Rubric`; :data:`FIVE_JUDGES` has one judge for each of the five
+:data:`COMPETENCIES`. :class:`Judging` calls the model in the background. Each :class:`Judgement`
+is a score or the reason why there is none.
 """
 
-from tidegauge.diagnose.judges.agreement import Agreement, agreement, agreements
+from tidegauge.diagnose.competency_scores import Agreement, agreement, agreements
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, LABELS, Rubric, rubric_named
 from tidegauge.diagnose.judges.cost import Estimate, Price
-from tidegauge.diagnose.judges.judge import (
+from tidegauge.diagnose.judges.judgement import JudgedScores, Judgement, JudgementFile
+from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.rubric_judge import (
     FIVE_JUDGES,
     Judge,
     NotJudged,
@@ -17,11 +19,7 @@ from tidegauge.diagnose.judges.judge import (
     RubricJudge,
     Verdict,
 )
-from tidegauge.diagnose.judges.judged_scores import JudgedScores
-from tidegauge.diagnose.judges.judgement import Judgement, JudgementFile
-from tidegauge.diagnose.judges.judging import Judging
-from tidegauge.diagnose.judges.transcript import Transcript
-from tidegauge.diagnose.judges.transcripts import Transcripts
+from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 
 __all__ = [
     "COMPETENCIES",

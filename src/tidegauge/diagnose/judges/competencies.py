@@ -1,9 +1,8 @@
-"""What runs are judged by: five competencies, each as a rubric that a judge goes by.
+"""Five competencies, each with a rubric for a judge.
 
 The competencies are those of AgentDiagnose (*An Open Toolkit for Diagnosing LLM Agent
-Trajectories*, section 3); how each is put to a judge is ours. A rubric has a version: whoever
-changes a word of it raises that, so that no two scores of one version were given by different
-rules.
+Trajectories*, section 3); the rubrics are ours. Increase the version of a rubric with every change
+of its text, so that all scores of a version were given by the same rules.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class Rubric:
     """What a score of 1 to 4 means for one competency.
 
     Args:
-        competency: its name, in lower case with underscores: a label of its metrics.
-        version: raised with every change of what follows.
-        question: what is asked of the run.
-        levels: what earns each score from 1 to 4.
-        not_applicable: when the question does not arise at all; ``None``, it always does.
-        needs_steps: whether it is about what the agent did; else it is about the task alone.
+        competency: its name, in lower case with underscores; a label value of metrics.
+        version: increased with every change of the following.
+        question: the question about the run.
+        levels: the description of each score from 1 to 4.
+        not_applicable: when the rubric does not apply; ``None``: it always applies.
+        needs_steps: whether it is about the steps; else it is about the task alone.
 
     Raises:
         ConfigurationError: a level is missing.
@@ -55,10 +54,13 @@ class Rubric:
 
     def __post_init__(self) -> None:
         if set(self.levels) != set(LABELS):
-            raise ConfigurationError(f"the rubric of {self.competency} needs the levels 1 to 4")
+            raise ConfigurationError(
+                f"The rubric of {self.competency} has the levels {sorted(self.levels)}; "
+                "use 1, 2, 3, 4."
+            )
 
     def text(self) -> str:
-        """The rubric as the judge reads it."""
+        """The rubric as text for the judge."""
         lines = [f"Competency: {self.competency}", f"Question: {self.question}"]
         lines += [f"Score {score}: {self.levels[score]}" for score in sorted(self.levels)]
         if self.not_applicable is not None:
@@ -122,7 +124,7 @@ SELF_VERIFICATION: Final = Rubric(
 )
 OBJECTIVE_QUALITY: Final = Rubric(
     competency="objective_quality",
-    version="1",
+    version="2",
     question="Is the task itself clear enough to be worked on, and to tell when it is done? Rate "
     "the task, not the agent.",
     levels={
@@ -130,7 +132,7 @@ OBJECTIVE_QUALITY: Final = Rubric(
         2: "Something can be done about it, but much is vague, so that people would disagree on "
         "what was asked.",
         3: "What to do is mostly clear; when it is done is left open in some point.",
-        4: "What to do, with what, and when it is done are all told and can be checked.",
+        4: "What to do, with what, and when it is done are all stated and can be checked.",
     },
     needs_steps=False,
 )
@@ -145,17 +147,17 @@ COMPETENCIES: Final[Mapping[str, Rubric]] = {
         OBJECTIVE_QUALITY,
     )
 }
-"""The five of them, by name."""
+"""The five rubrics, by name."""
 
 
 def rubric_named(name: str) -> Rubric:
-    """One of the five.
+    """The rubric of a competency.
 
     Raises:
-        ConfigurationError: no competency is called so.
+        ConfigurationError: the competency is unknown.
     """
     try:
         return COMPETENCIES[name]
     except KeyError:
-        there = ", ".join(COMPETENCIES)
-        raise ConfigurationError(f"no competency is called {name!r}; there are {there}") from None
+        known = ", ".join(COMPETENCIES)
+        raise ConfigurationError(f"Unknown competency {name!r}; use {known}.") from None

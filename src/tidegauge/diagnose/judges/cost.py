@@ -1,4 +1,4 @@
-"""What judging will cost, before anything is asked; and what it did, after."""
+"""The estimated and the actual cost of judging."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegauge.diagnose.judges.asking import Usage
-from tidegauge.diagnose.judges.judge import Judge, Question
 from tidegauge.diagnose.judges.judgement import JudgementKey, key_of
+from tidegauge.diagnose.judges.model_client import Usage
+from tidegauge.diagnose.judges.rubric_judge import Judge, Question
 from tidegauge.diagnose.judges.transcript import Transcript
 
 __all__ = ["ANSWER_TOKENS", "CHARACTERS_PER_TOKEN", "Estimate", "Price"]
 
 CHARACTERS_PER_TOKEN: Final = 4
-"""Of a question: about right for English and code, too many for most other scripts."""
+"""Characters per token of a question: about right for English and code, too high for others."""
 
 ANSWER_TOKENS: Final = 150
-"""Of an answer. A model that thinks first writes many times that."""
+"""Tokens of an answer. A model that reasons first writes many times more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs, in whatever currency its prices are given.
+    """The price of a model, in any currency.
 
     Args:
-        input: of a million tokens of questions.
-        output: of a million tokens of answers.
+        input: price of a million input tokens.
+        output: price of a million output tokens.
 
     >>> Price(input=3.0, output=15.0).of(input_tokens=200_000, output_tokens=10_000)
     0.75
@@ -36,31 +36,31 @@ class Price:
     output: float
 
     def of(self, *, input_tokens: float, output_tokens: float) -> float:
-        """Of so many tokens."""
+        """The price of these tokens."""
         return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
 
     def of_usage(self, usage: Usage) -> float:
-        """Of what was told to have been used."""
+        """The price of the reported usage."""
         return self.of(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
 
 
 class Estimate:
-    """Adds up what judging runs would take. It asks nothing: no model is needed.
+    """Estimates the cost of judging runs, without a model.
 
-    Each question counts once. An answer that cannot be used costs another of about the same length.
+    Each question counts once. An invalid answer costs another question of about the same length.
 
     Args:
-        judges: who would judge.
-        model: the model's name.
-        known: what needs not be judged again.
+        judges: the judges.
+        model: name of the model.
+        known: questions with a known judgement.
 
     Attributes:
-        runs: runs that were added.
-        questions: prompts that would be sent.
-        known_questions: those that were answered before.
-        not_judged: cases in which nothing is asked, since there is nothing to judge.
+        runs: number of runs.
+        questions: prompts to send.
+        known_questions: questions that were answered before.
+        not_judged: questions that are not asked because there is nothing to judge.
         input_tokens: tokens of the prompts, at :data:`CHARACTERS_PER_TOKEN`.
-        cut_runs: runs of which steps are left out.
+        cut_runs: runs with omitted steps.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Estimate:
         return self.questions * ANSWER_TOKENS
 
     def add(self, transcript: Transcript) -> None:
-        """Count a run."""
+        """Add a run."""
         self.runs += 1
         self.cut_runs += bool(transcript.left_out_steps)
         for judge in self._judges:

@@ -1,4 +1,4 @@
-"""Judging runs: on threads of its own, behind a bounded queue, never where an agent waits."""
+"""Judges runs in separate threads behind a bounded queue, so that no agent waits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidegauge._guard import guarded
-from tidegauge.diagnose.judges.asking import Asking, Unanswered, Usage, model_name
-from tidegauge.diagnose.judges.judge import FIVE_JUDGES, Judge, NotJudged, Question, Verdict
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementKey, key_of
+from tidegauge.diagnose.judges.model_client import ModelClient, NoAnswer, Usage, model_name
+from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, NotJudged, Question, Verdict
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunStarted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Judging", "judged"]
 
 OnJudgement = Callable[[Transcript, Judgement], object]
-"""Takes what came of judging a run."""
+"""Receives each judgement."""
 
 _SCORES: Final = (None, 1, 2, 3, 4)
 _REPAIR: Final = (
@@ -33,16 +33,16 @@ _REPAIR: Final = (
 )
 
 
-def judged(judge: Judge, transcript: Transcript, asking: Asking, model: str) -> Judgement:
-    """What comes of judging a run: a score, or a stated reason why there is none.
+def judged(judge: Judge, transcript: Transcript, client: ModelClient, model: str) -> Judgement:
+    """Judge a run: a score, or the reason why there is none.
 
-    An answer that cannot be used is sent back once, with what is wrong with it.
+    An invalid answer is sent back once, with the error.
 
     Args:
-        judge: puts the question and reads the answer.
+        judge: asks the question and reads the answer.
         transcript: the run.
-        asking: asks the model.
-        model: its name.
+        client: calls the model.
+        model: name of the model.
     """
     verdict: Verdict | None = None
     error: str | None = None
@@ -53,12 +53,15 @@ def judged(judge: Judge, transcript: Transcript, asking: Asking, model: str) -> 
         elif isinstance(question, Verdict):
             verdict = question
         else:
-            verdict = _verdict(judge, transcript, question, asking)
+            verdict = _verdict(judge, transcript, question, client)
         if verdict is not None and verdict.score not in _SCORES:
-            error, verdict = f"judge_error: {verdict.score!r} is no score from 1 to 4", None
-    except Unanswered as reason:
+            error, verdict = (
+                f"judge_error: the score is {verdict.score!r}; use 1 to 4 or None",
+                None,
+            )
+    except NoAnswer as reason:
         error = str(reason)
-    except Exception as fault:  # noqa: BLE001 -- a judge is anybody's code
+    except Exception as fault:  # noqa: BLE001 -- of the user's judge
         error = f"judge_error: {type(fault).__name__}: {fault}"
     key = key_of(transcript.run, judge, model)
     return Judgement(
@@ -73,20 +76,22 @@ def judged(judge: Judge, transcript: Transcript, asking: Asking, model: str) -> 
     )
 
 
-def _verdict(judge: Judge, transcript: Transcript, question: Question, asking: Asking) -> Verdict:
+def _verdict(
+    judge: Judge, transcript: Transcript, question: Question, client: ModelClient
+) -> Verdict:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
     messages: list[BaseMessage] = [SystemMessage(question.system), HumanMessage(question.text)]
-    answer = asking.answer(messages)
+    answer = client.answer(messages)
     try:
         return judge.read(answer, transcript)
     except ValueError as fault:
         messages += [AIMessage(answer), HumanMessage(_REPAIR.format(fault=fault))]
-    answer = asking.answer(messages)
+    answer = client.answer(messages)
     try:
         return judge.read(answer, transcript)
     except ValueError as fault:
-        raise Unanswered("invalid_answer", str(fault)) from None
+        raise NoAnswer("invalid_answer", str(fault)) from None
 
 
 class Judging:
@@ -97,25 +102,26 @@ class Judging:
     competency.
 
     Args:
-        model: any chat model of LangChain; what a run held goes to it, and nowhere else.
-        judges: who judges; left out, one for each of the five competencies.
-        share: share of the runs that are judged, chosen by their ids.
-        concurrency: runs that are judged at a time.
-        max_waiting: runs that may wait; one more is dropped, and counted.
-        timeout: seconds, as of :class:`~tidegauge.diagnose.judges.asking.Asking`.
-        attempts: as of :class:`~tidegauge.diagnose.judges.asking.Asking`.
-        pause: as of :class:`~tidegauge.diagnose.judges.asking.Asking`.
-        requests_per_minute: as of :class:`~tidegauge.diagnose.judges.asking.Asking`.
-        name: of the model, where it does not tell it.
-        known: what needs not be judged again.
+        model: any chat model of LangChain; contents of runs go only to it.
+        judges: the judges; default: one for each of the five competencies.
+        share: share of the runs that are judged, selected by their ids.
+        concurrency: number of runs that are judged concurrently.
+        max_waiting: limit of waiting runs; further ones are dropped and counted.
+        timeout: seconds, as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
+        attempts: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
+        pause: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
+        requests_per_minute: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
+        name: name of the model, if the model has none.
+        known: questions with a known judgement.
 
     Attributes:
-        judges: who judges.
-        model: the model's name.
+        judges: the judges.
+        model: name of the model.
         dropped: runs that were not judged, by reason: ``queue_full`` or ``closed``.
 
     Raises:
-        ConfigurationError: a number that cannot be, two judges of one competency, or none.
+        ConfigurationError: a number is out of range, there is no judge, or two judges have the same
+            competency.
         MissingExtraError: LangChain is not installed.
     """
 
@@ -136,17 +142,20 @@ class Judging:
     ) -> None:
         self.judges = tuple(judges)
         if not self.judges:
-            raise ConfigurationError("there is to be at least one judge")
+            raise ConfigurationError("The list of judges is empty; use at least one judge.")
         if len({judge.competency for judge in self.judges}) < len(self.judges):
-            raise ConfigurationError("there is to be one judge of a competency")
+            raise ConfigurationError("Two judges have the same competency; use one per competency.")
         if not 0 <= share <= 1:
-            raise ConfigurationError("share is to be from 0 to 1")
+            raise ConfigurationError(f"The share {share} is out of range; use 0 to 1.")
         if concurrency < 1 or max_waiting < 1:
-            raise ConfigurationError("concurrency and max_waiting are to be at least 1")
+            raise ConfigurationError(
+                f"concurrency {concurrency} or max_waiting {max_waiting} is out of range; use at "
+                "least 1."
+            )
         self.model = name or model_name(model)
         self._closing = threading.Event()
-        self._new_asking = partial(
-            Asking,
+        self._new_client = partial(
+            ModelClient,
             model,
             timeout=timeout,
             attempts=attempts,
@@ -164,24 +173,24 @@ class Judging:
 
     @property
     def usage(self) -> Usage:
-        """What it has cost so far, as the model told it."""
-        return self._asking.usage
+        """The usage so far, as reported by the model."""
+        return self._client.usage
 
     def wants(self, run: RunStarted) -> bool:
-        """Whether the run is among the share that is judged."""
+        """Whether the run is in the share that is judged."""
         drawn = zlib.crc32(run.run.encode("utf-8", "replace")) / 2**32
         return drawn < self._share
 
     def listen(self, on_judgement: OnJudgement) -> None:
-        """Have every judgement told to this, on a thread of the judges."""
+        """Call this with every judgement, in a thread of the judges."""
         self._listeners.append(on_judgement)
 
     def submit(self, transcript: Transcript, *, wait: bool = False) -> bool:
-        """Have a run judged; gives whether it will be.
+        """Queue a run for judging; returns whether it was queued.
 
         Args:
             transcript: the run.
-            wait: wait while too many wait already, where it would be dropped.
+            wait: wait for room in the queue instead of dropping the run.
         """
         if self._process != os.getpid():
             self._renew()
@@ -200,10 +209,10 @@ class Judging:
         return True
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until every run that was submitted is judged; gives whether they are.
+        """Wait until all submitted runs are judged; returns whether they are.
 
         Args:
-            seconds: no longer than this.
+            seconds: time limit.
         """
         if self._process != os.getpid():
             return True  # they were submitted in the process before a fork
@@ -213,7 +222,7 @@ class Judging:
             )
 
     def close(self, seconds: float = 5.0) -> None:
-        """Judge what waits, for so many seconds; drop and count the rest, and take no more."""
+        """Judge waiting runs for at most ``seconds``, then drop and count the rest."""
         self.wait(seconds)
         self._closing.set()
         if self._process == os.getpid():
@@ -226,17 +235,17 @@ class Judging:
         return len(self._waiting) < self._max_waiting or self._closing.is_set()
 
     def _renew(self) -> None:
-        """Begin with nothing: a process that was forked has no threads, and locks as they were."""
+        """Start without state: a forked process has no threads, and locks in any state."""
         self.dropped = {"queue_full": 0, "closed": 0}
-        self._asking = self._new_asking()
+        self._client = self._new_client()
         self._waiting: deque[Transcript] = deque()
         self._in_work = 0
-        self._changed = threading.Condition()  # something waits, is taken, is done
+        self._changed = threading.Condition()  # notified when a run is queued, taken, or judged
         self._threads: list[threading.Thread] = []
         self._process = os.getpid()
 
     def _start(self) -> None:
-        """Another thread, up to as many as there may be, since there is something to do."""
+        """Start another thread, up to the limit."""
         if len(self._threads) < self._concurrency:
             thread = threading.Thread(target=self._work, name="tidegauge-judge", daemon=True)
             self._threads.append(thread)
@@ -265,6 +274,6 @@ class Judging:
                 return
             if key_of(transcript.run, judge, self.model) in self._known:
                 continue
-            judgement = judged(judge, transcript, self._asking, self.model)
+            judgement = judged(judge, transcript, self._client, self.model)
             for listener in self._listeners:
                 listener(transcript, judgement)

@@ -1,29 +1,37 @@
-"""Transcripts: what happened in a run, in words, for whoever judges it when it is over.
+"""Transcripts of runs in words, for judges, and the step sink that writes them.
 
-A transcript has room for so many characters. What does not fit is left out by one rule, and said
-to be: the first steps are kept as far as they fit into a third of the room, of the others the last
-ones that fit into the rest of it. A content that is too long is cut in its middle. So a run of any
-length costs the same memory, and the same tokens.
+A transcript has a limit of characters. It keeps the first steps that fit into a third of the limit,
+and the last steps that fit into the rest; it marks the gap. A long content is cut in its middle. So
+a run of any length costs limited memory and tokens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from tidegauge._canonical import MAX_TEXT
-from tidegauge._critical import here
-from tidegauge.diagnose.judges.text import writable
-from tidegauge.events import ABSENT, Outcome, RunEnded, RunStarted, Step
+from tidegauge._critical import here, reset_after_fork
+from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, Signals, Step
 from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
 
-__all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep"]
+__all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep", "Transcripts", "writable"]
+
+
+def writable(text: str) -> str:
+    """A text without lone surrogates, which agents and models write and UTF-8 cannot encode.
+
+    >>> writable("half of a \\ud83d face")
+    'half of a ? face'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
 
 ROOM: Final = 80_000
 """Characters of a transcript: about 20,000 tokens."""
@@ -31,9 +39,9 @@ ROOM: Final = 80_000
 CONTENT_CHARACTERS: Final = 2_000
 """Characters of one content: the arguments of a call, its result, what was seen before."""
 
-_TASK_CONTENTS: Final = 4  # the task has the room of so many
+_TASK_CONTENTS: Final = 4  # limit of the task, in contents
 _MAX_CALLS: Final = 50
-_STEP_CHARACTERS: Final = 60  # what a step takes beside its contents
+_STEP_CHARACTERS: Final = 60  # of a step without its contents
 _DIGEST: Final = "sha:"
 
 
@@ -43,13 +51,13 @@ class TranscriptStep:
 
     Attributes:
         index: counted from 0.
-        calls: of each call ``action``, and ``arguments``, ``result``, ``failed`` where known.
-        seen: what the agent saw before it acted, where that was told and is new.
-        more_calls: calls of the round beyond the first 50.
-        blocked: the calls were answered by a policy and not run.
+        calls: ``action`` of each call, and ``arguments``, ``result``, ``failed`` if known.
+        seen: the state before the step, if given and new.
+        more_calls: calls of the round after the first 50.
+        blocked: whether a policy answered the calls instead of running them.
         shortened: whether a content was cut.
-        is_first: whether it is one of the first steps, which are kept for good.
-        size: characters that it takes.
+        is_first: whether it is one of the first steps, which stay.
+        size: its number of characters.
     """
 
     index: int
@@ -62,32 +70,32 @@ class TranscriptStep:
     size: int = field(default=0, repr=False)
 
     def line(self) -> str:
-        """The step as one line of JSON: nothing in it can pass for another step."""
-        told: dict[str, Any] = {"step": self.index}
+        """The step as one line of JSON, so that no content can imitate another step."""
+        shown: dict[str, Any] = {"step": self.index}
         if self.seen is not None:
-            told["seen"] = self.seen
+            shown["seen"] = self.seen
         if len(self.calls) == 1:
-            told |= self.calls[0]
+            shown |= self.calls[0]
         else:
-            told["calls"] = self.calls
+            shown["calls"] = self.calls
         if self.more_calls:
-            told["calls_left_out"] = self.more_calls
+            shown["calls_left_out"] = self.more_calls
         if self.blocked:
-            told["blocked"] = True
-        return orjson.dumps(told).decode()
+            shown["blocked"] = True
+        return orjson.dumps(shown).decode()
 
 
 class Transcript:
-    """What happened in one run, in words; filled step by step, within its room.
+    """The transcript of one run, filled step by step.
 
     Args:
-        started: what is known of the run; its task is cut to four times a content's length.
-        room: characters of the steps.
-        content_characters: characters of one content.
+        started: the start of the run; its task is cut to four times a content's limit.
+        room: limit of the characters of all steps.
+        content_characters: limit of the characters of one content.
 
     Attributes:
-        ended: how it ended; ``None``, it has not, or nobody said.
-        steps_taken: all steps of the run, kept or not.
+        ended: the end of the run; ``None`` without one.
+        steps_taken: number of steps of the run, including omitted ones.
 
     >>> from tidegauge.events import Call, CallResult
     >>> transcript = Transcript(RunStarted(run="r1", task="find the order"))
@@ -116,8 +124,8 @@ class Transcript:
         self._first: list[TranscriptStep] = []
         self._last: deque[TranscriptStep] = deque()
         self._first_size = self._last_size = 0
-        self._waiting: dict[int, TranscriptStep] = {}  # their outcome is still to come
-        self._seen: set[str] = set()  # what needs not be told again at the next step
+        self._waiting: dict[int, TranscriptStep] = {}  # without their result yet
+        self._seen: set[str] = set()  # need not be repeated in the next step
         self._readable = self._digests = 0
         self._lock = threading.Lock()  # tools of one run may end in several threads
 
@@ -128,29 +136,29 @@ class Transcript:
 
     @property
     def steps(self) -> list[TranscriptStep]:
-        """The steps that are kept."""
+        """The steps in the transcript."""
         with here.critical, self._lock:
             return sorted([*self._first, *self._last], key=lambda step: step.index)
 
     @property
     def left_out_steps(self) -> tuple[tuple[int, int], ...]:
-        """The steps that are not kept, as (first, last) of each stretch."""
+        """The omitted steps, as (first, last) of each range."""
         kept = [step.index for step in self.steps]
         stretches = zip([-1, *kept], [*kept, self.steps_taken], strict=True)
         return tuple((left + 1, right - 1) for left, right in stretches if right > left + 1)
 
     @property
     def shortened_steps(self) -> int:
-        """How many of the steps that are kept have a content that was cut."""
+        """Number of steps with a shortened content."""
         return sum(step.shortened for step in self.steps)
 
     @property
     def has_only_digests(self) -> bool:
-        """Whether digests stand for its contents: there is nothing to read."""
+        """Whether all contents are digests, so that there is nothing to read."""
         return bool(self._digests and not self._readable)
 
     def lines(self) -> Iterator[str]:
-        """A line of JSON for each step that is kept, and one where steps are left out."""
+        """A line of JSON for each step, and one for each range of omitted steps."""
         expected = 0
         for step in self.steps:
             if step.index != expected:
@@ -159,11 +167,11 @@ class Transcript:
             expected = step.index + 1
 
     def issue(self, event: Step, index: int | None = None) -> int:
-        """An action was issued; gives the index of its step.
+        """Add an issued step; returns its index.
 
         Args:
             event: the step.
-            index: its index, where somebody else counts; left out, it is the next.
+            index: its index; default: the next one.
         """
         state = None if event.state is ABSENT else _text(event.state)
         calls = [
@@ -193,7 +201,7 @@ class Transcript:
             return index
 
     def observe(self, event: Outcome) -> None:
-        """The outcome of a step was observed."""
+        """Add the result of a step."""
         results = [
             (None if outcome is ABSENT else _text(outcome), failed)
             for outcome, failed in event.results[:_MAX_CALLS]
@@ -202,7 +210,7 @@ class Transcript:
             index = self.steps_taken - 1 if event.step is None else event.step
             step = self._waiting.pop(index, None)
             if step is None:
-                return  # left out, or never issued
+                return  # omitted, or never issued
             before = step.size
             step.blocked = event.blocked
             for shown, (result, failed) in zip(step.calls, results, strict=False):
@@ -229,7 +237,7 @@ class Transcript:
 
     def _make_room(self) -> None:
         while self._first_size > self._first_room and len(self._first) > 1:
-            moved = self._first.pop()  # its outcome was longer than there was room for
+            moved = self._first.pop()  # its result does not fit
             moved.is_first = False
             self._first_size -= moved.size
             self._last.appendleft(moved)
@@ -240,9 +248,9 @@ class Transcript:
             self._waiting.pop(dropped.index, None)
 
     def _parsed(self, step: TranscriptStep, text: str) -> Any:
-        """Arguments as JSON where they are: quoted once more they would take more tokens."""
+        """Arguments as JSON if possible, because a quoted text takes more tokens."""
         if text[:1] in ("{", "[") and len(text) <= self._content_characters:
-            # What is nested deeper than orjson writes, inside a step, stays a text.
+            # Arguments nested deeper than orjson can write inside a step stay a text.
             with contextlib.suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
                 found = orjson.loads(text)
                 orjson.dumps([[[found]]])
@@ -251,7 +259,7 @@ class Transcript:
         return self._kept(step, text)
 
     def _kept(self, step: TranscriptStep, text: str) -> str:
-        """What is kept of a content, which takes room and may be a digest only."""
+        """A content, cut to its limit; counts its size and whether it is readable."""
         if text.startswith(_DIGEST):
             self._digests += 1
         elif text:
@@ -273,7 +281,7 @@ def _arguments(value: object) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """A text without its middle: what failed is often told at the end."""
+    """A text without its middle, because errors are often at the end."""
     if len(text) <= limit:
         return text
     end = limit // 4
@@ -281,5 +289,100 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _gap(first: int, last: int) -> str:
-    told = f"step {first} is" if first == last else f"steps {first} to {last} are"
-    return orjson.dumps({"left_out": f"{told} not shown"}).decode()
+    steps = f"step {first} is" if first == last else f"steps {first} to {last} are"
+    return orjson.dumps({"left_out": f"{steps} not shown"}).decode()
+
+
+class Transcripts:
+    """Writes the transcripts of active runs; a :class:`~tidegauge.events.StepSink`.
+
+    Args:
+        on_finished: receives the transcript of an ended run.
+        wanted: whether to write a transcript of a run; default: of every run.
+        max_runs: limit of open transcripts; one more evicts the oldest. ``None``: no limit.
+        room: limit of the characters of all steps.
+        content_characters: limit of the characters of one content.
+
+    Attributes:
+        evicted: number of transcripts evicted before the end of their run.
+
+    >>> finished = []
+    >>> transcripts = Transcripts(finished.append)
+    >>> transcripts.run_started(RunStarted(run="r1"))
+    >>> transcripts.run_ended(RunEnded(run="r1"))
+    >>> [transcript.run for transcript in finished]
+    ['r1']
+    """
+
+    def __init__(
+        self,
+        on_finished: Callable[[Transcript], object],
+        *,
+        wanted: Callable[[RunStarted], bool] | None = None,
+        max_runs: int | None = None,
+        room: int = ROOM,
+        content_characters: int = CONTENT_CHARACTERS,
+    ) -> None:
+        self.evicted = 0
+        self._on_finished = on_finished
+        self._wanted = wanted
+        self._max_runs = max_runs
+        self._room = room
+        self._content_characters = content_characters
+        self._open: OrderedDict[str, Transcript] = OrderedDict()
+        self._lock = threading.Lock()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._open.clear()
+
+    def run_started(self, event: RunStarted) -> None:
+        """A run started; an open run of the same id ends."""
+        if self._wanted is not None and not self._wanted(event):
+            return
+        transcript = Transcript(event, room=self._room, content_characters=self._content_characters)
+        with here.critical, self._lock:
+            before = self._open.pop(event.run, None)
+            self._open[event.run] = transcript
+            if self._max_runs is not None and len(self._open) > self._max_runs:
+                self._open.popitem(last=False)
+                self.evicted += 1
+        if before is not None:
+            self._on_finished(before)
+
+    def step_issued(self, event: Step, index: int | None = None) -> Decision:
+        """An action was issued; the decision has only the step's index.
+
+        Args:
+            event: the step.
+            index: its index; default: the next one.
+        """
+        transcript = self._open.get(event.run)
+        if transcript is None:
+            return Decision()
+        index = transcript.issue(event, index)
+        return Decision(signals=Signals(event.run, index, index + 1, b"", b""))
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """A result was observed."""
+        transcript = self._open.get(event.run)
+        if transcript is not None:
+            transcript.observe(event)
+        return Decision()
+
+    def run_ended(self, event: RunEnded) -> None:
+        """A run ended: pass its transcript on."""
+        with here.critical, self._lock:
+            transcript = self._open.pop(event.run, None)
+        if transcript is not None:
+            transcript.ended = event
+            self._on_finished(transcript)
+
+    def close(self) -> None:
+        """Pass on the transcripts of the runs that did not end."""
+        with here.critical, self._lock:
+            left = list(self._open.values())
+            self._open.clear()
+        for transcript in left:
+            self._on_finished(transcript)

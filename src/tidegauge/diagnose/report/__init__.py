@@ -1,10 +1,9 @@
-"""The report: one page about recorded runs that needs nothing but itself.
+"""The report: one self-contained HTML page about recorded runs.
 
-:func:`~tidegauge.diagnose.report.contents.contents` gathers what is shown,
-:func:`~tidegauge.diagnose.report.page.page` makes the page of it. Between them stand
-:mod:`~tidegauge.diagnose.report.comparison` (groups and tasks beside each other),
-:mod:`~tidegauge.diagnose.report.word_clouds`, :mod:`~tidegauge.diagnose.report.action_map` and
-:mod:`~tidegauge.diagnose.report.state_graph`.
+:func:`~tidegauge.diagnose.report.page_data.contents` collects the data and
+:func:`~tidegauge.diagnose.report.page.page` writes the page.
+:mod:`~tidegauge.diagnose.report.word_clouds` and :mod:`~tidegauge.diagnose.report.action_map`
+compute two of its parts.
 
 Needs ``pip install 'tidegauge[report]'``.
 """
@@ -12,7 +11,7 @@ Needs ``pip install 'tidegauge[report]'``.
 from tidegauge.errors import MissingExtraError
 
 try:
-    import networkx  # noqa: F401 -- looked for, so that its absence says what to install
+    import networkx  # noqa: F401 -- its absence raises the error below
     import plotly  # noqa: F401
     import sklearn  # noqa: F401
 except ImportError as error:

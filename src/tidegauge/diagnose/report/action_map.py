@@ -1,4 +1,4 @@
-"""The map of actions: what means the same lies together (t-SNE, van der Maaten and Hinton 2008)."""
+"""The map of actions: similar ones are close (t-SNE, van der Maaten and Hinton 2008)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tidegauge.diagnose.report.word_clouds import THINKING
 __all__ = ["MAX_POINTS", "Embedder", "action_map", "tf_idf"]
 
 Embedder: TypeAlias = Callable[[Sequence[str]], NDArray[np.floating[Any]]]
-"""Gives a row of numbers for each text."""
+"""Returns a vector for each text."""
 
 MAX_POINTS: Final = 2_000
-"""Actions that are placed by t-SNE; every other one is counted at the one that it is most like."""
+"""Limit of actions placed by t-SNE; each further one counts at the most similar of these."""
 
 _WORD: Final = re.compile(r"\w[\w-]*")
 _MAX_CHARACTERS: Final = 200
 _DIMENSIONS: Final = 50
 _BLOCK: Final = 1_000
 _ROUNDS: Final = 500
-_FEWEST: Final = 5  # of fewer, no map is worth looking at
+_FEWEST: Final = 5  # fewer are not worth a map
 
 
 def _words(text: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""The page: one file that asks nobody for anything, and runs no script but its own.
+"""Writes the report as one HTML file without requests and with its own scripts only.
 
-A content security policy names the page's own scripts by their hashes. What the recordings say is
-in the page as compressed data, and becomes text by ``textContent`` alone: it is never markup.
+A content security policy allows the page's scripts by their hashes. Recorded contents are
+compressed data in the page. Scripts show them by ``textContent`` only, so they are never markup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import orjson
 __all__ = ["page"]
 
 _SCRIPTS: Final = (
-    "theme.js",
     "text.js",
     "store.js",
     "selection.js",
@@ -32,13 +31,13 @@ _SCRIPTS: Final = (
     "run.js",
     "report.js",
 )
-"""Plain scripts, in the order in which they build on each other."""
+"""Classic scripts, in the order of their dependencies."""
 
 _MAPS_STYLE: Final = re.compile(
     r'getElementById\("([0-9a-f]{64})"\)\)\{var \w+=document\.createElement\("style"\)'
 )
-"""Where the charts' library adds a style sheet for geographic maps, unless there is an element of
-this id: none is drawn here, and the policy would forbid it."""
+"""The chart library adds a style sheet for geographic maps, unless an element with this id exists.
+The page draws no such maps, and the policy would forbid the style sheet."""
 
 _POLICY: Final = (
     "default-src 'none'",
@@ -52,16 +51,16 @@ def page(data: Mapping[str, Any], lines: Iterable[bytes]) -> str:
     """The page as text.
 
     Args:
-        data: what it shows, as :func:`~tidegauge.diagnose.report.contents.contents` gives it.
-        lines: the lines of all runs, one run after the other, none of them with a line's end.
+        data: the result of :func:`~tidegauge.diagnose.report.page_data.contents`.
+        lines: the lines of all runs, one run after the other, without newlines.
     """
     library = _plotly()
-    scripts = [library, *(_own(name) for name in _SCRIPTS)]
-    style = _own("report.css")
+    scripts = [library, _shared("theme.js"), *(_own(name) for name in _SCRIPTS)]
+    style = _shared("theme.css") + _own("report.css")
     policy = "; ".join(
         [
             *_POLICY,
-            # The charts' library opens an empty style sheet, and fills it by script.
+            # The chart library adds an empty style sheet and fills it by script.
             f"style-src {_hash(style)} {_hash('')}",
             f"script-src {' '.join(_hash(script) for script in scripts)}",
         ]
@@ -83,7 +82,7 @@ def page(data: Mapping[str, Any], lines: Iterable[bytes]) -> str:
 
 
 def _packed(data: bytes) -> str:
-    """Compressed, and of letters that mean nothing in markup."""
+    """Compressed and base64-encoded, so that it contains no markup."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
@@ -95,7 +94,12 @@ def _own(name: str) -> str:
     return files(__package__).joinpath("static", name).read_text(encoding="utf-8")
 
 
+def _shared(name: str) -> str:
+    """A file that the live page has, too."""
+    return files("tidegauge._web").joinpath(name).read_text(encoding="utf-8")
+
+
 def _plotly() -> str:
-    """The library that draws the charts, out of the package that brings it."""
+    """The chart library, from the package plotly."""
     found = files("plotly").joinpath("package_data", "plotly.min.js")
     return found.read_text(encoding="utf-8").replace("\r\n", "\n")

@@ -1,6 +1,6 @@
-"""Word clouds: what runs do and what they say, each phrase with the runs that it occurs in.
+"""Word clouds of actions and texts: each phrase with the runs that contain it.
 
-A cloud is laid out by the page: its words are counted anew over the runs that are selected.
+The page lays out the clouds and counts their words over the selected runs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tidegauge.diagnose.recorded_run import ReportedRun
 __all__ = ["MAX_PHRASES", "THINKING", "word_clouds"]
 
 THINKING: Final = frozenset({"think", "thought", "reason", "reflect", "plan"})
-"""Actions that do nothing but say what the agent thinks."""
+"""Actions that only contain the agent's thoughts."""
 
 MAX_PHRASES: Final = 150
-"""Phrases in a cloud: those that occur in most runs."""
+"""Limit of phrases in a cloud: those in most runs."""
 
 _SMALL_WORDS: Final = ENGLISH_STOP_WORDS - {
     *("call", "describe", "fill", "find", "get", "give", "go", "keep", "made", "move", "put"),
     *("see", "show", "take"),
 }
-"""Words that hold others together; what agents do is none of them, whatever the list says."""
+"""Stop words, without the verbs that describe what agents do."""
 
-_MAX_CHARACTERS: Final = 20_000  # read of one run
+_MAX_CHARACTERS: Final = 20_000  # of one run
 _WORD: Final = r"(?u)\b[^\W\d_][\w'-]+\b"
 _MAX_OBJECT: Final = 24
 _FIRST_TEXT: Final = {"{": re.compile(r':\s*"([^"\\]+)'), "[": re.compile(r'[\[,]\s*"([^"\\]+)')}
@@ -36,11 +36,11 @@ _LEADING: Final = re.compile(r"[\w./-]*[^\W\d_][\w./-]*")
 
 
 def word_clouds(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
-    """The clouds: ``name``, ``of`` (what was read), ``phrases`` of (text, runs by index).
+    """The clouds: ``name``, ``of`` (the source), ``phrases`` of (text, indexes of runs).
 
-    Actions are counted by their names, and by name and object: the first word of what they are
-    given. What a shell is told to do tells more than that it is told something. Reasoning is what
-    thinking actions say; without any, it is the observations that are read.
+    Actions are counted by name, and by name and object: the first word of their arguments, because
+    the command of a shell is more informative than the name of the shell. The texts are those
+    of thinking actions, or the observations if there are none.
     """
     clouds = [{"name": "Actions", "of": "actions", "phrases": _actions(runs)}]
     texts = [_joined(step.arguments for step in run.steps if step.name in THINKING) for run in runs]
@@ -63,13 +63,12 @@ def _actions(runs: Sequence[ReportedRun]) -> list[tuple[str, list[int]]]:
             object_of = _object(step.arguments) if step.name not in THINKING else ""
             if object_of:
                 found[f"{step.name}: {object_of}"].add(index)
-    # "bash" in every run tells less than what bash was told, but it is no less an action.
     commonest = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     return [(text, sorted(among)) for text, among in commonest[:MAX_PHRASES]]
 
 
 def _object(arguments: str) -> str:
-    """What an action is done to: the first word of the text, or of the first text among values."""
+    """The object of an action: the first word of its text, or of the first text in its values."""
     listed = _FIRST_TEXT.get(arguments[:1])
     if listed is not None:
         first = listed.search(arguments)
@@ -80,27 +79,27 @@ def _object(arguments: str) -> str:
 
 
 def _phrases(texts: Sequence[str], words: int) -> list[tuple[str, list[int]]]:
-    """The phrases of so many words that occur in most texts, each in two at least."""
+    """The phrases of this length in most texts, each in at least two."""
     counter = CountVectorizer(
         ngram_range=(words, words),
         token_pattern=_WORD,
-        # Within a phrase, small words hold it together.
+        # Phrases keep their stop words.
         stop_words=list(_SMALL_WORDS) if words == 1 else None,
         binary=True,
     )
     try:
         table = counter.fit_transform(texts).tocsc()
-    except ValueError:  # nothing but small words
+    except ValueError:  # only stop words
         return []
     names = counter.get_feature_names_out()
     counts = table.getnnz(axis=0)
     order = sorted(range(len(names)), key=lambda column: (-int(counts[column]), names[column]))
-    telling = (
+    informative = (
         column
         for column in order
         if words == 1 or not _SMALL_WORDS.issuperset(names[column].split())
     )
-    chosen = [column for column, _ in zip(telling, range(MAX_PHRASES), strict=False)]
+    chosen = [column for column, _ in zip(informative, range(MAX_PHRASES), strict=False)]
     return [
         (str(names[column]), sorted(map(int, table[:, [column]].nonzero()[0])))
         for column in chosen

@@ -1,14 +1,13 @@
-"""Histograms of an engine as data points of OpenTelemetry, added to what an exporter sends.
+"""Histograms as data points of OpenTelemetry, added to what an exporter sends.
 
-OpenTelemetry has no observable histogram, and its Python SDK no producer of metrics that were
-counted elsewhere. What it has is an exporter that is handed plain data: so real histograms, with
-the engine's own buckets, are put among those data on their way out.
+OpenTelemetry has no observable histogram, and its Python SDK no producer of external metrics. But
+an exporter receives plain data, to which real histograms with the engine's buckets can be added.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -25,36 +24,39 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 
 from tidegauge._guard import guarded
-from tidegauge.catalog import METRICS, MetricDefinition
-from tidegauge.exporters.otlp.instruments import SCOPE
-from tidegauge.exporters.otlp.readings import Readings, attributes, otlp_name, otlp_unit
-from tidegauge.streaming_metrics.totals import Buckets
+from tidegauge.catalog import MetricDefinition
+from tidegauge.exporters.reading import Row
+from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.registry import METRICS
 
-__all__ = ["HistogramExporter"]
+__all__ = ["SCOPE", "HistogramExporter", "attributes", "otlp_name", "otlp_unit"]
+
+SCOPE: Final = "tidegauge"
+"""Name of the instrumentation scope of all metrics."""
 
 _HISTOGRAMS: Final = tuple(metric for metric in METRICS if metric.kind == "histogram")
 
-_UNKNOWN: Final[Any] = None  # the least and the greatest value, which OTLP lets be absent
+_UNKNOWN: Final[Any] = None  # the minimum and the maximum, which are optional in OTLP
 
 _Before: TypeAlias = dict[tuple[MetricDefinition, tuple[str, ...]], tuple[list[int], float]]
 
 
 class HistogramExporter(MetricExporter):
-    """Adds the histograms of an engine to what another exporter sends.
-
-    They are cumulative or deltas as that exporter wants histograms to be.
+    """Adds histograms to what another exporter sends, in the temporality that it prefers.
 
     Args:
-        exporter: sends.
-        readings: the engine's metrics, as the instruments beside it read them.
+        exporter: sends the metrics.
+        rows: gives the series of a metric, as to the instruments of the same collection.
     """
 
-    def __init__(self, exporter: MetricExporter, readings: Readings) -> None:
-        # The reader takes both from whatever exporter it is given, by these names.
+    def __init__(
+        self, exporter: MetricExporter, rows: Callable[[str, MetricDefinition], Iterable[Row]]
+    ) -> None:
+        # A metric reader takes both from its exporter, by these names.
         temporality = exporter._preferred_temporality
         super().__init__(temporality, exporter._preferred_aggregation)
         self._exporter = exporter
-        self._readings = readings
+        self._rows = rows
         self._temporality = (temporality or {}).get(Histogram, AggregationTemporality.CUMULATIVE)
         self._since = time.time_ns()
         self._before: _Before = {}
@@ -62,12 +64,12 @@ class HistogramExporter(MetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        """Send the metrics and the histograms together."""
+        """Send the metrics and the histograms."""
         whole = self._with_histograms(metrics_data) or metrics_data
         return self._exporter.export(whole, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Send what waits."""
+        """Send pending metrics."""
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
@@ -83,7 +85,7 @@ class HistogramExporter(MetricExporter):
         now = time.time_ns()
         before, self._before = self._before, {}
         for metric in _HISTOGRAMS:
-            rows = self._readings.rows(metric.name, metric)
+            rows = self._rows(metric.name, metric)
             points = [
                 self._point(metric, labels, value, before, now)
                 for labels, value in rows
@@ -126,7 +128,7 @@ class HistogramExporter(MetricExporter):
 
 
 def _exemplars(value: Buckets, since: int) -> list[Exemplar]:
-    """Their trace is an attribute: the encoder drops the id of a trace without a span's."""
+    """The trace id as an attribute, because the encoder drops a trace id without a span id."""
     found = [
         Exemplar({"trace_id": one.trace_id}, float(one.value), int(one.time * 1e9), None, None)
         for one in value.exemplars.values()
@@ -135,7 +137,7 @@ def _exemplars(value: Buckets, since: int) -> list[Exemplar]:
 
 
 def _added(data: ResourceMetrics, metrics: list[Metric]) -> ResourceMetrics:
-    """With the metrics in our instruments' scope: a second one of its name would replace it."""
+    """The data with the metrics in our scope; a second scope of its name would replace it."""
     scopes = [
         replace(one, metrics=[*one.metrics, *metrics])
         if one.scope.name == SCOPE and not one.scope.schema_url
@@ -143,3 +145,34 @@ def _added(data: ResourceMetrics, metrics: list[Metric]) -> ResourceMetrics:
         for one in data.scope_metrics
     ]
     return replace(data, scope_metrics=scopes)
+
+
+def otlp_name(metric: MetricDefinition) -> str:
+    """The metric's name without ``_total``, which converters from OTLP to Prometheus add.
+
+    >>> from tidegauge.streaming_metrics.run_counts import STEPS
+    >>> otlp_name(STEPS)
+    'tidegauge_steps'
+    """
+    return metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+
+
+def otlp_unit(metric: MetricDefinition) -> str:
+    """The metric's unit in UCUM, so that Prometheus adds no second unit to the name.
+
+    Names contain seconds already. Other units are UCUM annotations, which are not added.
+
+    >>> from tidegauge.streaming_metrics.exploration import RUN_PLACE
+    >>> from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS
+    >>> from tidegauge.streaming_metrics.run_counts import STEPS
+    >>> otlp_unit(LOOP_SECONDS), otlp_unit(STEPS), otlp_unit(RUN_PLACE)
+    ('s', '{steps}', '')
+    """
+    if metric.unit == "seconds":
+        return "s"
+    return "" if metric.unit == "1" else f"{{{metric.unit}}}"
+
+
+def attributes(metric: MetricDefinition, labels: tuple[str, ...]) -> dict[str, str]:
+    """The labels of one series, by name."""
+    return dict(zip(metric.labels, labels, strict=True))

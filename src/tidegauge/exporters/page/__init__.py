@@ -1,7 +1,7 @@
-"""The live page: what an engine shows now, for people without a dashboard.
+"""The live page: the current runs, without a dashboard.
 
-:class:`Page` answers for the page, its files and what it polls;
-:class:`~tidegauge.exporters.prometheus.MetricsServer` serves it beside ``/metrics``.
+:class:`Page` is the exporter and the WSGI application;
+:class:`~tidegauge.exporters.prometheus.MetricsServer` serves it with ``/metrics``.
 :class:`LiveReading` reads an engine as plain data.
 """
 

@@ -1,29 +1,33 @@
-"""The page as a WSGI application, in front of another one."""
+"""The live page as an exporter: a WSGI application in front of another one, and its files."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 import orjson
 
 from tidegauge._guard import guarded
-from tidegauge.exporters.page.files import file
 from tidegauge.exporters.page.live import Asked, LiveReading
+from tidegauge.exporters.reading import Reader
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from tidegauge.exporters.page.runs import Digest
-    from tidegauge.streaming_metrics.chronicle import Chronicle
-    from tidegauge.streaming_metrics.engine import Engine
+    from tidegauge.streaming_metrics.event_log import EventLog
 
-__all__ = ["Page"]
+__all__ = ["CHART_PACKAGE", "Page", "file"]
+
 
 _FOLDER: Final = "/page/"
 _HEADERS: Final = [
-    # Scripts and styles are files of ours, and nothing is asked of anybody else.
+    # Scripts and styles are our files; the page sends no requests elsewhere.
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -45,22 +49,31 @@ _MAX_NUMBER: Final = 2**53
 
 
 class Page:
-    """Answers for ``/`` and ``/page/...``, and leaves every other path to another application.
+    """Serves ``/`` and ``/page/...``; every other path goes to another application.
 
     Args:
-        engine: what is shown.
-        chronicle: the one that the engine was given.
-        digest: makes what is shown in place of a digest.
+        event_log: the event_log of the engine.
+        digest: converts digests to the form that may be shown.
     """
 
-    def __init__(self, engine: Engine, chronicle: Chronicle, *, digest: Digest) -> None:
-        self._live = LiveReading(engine, chronicle, digest=digest)
+    def __init__(self, event_log: EventLog, *, digest: Digest) -> None:
+        self._event_log = event_log
+        self._digest = digest
+        self._live: LiveReading | None = None
+
+    def start(self, reader: Reader) -> None:
+        """Show the runs of the reader's engine."""
+        self._live = LiveReading(reader.engine, self._event_log, digest=self._digest)
+
+    def close(self) -> None:
+        """Answer requests for runs with 503."""
+        self._live = None
 
     def before(self, otherwise: WSGIApplication) -> WSGIApplication:
-        """The application; the server checks ``Host``.
+        """The application; the server must check ``Host``.
 
         Args:
-            otherwise: answers for the other paths.
+            otherwise: serves the other paths.
         """
 
         def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -83,28 +96,31 @@ class Page:
     def _poll(self, query: str, start_response: StartResponse) -> Iterable[bytes]:
         asked = _asked(query)
         if asked is None:
-            return _say(start_response, "400 Bad Request", "what is asked for cannot be read")
-        body = self._read(asked)
+            return _say(start_response, "400 Bad Request", "the query is invalid")
+        live = self._live
+        if live is None:
+            return _say(start_response, "503 Service Unavailable", "the page is closed")
+        body = self._read(live, asked)
         if body is None:
             return _say(start_response, "500 Internal Server Error", "reading failed; see the log")
         return _answer(start_response, "200 OK", "application/json", body)
 
     @guarded("page", default=None, interrupting="run")
-    def _read(self, asked: Asked) -> bytes:
-        return orjson.dumps(self._live.read(asked))
+    def _read(self, live: LiveReading, asked: Asked) -> bytes:
+        return orjson.dumps(live.read(asked))
 
 
 def _asked(query: str) -> Asked | None:
     if len(query) > _MAX_QUERY:
         return None
-    told = dict(parse_qsl(query))
+    given = dict(parse_qsl(query))
     try:
-        numbers = {name: int(told[name]) for name in _NUMBERS if name in told}
+        numbers = {name: int(given[name]) for name in _NUMBERS if name in given}
     except ValueError:
         return None
     if any(not 0 <= number <= _MAX_NUMBER for number in numbers.values()):
         return None
-    return Asked(**numbers, find=told.get("find", "")[:_MAX_FIND])
+    return Asked(**numbers, find=given.get("find", "")[:_MAX_FIND])
 
 
 def _say(
@@ -123,3 +139,52 @@ def _answer(
     length = ("Content-Length", str(len(body)))
     start_response(status, [("Content-Type", content_type), length, *_HEADERS, *(more or ())])
     return [body]
+
+
+CHART_PACKAGE: Final = "uplot"
+"""Part of ``tidegauge[page]``. Only its files are used; it is not imported."""
+
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_OURS: Final = (
+    "index.html",
+    "page.css",
+    "page.js",
+    "charts.js",
+    "chosen.js",
+    "fleet.js",
+    "events.js",
+    "runs.js",
+    "text.js",
+    "icon.svg",
+)
+_SHARED: Final = ("theme.css", "theme.js")  # with the report
+_CHART_LIBRARY: Final = {"uplot.js": "uPlot.iife.js", "uplot.css": "uPlot.min.css"}
+
+
+def file(name: str) -> tuple[str, bytes] | None:
+    """Content type and bytes of one of the page's files; ``None`` if it does not exist.
+
+    Without the chart library its files are empty, which the page shows.
+    """
+    if name not in (*_OURS, *_SHARED, *_CHART_LIBRARY):
+        return None
+    return _TYPES[name[name.rindex(".") :]], _read(name)
+
+
+@cache
+def _read(name: str) -> bytes:
+    if name in _OURS:
+        return files(__package__).joinpath("static", name).read_bytes()
+    if name in _SHARED:
+        return files("tidegauge._web").joinpath(name).read_bytes()
+    package = importlib.util.find_spec(CHART_PACKAGE)  # does not import it
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        path = Path(folder, "static", _CHART_LIBRARY[name])
+        if path.is_file():
+            return path.read_bytes()
+    return b""

@@ -1,4 +1,4 @@
-"""What the page is told at every poll, as plain data."""
+"""The answer to a poll of the page, as plain data."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from tidegauge._critical import reset_after_fork
-from tidegauge.exporters.page.fleet import Fleet, read_fleet
+from tidegauge.exporters.page.overview import Fleet, read_fleet
 from tidegauge.exporters.page.runs import Digest, read_ended, read_row, read_run
-from tidegauge.exporters.prometheus.labels import MAX_LENGTH, label_value
-from tidegauge.streaming_metrics.chronicle import Chronicle, Happening
+from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.run_state import RunState
+from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
+from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["MAX_ROWS", "Asked", "LiveReading"]
 
 MAX_ROWS: Final = 100
-"""How many rows one answer has at most."""
+"""Limit of rows in one answer."""
 
 _MAX_LOOPING: Final = 5
 _LEAST_AGE: Final = 0.2
 _LEAST_PAUSE: Final = 0.4
 _SHARE: Final = 20.0
-"""The whole fleet is read no more often than this: its last reading took a 20th of the time."""
+"""The whole fleet is read so rarely that reading takes at most 1/20 of the time."""
 
 
 class Asked(NamedTuple):
-    """What a page asks for.
+    """The query of a poll.
 
     Attributes:
-        first: index of the first row it shows.
-        rows: how many rows it shows.
-        run: number of the run that is chosen; ``None``, none is.
-        after: number of the last happening that it knows.
-        find: only runs in whose names this text occurs.
+        first: index of the first row.
+        rows: number of rows.
+        run: number of the selected run; ``None``: none.
+        after: number of the last event that the page has.
+        find: text that the names of runs must contain.
     """
 
     first: int = 0
@@ -47,43 +47,42 @@ class Asked(NamedTuple):
 
 
 class LiveReading:
-    """Reads an engine for the page: when somebody looks, and no more than is shown.
+    """Reads an engine for the page: on request only, and only what the page shows.
 
-    The whole fleet is gone through at most every fifth of a second and for at most a 20th of the
-    time, whoever asks; a row and the chosen run are read when they are asked for.
+    The whole fleet is read at most five times a second and for at most 1/20 of the time, for all
+    clients together; rows and the selected run are read for every poll.
 
     Args:
-        engine: what is read.
-        chronicle: the one that the engine was given.
-        digest: makes what is shown in place of a digest.
+        engine: the engine.
+        event_log: the event_log of the engine.
+        digest: converts digests to the form that may be shown.
         clock: seconds.
-        cpu_clock: seconds that this thread has worked: waiting for agents that are busy is no
-            reason to look less often.
+        cpu_clock: CPU seconds of this thread, because waiting for locks costs agents nothing.
 
     >>> from tidegauge.events import RunStarted
-    >>> chronicle = Chronicle()
-    >>> engine = Engine(chronicle=chronicle)
+    >>> event_log = EventLog()
+    >>> engine = Engine(event_log=event_log)
     >>> engine.run_started(RunStarted(run="r1", agent="browser"))
-    >>> told = LiveReading(engine, chronicle, digest=bytes.hex).read(Asked())
-    >>> told["fleet"]["running"], [row["agent"] for row in told["runs"]["rows"]]
+    >>> answer = LiveReading(engine, event_log, digest=bytes.hex).read(Asked())
+    >>> answer["fleet"]["running"], [row["agent"] for row in answer["runs"]["rows"]]
     (1, ['browser'])
     """
 
     def __init__(
         self,
         engine: Engine,
-        chronicle: Chronicle,
+        event_log: EventLog,
         *,
         digest: Digest,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._engine = engine
-        self._chronicle = chronicle
+        self._event_log = event_log
         self._digest = digest
         self._clock = clock
         self._cpu_clock = cpu_clock
-        self._process = os.urandom(8).hex()  # a page learns from it that it talks to another one
+        self._process = os.urandom(8).hex()  # shows the page that the process has changed
         self._reset_after_fork()
         reset_after_fork(self)
 
@@ -94,17 +93,17 @@ class LiveReading:
         self._took = 0.0
 
     def read(self, asked: Asked) -> dict[str, Any]:
-        """All that is to be shown now, ready for JSON. ``None`` stands for not measured."""
+        """The current data, ready for JSON. ``None``: not measured."""
         fleet = self._current()
         found = fleet.runs if not asked.find else _found(fleet.runs, asked.find)
         shown = found[asked.first : asked.first + min(asked.rows, MAX_ROWS)]
         looping = fleet.runs[: min(fleet.looping, _MAX_LOOPING)]
-        happenings = self._chronicle.happenings(asked.after)
+        events = self._event_log.events(asked.after)
         return {
             "process": self._process,
             "time": time.time(),
             "pause": max(_LEAST_PAUSE, _SHARE * self._took),
-            "contents": self._chronicle.contents,
+            "contents": self._event_log.contents,
             "fleet": fleet.numbers,
             "looping": [read_row(run, fleet) for run in looping],
             "runs": {
@@ -113,40 +112,40 @@ class LiveReading:
                 "rows": [read_row(run, fleet) for run in shown],
             },
             "chosen": None if asked.run is None else self._chosen(asked.run, fleet),
-            "happenings": [_told(one) for one in happenings],
+            "events": [_event(one) for one in events],
         }
 
     def _current(self) -> Fleet:
-        """The fleet as it was read last, or read anew when that is too old."""
-        with self._lock:  # those who ask meanwhile take what the first one reads
+        """The last reading of the fleet, or a new one if that is too old."""
+        with self._lock:  # concurrent polls share one reading
             age = self._clock() - self._read_at
             if self._fleet is None or age > max(_LEAST_AGE, _SHARE * self._took):
                 began = self._cpu_clock()
-                self._fleet = read_fleet(self._engine.held(), tokens=self._chronicle.tells_tokens)
+                self._fleet = read_fleet(self._engine.held(), tokens=self._event_log.has_tokens)
                 self._took = self._cpu_clock() - began
                 self._read_at = self._clock()
             return self._fleet
 
     def _chosen(self, number: int, fleet: Fleet) -> dict[str, Any] | None:
-        ended = self._chronicle.ended(number)
+        ended = self._event_log.ended(number)
         if ended is not None:
             return read_ended(ended, self._digest)
         run = fleet.by_number.get(number)
         return None if run is None else read_run(run, fleet, self._digest)
 
 
-def _found(runs: list[RunState], text: str) -> list[RunState]:
+def _found(runs: list[MeasuredRun], text: str) -> list[MeasuredRun]:
     wanted = text.casefold()
     return [run for run in runs if wanted in _names(run).casefold()]
 
 
-def _names(run: RunState) -> str:
+def _names(run: MeasuredRun) -> str:
     started = run.started
     names = (started.run, started.agent, started.task_group, started.model or "")
-    return "\n".join([str(name)[:MAX_LENGTH] for name in names])
+    return "\n".join([str(name)[:MAX_LABEL] for name in names])
 
 
-def _told(one: Happening) -> dict[str, Any]:
+def _event(one: LogEvent) -> dict[str, Any]:
     return {
         "number": one.number,
         "time": one.time,

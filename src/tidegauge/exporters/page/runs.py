@@ -1,4 +1,4 @@
-"""A run as the page shows it: as a row of the list, and chosen, with its last steps."""
+"""A run for the page: as a row of the list, and in detail with its last steps."""
 
 from __future__ import annotations
 
@@ -6,57 +6,61 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from tidegauge._critical import here
-from tidegauge.exporters.page.fleet import Fleet, trouble_of
-from tidegauge.exporters.prometheus.labels import label_value
-from tidegauge.streaming_metrics.chronicle import EndedRun
+from tidegauge.exporters.page.overview import Fleet, trouble_of
+from tidegauge.exporters.reading import label_value
+from tidegauge.streaming_metrics.event_log import EndedRun
+from tidegauge.streaming_metrics.failed_rounds import FailedRounds
+from tidegauge.streaming_metrics.loops import Loops, in_exempt_loop
+from tidegauge.streaming_metrics.result_streak import ResultStreak
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
-from tidegauge.streaming_metrics.run_state import RunState
-from tidegauge.streaming_metrics.trail import TrailStep
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import HistoryStep
 
 __all__ = ["Digest", "read_ended", "read_row", "read_run"]
 
 Digest: TypeAlias = Callable[[bytes], str]
-"""What is shown in place of a digest."""
+"""Converts a digest to the form that may be shown."""
 
 _DIGITS: Final = 8
-"""Of a digest, so many: enough to tell the steps of a run apart."""
+"""Shown digits of a digest: enough to distinguish the steps of a run."""
 
 _MAX_SHOWN: Final = 2**53
-"""Greater whole numbers are none in JavaScript."""
+"""Greatest integer that JavaScript represents exactly."""
 
 
-def read_row(run: RunState, fleet: Fleet) -> dict[str, Any]:
-    """What a row of the list shows."""
+def read_row(run: MeasuredRun, fleet: Fleet) -> dict[str, Any]:
+    """A row of the list."""
     with here.critical, run.lock:
-        trail, started = run.trail, run.started
+        history, started = run.history, run.started
         return {
-            "key": trail.number if trail is not None else 0,
+            "key": history.number if history is not None else 0,
             "run": label_value(started.run),
             "agent": label_value(started.agent),
             "group": label_value(started.task_group),
             "trouble": trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at),
             "finished": run.finished,
-            "unguarded": run.watch_only,
+            "unguarded": run.unguarded,
             "steps": run.steps,
             "loop": _loop(run),
-            "stale": run.stale_score.current,
-            "streak": run.result_streak.current,
-            "failed": run.failed_rounds.current,
+            "stale": run.of(StaleScore).current,
+            "streak": run.of(ResultStreak).current,
+            "failed": run.of(FailedRounds).current,
             "tokens": run.tokens,
-            "scores": trail.stale_scores() if trail is not None else [],
+            "scores": history.stale_scores() if history is not None else [],
         }
 
 
-def read_run(run: RunState, fleet: Fleet, digest: Digest) -> dict[str, Any]:
-    """What is shown of the chosen run."""
+def read_run(run: MeasuredRun, fleet: Fleet, digest: Digest) -> dict[str, Any]:
+    """The details of an active run."""
     with here.critical, run.lock:
         trouble = trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
-        report, loop, trail = run.report(), _loop(run), run.trail
-        steps = trail.steps() if trail is not None else []
+        report, loop, history = run.report(), _loop(run), run.history
+        steps = history.steps() if history is not None else []
     return {
         **_numbers(report),
-        "key": trail.number if trail is not None else 0,
-        "started": trail.started if trail is not None else None,
+        "key": history.number if history is not None else 0,
+        "started": history.started if history is not None else None,
         "trouble": trouble,
         "loop": loop,
         "loop_cost_steps": report.loop_cost_steps if loop else None,
@@ -66,28 +70,28 @@ def read_run(run: RunState, fleet: Fleet, digest: Digest) -> dict[str, Any]:
 
 
 def read_ended(ended: EndedRun, digest: Digest) -> dict[str, Any]:
-    """The same of a run that ended."""
+    """The details of an ended run."""
     return {
         **_numbers(ended.report),
-        "key": ended.trail.number,
-        "started": ended.trail.started,
+        "key": ended.history.number,
+        "started": ended.history.started,
         "trouble": "fine",
         "loop": None,
         "loop_cost_steps": None,
         "loop_cost_tokens": None,
-        "trail": [_step(step, digest) for step in ended.trail.steps()],
+        "trail": [_step(step, digest) for step in ended.history.steps()],
     }
 
 
-def _loop(run: RunState) -> dict[str, Any] | None:
-    loops = run.loops
+def _loop(run: MeasuredRun) -> dict[str, Any] | None:
+    loops = run.of(Loops)
     if not loops.repeats:
         return None
     return {
         "period": loops.period,
         "repeats": loops.repeats,
         "first_step": loops.first_step,
-        "excused": run.excused,
+        "exempt": in_exempt_loop(run),
     }
 
 
@@ -121,7 +125,7 @@ def _numbers(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _step(step: TrailStep, digest: Digest) -> dict[str, Any]:
+def _step(step: HistoryStep, digest: Digest) -> dict[str, Any]:
     return {
         "step": step.step,
         "tool": label_value(step.tool),

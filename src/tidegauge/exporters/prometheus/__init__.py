@@ -1,11 +1,11 @@
-"""Prometheus: the catalogue's metrics, read from an engine whenever somebody scrapes.
+"""Prometheus: the catalog's metrics, read from an engine at every scrape.
 
-:class:`TidegaugeCollector` belongs into a registry of prometheus_client, your own for example:
-``registry.register(TidegaugeCollector(engine))``. :class:`MetricsServer` serves them by itself;
-:func:`asgi_app` and :func:`wsgi_app` are for a server of yours.
+:class:`RegistryExporter` registers a :class:`TidegaugeCollector` in your registry of
+prometheus_client. :class:`MetricsServer` serves the metrics; :func:`asgi_app` and :func:`wsgi_app`
+are for your own server.
 """
 
-from tidegauge.exporters.prometheus.collector import TidegaugeCollector
+from tidegauge.exporters.prometheus.collector import RegistryExporter, TidegaugeCollector
 from tidegauge.exporters.prometheus.server import MetricsServer, asgi_app, wsgi_app
 
-__all__ = ["MetricsServer", "TidegaugeCollector", "asgi_app", "wsgi_app"]
+__all__ = ["MetricsServer", "RegistryExporter", "TidegaugeCollector", "asgi_app", "wsgi_app"]

@@ -1,4 +1,4 @@
-"""The collector: the engine's metrics in a registry of prometheus_client."""
+"""The engine's metrics in a registry of prometheus_client."""
 
 from __future__ import annotations
 
@@ -10,63 +10,76 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 from prometheus_client.samples import Exemplar as ClientExemplar
 
-from tidegauge.exporters.prometheus.families import (
-    Family,
-    More,
-    PlaceLabel,
-    cumulative,
-    read_families,
-)
-from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.totals import Buckets, Exemplar
+from tidegauge.exporters.reading import Family, Reader, cumulative
+from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 
-__all__ = ["TidegaugeCollector"]
+__all__ = ["RegistryExporter", "TidegaugeCollector"]
 
 
 class TidegaugeCollector(Collector):
-    """Computes every metric of the catalogue at the moment of a scrape.
+    """Computes every metric of the catalog during a scrape.
 
-    The engine's step path knows nothing of it, and a fault while reading costs the metrics that
-    could not be read, never the scrape.
+    A fault while reading costs only the metrics that could not be read, never the scrape.
 
     Args:
-        engine: what is shown.
-        place_label: what is shown of a place; left out, places are not shown.
-        more: tells metrics that are none of the engine's.
+        reader: reads the metrics.
 
-    >>> from prometheus_client import CollectorRegistry
     >>> from tidegauge.events import RunStarted
-    >>> engine = Engine()
+    >>> from tidegauge.streaming_metrics import Engine
+    >>> engine, registry = Engine(), CollectorRegistry()
     >>> engine.run_started(RunStarted(run="r1", agent="browser", task_group="shop"))
-    >>> registry = CollectorRegistry()
-    >>> registry.register(TidegaugeCollector(engine))
+    >>> registry.register(TidegaugeCollector(Reader(engine)))
     >>> labels = {"agent": "browser", "task_group": "shop"}
     >>> registry.get_sample_value("tidegauge_runs_active", labels)
     1.0
     """
 
-    def __init__(
-        self, engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
-    ) -> None:
-        self._engine = engine
-        self._place_label = place_label
-        self._more = more
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the names are the catalogue's, and asking must not take a snapshot."""
+        """Nothing, because registering must not take a snapshot."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric that is measured now. Never raises."""
-        families = read_families(self._engine, place_label=self._place_label, more=self._more)
-        return [_metric(family) for family in families]
+        """Every measured metric. Never raises."""
+        return [_metric(family) for family in self._reader.families()]
+
+
+class RegistryExporter:
+    """Exports to a registry of the application's.
+
+    Args:
+        registry: is scraped by the application.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._collector: TidegaugeCollector | None = None
+
+    def start(self, reader: Reader) -> None:
+        """Register a collector."""
+        collector = TidegaugeCollector(reader)
+        self._registry.register(collector)
+        self._collector = collector
+
+    def close(self) -> bool:
+        """Unregister the collector; returns whether it was registered."""
+        collector, self._collector = self._collector, None
+        if collector is None:
+            return False
+        try:
+            self._registry.unregister(collector)
+        except KeyError:  # the application has unregistered it
+            return False
+        return True
 
 
 def _metric(family: Family) -> Metric:
-    """In the client's form, which adds the suffixes of counters and histograms by itself."""
+    """The family in the form of prometheus_client, which adds the suffixes."""
     metric, rows, exemplars = family
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
-import ssl
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,13 +15,11 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from tidegauge._critical import reset_after_fork
-from tidegauge._net.hosts import AllowedHosts
-from tidegauge.errors import ConfigurationError
+from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
+from tidegauge._net.listener import FilePath, Listener, Tls
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
-from tidegauge.exporters.prometheus.families import More, PlaceLabel, read_families
 from tidegauge.exporters.prometheus.text import write_text
-from tidegauge.exporters.prometheus.wsgi_server import BoundedWsgiServer
-from tidegauge.streaming_metrics.engine import Engine
+from tidegauge.exporters.reading import Reader
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -34,22 +29,19 @@ if TYPE_CHECKING:
 __all__ = ["MetricsServer", "asgi_app", "wsgi_app"]
 
 ASGIApplication: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-_Path: TypeAlias = str | os.PathLike[str]
 
 _PATHS: Final = ("", "/", "/metrics")
-_PATIENCE_SECONDS: Final = 10.0
-"""How long a client may take to say what it wants: each that says nothing holds a thread."""
+_MAX_CONNECTIONS: Final = 256
+_REQUEST_SECONDS: Final = 10.0
+"""Time limit of a request, because every silent client occupies a thread."""
 
 
 class MetricsServer:
-    """Serves an engine's metrics over HTTP until :meth:`stop`, or until the process ends.
+    """Serves metrics over HTTP from :meth:`start` to :meth:`close`, or to the end of the process.
 
     Args:
-        engine: what is shown.
         host: address to listen on; by default no other machine can connect.
         port: port to listen on; 0 takes a free one.
-        place_label: what is shown of a place; left out, places are not shown.
-        more: gives metrics other than the engine's.
         certificate: file of the server's certificate; with ``key``, enables TLS.
         key: file of the private key.
         client_ca: file of certificates; only clients with a certificate signed by one are accepted.
@@ -59,80 +51,115 @@ class MetricsServer:
             :class:`~tidegauge._net.hosts.AllowedHosts` always allows.
 
     Attributes:
-        url: URL of the metrics.
+        url: URL of the metrics; empty before the start.
         page_url: URL of the page; ``None``: without a page.
 
     Raises:
-        ConfigurationError: the TLS files cannot be used, ``client_ca`` is set without them, or
-            an allowed host is not a host name.
-        OSError: the address cannot be listened on.
+        ConfigurationError: the TLS files cannot be used, or ``client_ca`` is set without them.
     """
 
     def __init__(
         self,
-        engine: Engine,
         *,
         host: str = "127.0.0.1",
         port: int = 9464,
-        place_label: PlaceLabel | None = None,
-        more: More | None = None,
-        certificate: _Path | None = None,
-        key: _Path | None = None,
-        client_ca: _Path | None = None,
+        certificate: FilePath | None = None,
+        key: FilePath | None = None,
+        client_ca: FilePath | None = None,
         probes: Mapping[str, Callable[[], bool]] | None = None,
         page: Page | None = None,
         allowed_hosts: Iterable[str] = (),
     ) -> None:
-        self._server = BoundedWsgiServer(
+        self._listener = Listener(
             host,
             port,
-            allowed_hosts=AllowedHosts(host, allowed_hosts),
-            seconds=_PATIENCE_SECONDS,
-            context=_tls(certificate, key, client_ca),
+            max_connections=_MAX_CONNECTIONS,
+            request_seconds=_REQUEST_SECONDS,
+            idle_seconds=_REQUEST_SECONDS,
+            allowed_hosts=tuple(allowed_hosts),
+            keep_alive=False,  # between scrapes it occupies no thread of the agent's process
         )
-        application = wsgi_app(engine, place_label=place_label, more=more)
-        if probes:
-            application = _with_probes(application, probes)
-        if page is not None:
-            application = page.before(application)
-        self._server.set_app(application)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="tidegauge-metrics", daemon=True
-        )
-        self._thread.start()
-        address = f"[{host}]" if ":" in host else host
-        scheme = "https" if certificate else "http"
-        root = f"{scheme}://{address}:{self._server.server_port}/"
-        self.url = f"{root}metrics"
-        self.page_url = root if page is not None else None
+        self._tls = Tls.from_files(certificate, key, client_ca)
+        self._probes = probes
+        self._page = page
+        self._server: _Server | None = None
+        self.url = ""
+        self.page_url: str | None = None
+
+    def start(self, reader: Reader) -> None:
+        """Listen, and serve what the reader reads.
+
+        Raises:
+            ConfigurationError: an allowed host is not a host name.
+            OSError: the server cannot listen on the address.
+        """
+        application = wsgi_app(reader)
+        if self._probes:
+            application = _with_probes(application, self._probes)
+        if self._page is not None:
+            application = self._page.before(application)
+        self._server = server = _Server(self._listener, application, self._tls)
+        server.start()
+        self.url = f"{server.url}/metrics"
+        self.page_url = f"{server.url}/" if self._page is not None else None
         reset_after_fork(self)
 
     def _reset_after_fork(self) -> None:
-        # The child has the socket but not the thread: it would keep the port and not answer.
-        self.stop()
+        self.close()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Close the socket and end the thread; a second call does nothing."""
-        if self._thread.is_alive():  # not in a forked child, where waiting for it never ends
-            with contextlib.suppress(OSError):
-                self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes it, or half a second goes by
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        if self._server is not None:
+            self._server.stop(grace=0.5)
 
 
-def asgi_app(
-    engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
-) -> ASGIApplication:
+class _Server(BoundedServer):
+    where = "metrics_server"
+    serves = "metrics"
+
+    def __init__(self, listener: Listener, application: WSGIApplication, tls: Tls | None) -> None:
+        self.application = application
+        super().__init__(listener, _Handler, tls)
+
+
+class _Handler(BoundedHandler):
+    """Calls the WSGI application. It gets requests without a body, which GET needs none of."""
+
+    server: _Server
+
+    def answer(self, request: Request) -> Response:
+        request.check_no_body()
+        status, headers = HTTPStatus.OK, dict[str, str]()
+
+        def start_response(line: str, given: list[tuple[str, str]], _: Any = None) -> Any:
+            nonlocal status
+            status = HTTPStatus(int(line.partition(" ")[0]))
+            headers.update(given)
+
+        body = b"".join(self.server.application(_environ(request), start_response))
+        headers.pop("Content-Length", None)
+        content_type = headers.pop("Content-Type", "text/plain; charset=utf-8")
+        return Response(status, body, content_type, headers)
+
+
+def _environ(request: Request) -> WSGIEnvironment:
+    """The part of a WSGI environment that our applications and prometheus_client read."""
+    headers = {f"HTTP_{k.upper().replace('-', '_')}": v for k, v in request.headers.items()}
+    return {
+        **headers,
+        "REQUEST_METHOD": request.method,
+        "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
+        "QUERY_STRING": request.query,
+    }
+
+
+def asgi_app(reader: Reader) -> ASGIApplication:
     """The metrics as an ASGI application to mount into yours, which must check ``Host``.
 
     Args:
-        engine: what is shown.
-        place_label: what is shown of a place; left out, places are not shown.
-        more: gives metrics other than the engine's.
+        reader: reads the metrics.
     """
-    collector = TidegaugeCollector(engine, place_label=place_label, more=more)
-    otherwise = make_asgi_app(_registry(collector))
+    otherwise = make_asgi_app(_registry(reader))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
@@ -141,7 +168,7 @@ def asgi_app(
             await otherwise(scope, receive, send)
             return
         accepted = [value for name, value in scope["headers"] if name == b"accept"]
-        content_type, body = _text(b",".join(accepted).decode("latin-1"), engine, place_label, more)
+        content_type, body = _text(b",".join(accepted).decode("latin-1"), reader)
         headers = [(b"content-type", content_type.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -149,9 +176,7 @@ def asgi_app(
     return application
 
 
-def wsgi_app(
-    engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
-) -> WSGIApplication:
+def wsgi_app(reader: Reader) -> WSGIApplication:
     """The metrics as a WSGI application to mount into yours, which must check ``Host``.
 
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
@@ -159,18 +184,15 @@ def wsgi_app(
     text does.
 
     Args:
-        engine: what is shown.
-        place_label: what is shown of a place; left out, places are not shown.
-        more: gives metrics other than the engine's.
+        reader: reads the metrics.
     """
-    collector = TidegaugeCollector(engine, place_label=place_label, more=more)
-    otherwise: WSGIApplication = make_wsgi_app(_registry(collector))
+    otherwise: WSGIApplication = make_wsgi_app(_registry(reader))
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         asked = (environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""))
         if asked != ("GET", "") or environ["PATH_INFO"] not in _PATHS:
             return otherwise(environ, start_response)
-        content_type, body = _text(environ.get("HTTP_ACCEPT", ""), engine, place_label, more)
+        content_type, body = _text(environ.get("HTTP_ACCEPT", ""), reader)
         start_response("200 OK", [("Content-Type", content_type)])
         return [body]
 
@@ -191,40 +213,14 @@ def _with_probes(
     return application
 
 
-def _text(
-    accepted: str, engine: Engine, place_label: PlaceLabel | None, more: More | None
-) -> tuple[str, bytes]:
+def _text(accepted: str, reader: Reader) -> tuple[str, bytes]:
     """The content type that a client accepts, and the metrics in it."""
     content_type: str = choose_encoder(accepted)[1]
     openmetrics = content_type.startswith("application/openmetrics-text")
-    families = read_families(engine, place_label=place_label, more=more)
-    return content_type, write_text(families, openmetrics=openmetrics)
+    return content_type, write_text(reader.families(), openmetrics=openmetrics)
 
 
-def _registry(collector: TidegaugeCollector) -> CollectorRegistry:
+def _registry(reader: Reader) -> CollectorRegistry:
     registry = CollectorRegistry(support_collectors_without_names=True)
-    registry.register(collector)
+    registry.register(TidegaugeCollector(reader))
     return registry
-
-
-def _tls(
-    certificate: _Path | None, key: _Path | None, client_ca: _Path | None
-) -> ssl.SSLContext | None:
-    if certificate is None or key is None:
-        if (certificate, key, client_ca) != (None, None, None):
-            raise ConfigurationError("TLS needs both a certificate and its key")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key, password=_no_password)
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ValueError) as error:  # also what OpenSSL says of them
-        raise ConfigurationError(f"the files of TLS cannot be used: {error}") from error
-    return context
-
-
-def _no_password() -> str:
-    """OpenSSL would ask for it on the terminal, and wait."""
-    raise ValueError("the key is encrypted")

@@ -1,8 +1,8 @@
-"""The text that is scraped, written straight from the families.
+"""Writes the text of a scrape directly from the families.
 
-prometheus_client writes it too, a label at a time: 8 µs a series, which with hundreds of agents
-would take the interpreter from them for a tenth of a second at every scrape. This takes about a
-tenth of that, and a test holds it to saying the same.
+prometheus_client writes it, too, one label at a time: 8 µs per series, which with hundreds of
+agents takes a tenth of a second of the interpreter at every scrape. This takes a tenth of
+that, and a test verifies that the text is the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from prometheus_client.utils import floatToGoString
 
-from tidegauge.exporters.prometheus.families import Family, cumulative
-from tidegauge.streaming_metrics.totals import Buckets, Exemplar
+from tidegauge.exporters.reading import Family, cumulative
+from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 
 __all__ = ["write_text"]
 

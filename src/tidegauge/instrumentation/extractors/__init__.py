@@ -9,16 +9,16 @@ extractor                place                                        exits     
 :class:`TodoList`        none; its entries are tasks, ticked or open  none              no opinion
 ======================== ============================================ ================= ==========
 
-All of them read at most :data:`TEXT_LIMIT` characters of a result, tell nothing of a call that
-failed, and keep no state. One's own is any object of the protocol
+All of them read at most :data:`TEXT_LIMIT` characters of a result, report nothing for a call that
+failed, and keep no state. Yours can be any object of the protocol
 :class:`~tidegauge.instrumentation.extraction.Extractor`, or functions wrapped by
 :func:`~tidegauge.instrumentation.extraction.extractor`.
 """
 
 from tidegauge.instrumentation.extraction import Extractor, Observation, extractor
+from tidegauge.instrumentation.extractors.contents import TEXT_LIMIT
 from tidegauge.instrumentation.extractors.documents import Documents
 from tidegauge.instrumentation.extractors.files import Files
-from tidegauge.instrumentation.extractors.reading import TEXT_LIMIT
 from tidegauge.instrumentation.extractors.todo_list import TodoList
 from tidegauge.instrumentation.extractors.web_pages import WebPages
 

@@ -11,7 +11,7 @@ from typing import Final
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Identity, Reach
 from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
-from tidegauge.instrumentation.extractors.reading import (
+from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
     body_of,
@@ -33,7 +33,7 @@ class Documents:
 
     A call whose arguments name one document, by an argument that is an id as a whole, reads it. A
     call that names none and brings ids back is a place itself, from which they lead on: a search,
-    by what it looks for, or a list. A call that names several is no move; its ids are entities.
+    by what it looks for, or a list. A call that names several is not a move; its ids are entities.
 
     Entities (for the recall lag) are the ids in a result and those in a call's arguments.
 
@@ -64,7 +64,9 @@ class Documents:
         try:
             object.__setattr__(self, "_id", re.compile(self.pattern))
         except re.error as error:
-            raise ConfigurationError(f"pattern {self.pattern!r}: {error}") from error
+            raise ConfigurationError(
+                f"pattern {self.pattern!r} is not a valid regular expression: {error}"
+            ) from error
 
     def uses(self, call: Call) -> Iterable[Identity]:
         """The ids in the call's arguments."""

@@ -11,15 +11,7 @@ from typing import Final
 
 from tidegauge.events import Call, CallResult, Identity, Reach
 from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
-from tidegauge.instrumentation.extractors.paths import (
-    entry_path,
-    is_file,
-    listed_paths,
-    looks_listed,
-    normalised_path,
-    searched_paths,
-)
-from tidegauge.instrumentation.extractors.reading import (
+from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
     body_of,
@@ -29,6 +21,14 @@ from tidegauge.instrumentation.extractors.reading import (
     searches,
     text_of,
     tool_names,
+)
+from tidegauge.instrumentation.extractors.paths import (
+    entry_path,
+    is_file,
+    listed_paths,
+    looks_listed,
+    normalised_path,
+    searched_paths,
 )
 from tidegauge.instrumentation.extractors.shell import FileUse, file_use, is_command
 
@@ -49,7 +49,7 @@ _FOLDER_ARGUMENTS: Final = ("directory", "dir", "dir_path", "folder", "directory
 _COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")
 _EDITS: Final = frozenset({"content", "new_string", "new_str", "replacement", "file_text", "edits"})
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "name", "files", "paths"})
-_TOLD: Final = re.compile(r"\[File: (/\S{1,400}) \(")
+_FILE_LINE: Final = re.compile(r"\[File: (/\S{1,400}) \(")
 _MISSING: Final = ("No such file or directory", "cannot access")
 _DEFINED: Final = re.compile(
     r"\b(?:def|class|function|func|fn|struct|interface|enum|trait)[ \t]{1,9}(\w{1,200})"
@@ -122,7 +122,7 @@ class Files:
         if result.error or not applies(self.tools, call):
             return None
         arguments, body = arguments_of(call), body_of(result.outcome)
-        use = _told(body) or self._use(call, arguments)
+        use = _shown_use(body) or self._use(call, arguments)
         if use is None:
             return None
         shown: tuple[str, ...] | None = None
@@ -161,17 +161,17 @@ class Files:
             return file_use(command)
         return file_use(call.action) if not arguments else None
 
-    def _paths(self, told: Iterable[str]) -> tuple[str, ...]:
-        paths = map(self._normalised, told)
+    def _paths(self, found: Iterable[str]) -> tuple[str, ...]:
+        paths = map(self._normalised, found)
         return _first(path for path in paths if path is not None and path != ".")
 
     def _normalised(self, path: str) -> str | None:
         return normalised_path(path, self.working_directory)
 
 
-def _told(body: object) -> FileUse | None:
+def _shown_use(body: object) -> FileUse | None:
     """The file that an editor says it has open, as SWE-agent's does."""
-    match = _TOLD.match(body) if isinstance(body, str) else None
+    match = _FILE_LINE.match(body) if isinstance(body, str) else None
     return FileUse("read", match.group(1)) if match else None
 
 

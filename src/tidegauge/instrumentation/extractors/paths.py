@@ -33,7 +33,7 @@ _COLUMNS: Final = re.compile(r"\t[\t ]*|  +")
 
 
 def normalised_path(path: str, root: str = "") -> str | None:
-    """The path in the one way it is written here; ``None``, it is no file's.
+    """The path in its normal form; ``None`` if it is not a file's.
 
     Args:
         path: relative to ``root``, or absolute.
@@ -127,8 +127,8 @@ def searched_paths(text: str) -> Iterator[str]:
     >>> list(searched_paths("src/a.py:12:def main():\\nFound 2\\nsrc/b.py\\n+++ b/lib/c.py"))
     ['src/a.py', 'src/b.py', 'lib/c.py']
     """
-    for told in text.splitlines():
-        line = told[: 3 * _MAX_PATH].strip()
+    for full in text.splitlines():
+        line = full[: 3 * _MAX_PATH].strip()
         diff = _DIFF.match(line)
         if diff:
             yield diff.group(1)

@@ -1,4 +1,4 @@
-"""What a shell command does with files, as far as a glance tells: reads, lists or searches."""
+"""What a shell command does with files: as far as a quick look shows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["FileUse", "Kind", "file_use", "is_command"]
+__all__ = ["FileUse", "ShellUse", "file_use", "is_command"]
 
-Kind: TypeAlias = Literal["read", "list", "search"]
+ShellUse: TypeAlias = Literal["read", "list", "search"]
 
 _MAX_COMMAND: Final = 2_000
 _SEPARATORS: Final = frozenset("();<>|&\n")
@@ -45,7 +45,7 @@ class FileUse(NamedTuple):
     The path of a search is the folder it is run in, which is where its results start from.
     """
 
-    kind: Kind
+    kind: ShellUse
     path: str
 
 
@@ -95,8 +95,8 @@ def _use(name: str, operands: Sequence[str], *, recursive: bool) -> FileUse | No
 def _commands(line: str) -> Iterator[list[str]]:
     """The words of each command on the line, but for those that another one feeds by a pipe.
 
-    A file that output is sent to gives a command ``edit`` of its own. What a here-document holds
-    is no command.
+    A file that output is sent to gives a separate command ``edit``. What a here-document holds
+    is not a command.
     """
     words: list[str] = []
     fed = here_document = False

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Identity, Reach, Task
 from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
-from tidegauge.instrumentation.extractors.reading import (
+from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
     body_of,
@@ -21,7 +21,7 @@ from tidegauge.instrumentation.extractors.reading import (
 __all__ = ["TodoList"]
 
 _LISTS: Final = ("todos", "todo_list", "checklist", "plan", "tasks", "steps")
-_MORE_LISTS: Final = (*_LISTS, "items", "entries")  # also the names of much that is no plan
+_MORE_LISTS: Final = (*_LISTS, "items", "entries")  # also names of lists that are not plans
 _TEXTS: Final = ("content", "title", "task", "text", "description", "step", "name", "subject")
 _STATES: Final = ("status", "state", "done", "completed", "checked")
 _DONE: Final = frozenset({"completed", "complete", "done", "finished", "closed", "x", "true"})
@@ -45,24 +45,24 @@ class TodoList:
     It is read from the call's arguments:
 
     - a list under ``todos``, ``todo_list``, ``checklist``, ``plan``, ``tasks`` or ``steps``, whose
-      entries have a text (``content``, ``title``, ``task``, ...) and tell whether they are done
+      entries have a text (``content``, ``title``, ``task``, ...) and a status
       (``status``, ``state``, ``done``, ``completed``, ``checked``);
     - text under such a name, or as the only argument, with checkboxes: ``- [ ] pack``.
 
     Of the tools that are named in ``tools`` it is also read from the result (a tool that shows
-    the list), under ``items`` and ``entries``, from entries that are plain text or tell no status,
+    the list), under ``items`` and ``entries``, from entries that are plain text or have no status,
     and from numbered lines, ``1. pack``: with other tools these may be anything.
 
-    A task goes by its text, since agents number a new plan from 1 again. Entries that were given
-    up (cancelled) are no tasks. What was a task once stays pending until it is ticked off, also
-    when the list no longer has it: nothing tells giving up from forgetting.
+    A task is identified by its text, because agents number each new plan from 1. Entries that were
+    cancelled are not tasks. What was a task once stays pending until it is ticked off, also
+    when the list no longer has it: giving up looks the same as forgetting.
 
     Args:
         tools: names of the tools to read; ``None``, all that have a list with statuses.
         names_by: ``"text"``, or ``"id"`` where entries keep their ids and change their texts;
-            an entry that has only one of them goes by that.
-        progress: whether the share of entries done is told as the run's progress.
-        reach: nothing to say: a to-do list is no place.
+            an entry that has only one of them is identified by it.
+        progress: whether the share of entries done is reported as the run's progress.
+        reach: ``None``, because a to-do list is not a place.
 
     >>> todos = [{"content": "pack", "status": "completed"}, {"content": "go", "status": "pending"}]
     >>> seen = TodoList(progress=True).observe(Call("write_todos", {"todos": todos}), CallResult())
@@ -77,11 +77,11 @@ class TodoList:
 
     def __post_init__(self) -> None:
         if self.names_by not in ("text", "id"):
-            raise ConfigurationError(f"names_by is 'text' or 'id', not {self.names_by!r}")
+            raise ConfigurationError(f"names_by={self.names_by!r} is unknown; use 'text' or 'id'")
         object.__setattr__(self, "tools", tool_names(self.tools))
 
     def uses(self, call: Call) -> Iterable[Identity]:
-        """Nothing: tasks are no entities."""
+        """Nothing: tasks are not entities."""
         return ()
 
     def observe(self, call: Call, result: CallResult) -> Observation | None:
@@ -98,27 +98,27 @@ class TodoList:
         share = len(done) / len(wanted) if self.progress and wanted else None
         return Observation(tasks=tuple(map(Task, wanted)), achieved=done, progress=share)
 
-    def _entries(self, told: object) -> list[_Entry]:
+    def _entries(self, given: object) -> list[_Entry]:
         """The entries of the first list found; none, there is no list."""
-        lists: Iterable[object] = (told,)
-        if isinstance(told, Mapping):
+        lists: Iterable[object] = (given,)
+        if isinstance(given, Mapping):
             names = _LISTS if self.tools is None else _MORE_LISTS
-            lists = [told[name] for name in names if name in told]
+            lists = [given[name] for name in names if name in given]
         for each in lists:
             entries = list(islice(self._read(each), MAX_ITEMS))
             if entries:
                 return entries
         return []
 
-    def _read(self, told: object) -> Iterator[_Entry]:
-        if isinstance(told, str):
-            boxes = [(text, mark) for mark, text in _CHECKBOX.findall(told)]
+    def _read(self, given: object) -> Iterator[_Entry]:
+        if isinstance(given, str):
+            boxes = [(text, mark) for mark, text in _CHECKBOX.findall(given)]
             if not boxes and self.tools is not None:
-                boxes = [(text, " ") for text in _NUMBERED.findall(told)]
+                boxes = [(text, " ") for text in _NUMBERED.findall(given)]
             for text, mark in boxes:
                 yield _Entry(_name(text), _status(mark))
-        elif isinstance(told, list | tuple):
-            for item in told:
+        elif isinstance(given, list | tuple):
+            for item in given:
                 entry = self._entry(item)
                 if entry is not None:
                     yield entry

@@ -6,7 +6,7 @@
 
 :func:`instrument` gives one to every invocation in the process.
 
-Beside it :class:`TidegaugeMiddleware` steps in where the policy says so, in agents of
+:class:`TidegaugeMiddleware` carries out what the policy decides, in agents of
 ``langchain.agents.create_agent``. The handler needs langchain-core only, the middleware langchain.
 
 Needs ``pip install 'tidegauge[langchain]'``.

@@ -7,23 +7,35 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import CallResult
+from tidegauge.events import CallResult, RunStarted
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
     agent_identity,
+    task_text,
+    tool_answers,
 )
-from tidegauge.instrumentation.langchain.rounds import Rounds, ToolCall
-from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.values import label, truth
+from tidegauge.instrumentation.open_run import find_current_run
+from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.turns import TurnCall, TurnTracker
+from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
-__all__ = ["AgentRun", "ModelCall", "Scope", "Success", "WaitingKey"]
+__all__ = [
+    "AgentRun",
+    "ModelCall",
+    "Scope",
+    "Success",
+    "WaitingKey",
+    "child_run",
+    "root_run",
+    "waiting_key",
+]
 
 Success: TypeAlias = Callable[[Any], bool | None]
 
@@ -31,6 +43,7 @@ WaitingKey: TypeAlias = tuple[str, str, str, str | None]
 """Thread, agent, place in the graphs around it, and its task there."""
 
 _MAX_MODEL_NODES: Final = 100
+_AGENT, _NAME = "tidegauge_agent", "lc_agent_name"
 
 
 class ModelCall(NamedTuple):
@@ -39,12 +52,12 @@ class ModelCall(NamedTuple):
     Attributes:
         span: its span.
         chooses: whether its tool calls are the agent's action.
-        place: the execution of a graph's node that it is made in; ``None`` outside of graphs.
+        node: the execution of a graph's node that it is made in; ``None`` outside of graphs.
     """
 
     span: Span
     chooses: bool
-    place: object = None
+    node: object = None
 
 
 class AgentRun:
@@ -55,18 +68,18 @@ class AgentRun:
         key: where it waits when its graph is interrupted; ``None``, it has no thread to wait in.
         recorded: takes its steps and spans.
         traced: whether spans are made for its calls: they are recorded, or their time is.
-        rounds: its rounds.
+        turns: tracks its turns and their calls.
         metadata: what came with its root chain.
-        identity: tells its agent from one that is invoked inside it.
+        identity: distinguishes its agent from one that is invoked inside it.
         models: its open model calls, by callback id.
         tools: its open tool calls, by callback id.
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
-        blockable: whoever sets it answers calls that are blocked (see ``Rounds.blocked``) in place
-            of running them.
-        graceful: whoever sets it ends the run when it is to stop; nothing is raised then.
+        blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
+            run them.
+        graceful: the middleware ends the run when the policy stops it; nothing is raised then.
         watched_only: after a fault of ours, nothing is blocked or stopped any more.
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
@@ -90,9 +103,9 @@ class AgentRun:
         "open_ids",
         "recorded",
         "root",
-        "rounds",
         "tools",
         "traced",
+        "turns",
         "waiting",
         "watched_only",
     )
@@ -107,13 +120,13 @@ class AgentRun:
         success: Success | None = None,
     ) -> None:
         self.recorded = recorded
-        self.rounds = Rounds(recorded)
+        self.turns = TurnTracker(recorded)
         self.key = key
         self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
-        self.tools: dict[int, ToolCall] = {}
+        self.tools: dict[int, TurnCall] = {}
         self.around: Scope | None = None
-        self.call: ToolCall | None = None
+        self.call: TurnCall | None = None
         self.waiting: list[AgentRun] = []
         self.blockable = False
         self.graceful = False
@@ -132,7 +145,7 @@ class AgentRun:
         self.interrupted = False
 
     def suspend(self) -> None:
-        """Its graph is paused for a person: its span is closed, its rounds wait for the rest."""
+        """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
         self.models.clear()
         self.tools.clear()
         self.recorded.suspend("interrupt")
@@ -140,7 +153,7 @@ class AgentRun:
             self.around.run.waiting.append(self)
 
     def resume(self, root: UUID, metadata: Mapping[str, Any], context: Context | None) -> None:
-        """Its graph goes on, in another invocation.
+        """Its graph continues, in another invocation.
 
         Args:
             root: callback id of the new root chain.
@@ -152,6 +165,13 @@ class AgentRun:
         self.recorded.resume(context)
         self._enter(root, metadata)
 
+    def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a chain with this metadata is part of this run's agent."""
+        known = self.metadata
+        if metadata.get(_AGENT) is known.get(_AGENT) and metadata.get(_NAME) is known.get(_NAME):
+            return True  # inherited, as nearly always
+        return agent_identity(metadata) == self.identity
+
     def enter_node(self, metadata: Mapping[str, Any]) -> None:
         """A chain begins; in a graph's node that asks the model, that is a new turn.
 
@@ -159,8 +179,9 @@ class AgentRun:
         LangChain's async manager has then made coroutines for the other handlers already, which
         it would never await.
         """
-        if label(metadata.get("langgraph_node")) in self._model_nodes:
-            self.rounds.turn()
+        node = metadata.get("langgraph_node")
+        if node is not None and label(node) in self._model_nodes:
+            self.turns.next_turn()
             self.enforce()
 
     def take_turn(self, messages: object, metadata: Mapping[str, Any]) -> None:
@@ -173,70 +194,141 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
-        self.rounds.turn(messages)
+        self.turns.next_turn(tool_answers(messages))
         self.enforce()
 
-    def issue(self, answer: ModelAnswer, place: object) -> None:
+    def choose(self, answer: ModelAnswer, node: object) -> None:
         """The model chose calls: a step. None of them runs yet.
 
         Args:
-            answer: what the model said.
-            place: the execution of a graph's node in which it did; ``None`` outside of graphs.
+            answer: the model's answer.
+            node: the execution of a graph's node in which it chose; ``None`` outside of graphs.
         """
-        self.rounds.issue(
+        self.turns.choose(
             answer.calls,
+            tokens=answer.tokens,
             entropy=answer.entropy,
-            place=place,
+            node=node,
             blockable=self.blockable and not self.watched_only,
         )
         self.enforce()
 
     def stop_error(self) -> RunStopped | None:
-        """The deliberate stop, when the run is to stop; else ``None``."""
+        """The deliberate stop, if the policy stops the run; else ``None``."""
         return None if self.watched_only else self.recorded.stop_error(STOP)
 
     def enforce(self) -> None:
-        """Raise the deliberate stop, when the run is to stop and nobody ends it gracefully."""
-        if self.recorded.decision.stop and not self.watched_only and not self.graceful:
+        """Raise the deliberate stop, unless the middleware ends the run gracefully."""
+        if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self.recorded.enforce(STOP)
 
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
-        """Tell the run around it what it brought back, when it is a step of that run.
+        """Report its result to the run around it, when it is a step of that run.
 
         Args:
-            result: what it brought back.
+            result: what it returned.
             raised: it raised an exception, and may be tried again.
         """
         if self.call is not None and self.around is not None:
-            self.around.run.rounds.end(self.call, result, raised=raised)
+            self.around.run.turns.end(self.call, result, raised=raised)
 
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
-    def end(self, **told: Any) -> None:
-        """Report the rest of its rounds, and its end; see ``RecordedRun.end``."""
+    def end(self, **ending: Any) -> None:
+        """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
         try:
-            self.rounds.turn()
+            self.turns.next_turn()
         finally:
-            self.recorded.end(**told)
+            self.recorded.end(**ending)
 
 
-class Scope(NamedTuple):
-    """Where a callback happens: in which run, and inside which of its tool calls, if any."""
+Scope: TypeAlias = RunScope[AgentRun]
 
-    run: AgentRun
-    tool: ToolCall | None = None
 
-    @property
-    def tool_span(self) -> Span | None:
-        """The span of the tool call; ``None`` when there is none."""
-        if self.tool is None or not self.tool.span.get_span_context().is_valid:
-            return None
-        return self.tool.span
+def root_run(
+    inputs: object,
+    metadata: Mapping[str, Any],
+    *,
+    labels: RunLabels,
+    name: object,
+    model: str | None,
+    around: Scope | None,
+) -> RunStarted:
+    """The run of a chain that a handler was given to.
 
-    def context(self) -> Context | None:
-        """Parent context for the spans of what happens here."""
-        context, span = self.run.recorded.context, self.tool_span
-        return context if span is None else trace.set_span_in_context(span, context)
+    Args:
+        inputs: its input; looked at for the task only.
+        metadata: what came with it; overrides ``labels``.
+        labels: what the handler was given.
+        name: its name, for an agent that has no other.
+        model: name of the model that decides.
+        around: where it is invoked, when LangChain's callbacks show that it is inside a run.
+    """
+    given = run_labels(metadata)
+    if around is not None:
+        parent: str | None = around.run.recorded.id
+    else:
+        outer = find_current_run()
+        parent = outer.run.id if outer else None
+    return RunStarted(
+        run=new_run_id(),
+        agent=given.agent or labels.agent or _name(metadata, name),
+        task=given.task or task_text(inputs),
+        task_group=given.task_group or labels.task_group or "",
+        t_max=given.t_max or labels.t_max,
+        model=model,
+        memory=given.memory or labels.memory,
+        parent=parent,
+        conversation=_conversation(metadata),
+    )
+
+
+def child_run(
+    inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
+) -> RunStarted:
+    """The run of an agent that is invoked inside another one's.
+
+    Args:
+        inputs: its root chain's input.
+        metadata: its metadata; labels that are the same as in the run around it are inherited, and
+            not this run's.
+        name: the chain's name.
+        around: where it is invoked.
+    """
+    outer = around.run.recorded.event
+    given = run_labels(metadata, around.run.metadata)
+    return RunStarted(
+        run=new_run_id(),
+        agent=given.agent or _name(metadata, name),
+        task=given.task or task_text(inputs),
+        task_group=given.task_group or outer.task_group,
+        t_max=given.t_max,
+        memory=given.memory or outer.memory,
+        parent=outer.run,
+        conversation=outer.conversation or _conversation(metadata),
+    )
+
+
+def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | None:
+    """Where a run waits when its graph is interrupted; ``None``, it has no thread to wait in.
+
+    A graph inside another one is given by its place there, and by its task: one node or tool may
+    invoke the same agent several times.
+    """
+    thread = _conversation(metadata)
+    if thread is None:
+        return None
+    place = label(metadata.get("langgraph_checkpoint_ns"))
+    task = text_digest(event.task) if place and event.task is not None else None
+    return thread, event.agent, place or "", task
+
+
+def _name(metadata: Mapping[str, Any], name: object) -> str:
+    return label(metadata.get("lc_agent_name")) or label(name) or ""
+
+
+def _conversation(metadata: Mapping[str, Any]) -> str | None:
+    return label(metadata.get("thread_id"))

@@ -1,4 +1,4 @@
-"""How our stop passes through LangGraph, and what else there is no failure.
+"""How our stop passes through LangGraph, and which other exceptions are not failures.
 
 LangGraph steers with exceptions: whatever subclasses its ``GraphBubbleUp`` passes through tool
 nodes that turn errors into messages and through the retry middleware, and surfaces where the
@@ -53,7 +53,7 @@ else:
 
 if TYPE_CHECKING:
     GraphHandler = BaseCallbackHandler
-    """What a handler is to be, for a graph to tell it of interrupts; older ones tell nobody."""
+    """Base class of a handler that a graph reports interrupts to; older graphs report none."""
 else:
     try:
         from langgraph.callbacks import GraphCallbackHandler as GraphHandler
@@ -74,7 +74,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def resumes(inputs: object) -> bool:
-    """Whether a graph that is invoked with this goes on from its thread's last checkpoint."""
+    """Whether a graph that is invoked with this continues from its thread's last checkpoint."""
     return inputs is None or is_a(inputs, COMMANDS)
 
 
@@ -84,7 +84,7 @@ def hand_off(error: BaseException) -> object:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether something went wrong: no control flow, and nobody cancelled it."""
+    """Whether something went wrong: no control flow, and no cancellation."""
     return is_a(error, Exception) and not is_a(error, _CONTROL_FLOW)
 
 
@@ -93,7 +93,7 @@ def ending(error: BaseException | None) -> dict[str, Any]:
 
     >>> ending(RunStopped("r1", step=3, reason="steps", message="more than 3 steps"))
     {'outcome': 'stopped', 'reason': 'steps'}
-    >>> ending(GeneratorExit())  # a stream that nobody read to its end
+    >>> ending(GeneratorExit())  # a stream that was not read to its end
     {'reason': 'GeneratorExit'}
     """
     if error is None:

@@ -2,7 +2,7 @@
 
 LangChain asks its configure hooks for handlers whenever a callback manager is made, and does so by
 the ``get`` of a context variable. A variable's value would not be known in the threads of an
-executor, and its default could not be changed: what is registered here has a ``get`` of its own.
+executor, and its default could not be changed: the object registered here has its ``get`` instead.
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
 What a step is, and when a run is stopped:
 
-- All tool calls of one model message are one step. It is issued at ``on_llm_end``: the whole round
+- All tool calls of one model message are one step. It is issued at ``on_llm_end``: the whole turn
   is known there, with its tokens, before any of its tools is run. Tools that run without having
   been chosen by a model are steps of one call, issued at their start.
-- A stop is raised where the state is clean. What is decided when a round is issued is raised from
+- A stop is raised where the state is clean. What is decided when a turn is issued is raised from
   ``on_llm_end``: the model's message never enters the graph's state, which ends with the answers
-  to the round before. (Raised at a tool's start it would leave calls without answers in a
-  checkpoint.) What is decided when a round is observed is raised when the graph comes back to the
+  to the turn before. (Raised at a tool's start it would leave calls without answers in a
+  checkpoint.) What is decided when a turn is observed is raised when the graph comes back to the
   node that asks the model, else at the model call itself. A lone tool is stopped at its start.
-- An agent invoked inside a run is a run of its own, child of the run around it, when its metadata
+- An agent invoked inside a run is a separate run, child of the run around it, when its metadata
   name another agent (``lc_agent_name``, which ``create_agent(name=...)`` sets, or
-  ``tidegauge_agent``), and when LangChain tells no parent of it (a chain given callbacks of its
-  own). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off) it is
-  a step of the run around it, named like the agent. Any other chain is part of the run, or of the
-  tool, that it is invoked in: inside a tool its model calls have spans and their tokens count, its
-  tool calls are no steps.
+  ``tidegauge_agent``), and when LangChain names no parent of it (a chain given separate
+  callbacks). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off)
+  it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
+  the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
+  its tool calls are not steps.
 - A graph that is interrupted on a thread, and resumed on it, is one run.
 """
 
@@ -32,14 +32,17 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import CallResult, RunStarted
+from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.langchain import control_flow, opening, parsing
+from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
-from tidegauge.instrumentation.langchain.run_lookup import RunHolder, enclosing_scope
-from tidegauge.instrumentation.langchain.run_map import RunMap
-from tidegauge.instrumentation.told import RunLabels
-from tidegauge.instrumentation.values import entry, first, label
+from tidegauge.instrumentation.langchain.run_lookup import (
+    CallbackRuns,
+    RunHolder,
+    enclosing_scope,
+)
+from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.values import RunLabels, entry, first, label
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -65,7 +68,7 @@ def _watch_only(
 
 def _plain(metadata: object) -> dict[str, Any]:
     """Metadata as LangChain makes them, which are never of a subclass."""
-    return cast("dict[str, Any]", metadata) if type(metadata) is dict else {}
+    return metadata if type(metadata) is dict else {}
 
 
 def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
@@ -75,7 +78,7 @@ def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
 
 
 class TidegaugeCallbackHandler(RunHolder):
-    """Makes every invocation that it is given to a run, and its rounds of tool calls steps.
+    """Makes every invocation that it is given to a run, and its turns of tool calls steps.
 
     One handler may serve any number of invocations, in threads and in tasks at once. Give it to
     the outermost ``invoke`` (``stream``, ``batch``, ``ainvoke``, ...): chains inside inherit it.
@@ -85,7 +88,7 @@ class TidegaugeCallbackHandler(RunHolder):
 
     The metadata of a ``RunnableConfig`` override what is given here, for that invocation:
     ``tidegauge_agent``, ``tidegauge_task``, ``tidegauge_task_group``, ``tidegauge_t_max`` and
-    ``tidegauge_memory``. The task is the first human message, unless it is told; the
+    ``tidegauge_memory``. The task is the first human message, unless it is given; the
     conversation is the graph's ``thread_id``.
 
     Args:
@@ -95,10 +98,10 @@ class TidegaugeCallbackHandler(RunHolder):
         t_max: turns within which a solved task counts towards AUV.
         model: name of the model that decides.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
-        success: tells from the root chain's output whether the task was solved; left out, nobody
-            knows, and the run counts in no success rate. What it gives is taken by its truth, as
-            far as no ``__bool__`` or ``__len__`` written in Python has to be called for that.
-        idle_seconds: a run whose model is not called for so long, be it that it waits for a
+        success: takes the root chain's output and says whether the task was solved; left out, that
+            is not known, and the run counts in no success rate. What it gives is taken by its
+            truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
+        idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
@@ -126,10 +129,12 @@ class TidegaugeCallbackHandler(RunHolder):
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
-            raise ConfigurationError("t_max is to be at least 1")
+            raise ConfigurationError(f"t_max={t_max} is out of range; use 1 or more")
         if not idle_seconds > 0:
-            raise ConfigurationError("idle_seconds is to be above 0")
-        super().__init__(RunMap(idle_seconds=idle_seconds))
+            raise ConfigurationError(
+                f"idle_seconds={idle_seconds} is out of range; use a number above 0"
+            )
+        super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         self._success = success
@@ -149,23 +154,23 @@ class TidegaugeCallbackHandler(RunHolder):
 
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
-        runs, told, name = self._runs, _plain(metadata), kwargs.get("name")
+        runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = runs.scope_of(parent_run_id)
         if scope is None:
-            # A handler that was given twice is told of the root twice, of what is inside once.
+            # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
             if outermost and runs.scope_of(run_id) is None:
                 around = enclosing_scope()
-                event = opening.root_run(
-                    inputs, told, labels=self._labels, name=name, model=self._model, around=around
+                event = agent_run.root_run(
+                    inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, told, around, success=self._success)
-        elif parsing.agent_identity(told) != scope.run.identity:
-            event = opening.child_run(inputs, told, name=name, around=scope)
-            self._open(run_id, event, inputs, told, scope)
+                self._open(run_id, event, inputs, given, around, success=self._success)
+        elif not scope.run.is_same_agent(given):
+            event = agent_run.child_run(inputs, given, name=name, around=scope)
+            self._open(run_id, event, inputs, given, scope)
         else:
             if scope.tool is None:
-                scope.run.enter_node(told)
+                scope.run.enter_node(given)
             runs.enter(run_id.int, scope)
 
     @_hook
@@ -204,7 +209,7 @@ class TidegaugeCallbackHandler(RunHolder):
 
     @_hook
     def on_interrupt(self, event: Any) -> None:
-        """A graph is paused for a person, be it that no node asked (``interrupt_before``)."""
+        """A graph is paused for a person, by a node or by ``interrupt_before``."""
         scope = self._runs.scope_of(event.run_id)
         if scope is not None and scope.tool is None:
             scope.run.interrupted = True
@@ -218,7 +223,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run_id: UUID,
         **kwargs: Any,
     ) -> None:
-        """The model is about to choose: the last round is settled, and a stop is raised."""
+        """The model is about to choose: the last turn is closed, and a stop is raised."""
         self._start_model(first(messages), run_id, kwargs)
 
     @_hook
@@ -251,9 +256,10 @@ class TidegaugeCallbackHandler(RunHolder):
                 output_tokens=answer.output_tokens,
                 finish_reasons=answer.finish_reasons,
             )
-        run.rounds.add_tokens(answer.tokens, scope.tool)
         if call.chooses and answer.calls:
-            run.issue(answer, call.place)
+            run.choose(answer, call.node)
+        else:
+            run.turns.add_tokens(answer.tokens, scope.tool)
 
     @_hook
     def on_llm_error(
@@ -282,7 +288,7 @@ class TidegaugeCallbackHandler(RunHolder):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A tool is about to run: a call of the round that was issued, or a step of its own."""
+        """A tool is about to run: a call of the turn that was issued, or a step by itself."""
         scope = self._runs.scope_of(parent_run_id)
         if scope is None:
             return
@@ -294,31 +300,31 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
-        call = run.rounds.begin(name, arguments, call_id)
+        call = run.turns.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
-                name, call_id=call_id, signals=call.round.signals, arguments=call.arguments
+                name, call_id=call_id, signals=call.turn.signals, arguments=call.arguments
             )
         run.tools[run_id.int] = call
-        self._runs.enter(run_id.int, Scope(run, call))
+        self._runs.enter(run_id.int, made(RunScope, (run, call)))
 
     @_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool has ended; the last one of its round makes the outcome known."""
+        """A tool has ended; the last one of its turn completes the result."""
         scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
-        run, result = scope.run, parsing.tool_result(output)
+        run, result = scope.run, parsing.tool_result(output, call.id)
         if run.traced:
-            told = "tool_error" if result.error else None
-            run.recorded.end_tool(call.span, result=result.outcome, error=told)
-        run.rounds.end(call, result)
+            error = "tool_error" if result.error else None
+            run.recorded.end_tool(call.span, result=result.outcome, error=error)
+        run.turns.end(call, result)
 
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool raised: a failed outcome, unless it was control flow."""
+        """A tool raised: a failed result, unless it was control flow."""
         scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
@@ -329,27 +335,27 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.end_tool(call.span)
         elif control_flow.is_failure(error):
             run.recorded.end_tool(call.span, error=error)
-            run.rounds.end(call, parsing.failed_result(error), raised=True)
+            run.turns.end(call, parsing.failed_result(error), raised=True)
         else:
             run.recorded.end_tool(call.span)
-            run.rounds.end(call, CallResult())
+            run.turns.end(call, CallResult())
 
-    def _start_model(self, messages: object, run_id: UUID, told: Mapping[str, Any]) -> None:
-        scope = self._runs.scope_of(told.get("parent_run_id"))
+    def _start_model(self, messages: object, run_id: UUID, options: Mapping[str, Any]) -> None:
+        scope = self._runs.scope_of(options.get("parent_run_id"))
         if scope is None:
             return
-        run, metadata = scope.run, _plain(told.get("metadata"))
+        run, metadata = scope.run, _plain(options.get("metadata"))
         self._runs.seen(run)
         if scope.tool is None:
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            parameters = told.get("invocation_params")
+            parameters = options.get("invocation_params")
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
-        chooses = scope.tool is None and not parsing.structured_output(told.get("options"))
-        place = label(metadata.get("langgraph_checkpoint_ns"))
-        run.models[run_id.int] = ModelCall(span, chooses, place)
+        chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
+        node = label(metadata.get("langgraph_checkpoint_ns"))
+        run.models[run_id.int] = ModelCall(span, chooses, node)
 
     def _open(
         self,
@@ -365,12 +371,12 @@ class TidegaugeCallbackHandler(RunHolder):
         call = None
         if around is not None and around.tool is None:
             around.run.enforce()
-            call = around.run.rounds.begin(event.agent, parsing.last_content(inputs), None)
+            call = around.run.turns.begin(event.agent, parsing.last_content(inputs), None)
             around.run.enforce()
         context = None if around is None else around.context()
-        key = opening.waiting_key(event, metadata)
+        key = agent_run.waiting_key(event, metadata)
         run = None if key is None else self._runs.take_waiting(key)
-        if run is not None and not self._goes_on(run, metadata, inputs):
+        if run is not None and not self._continues(run, metadata, inputs):
             self._end(run, outcome="unknown", reason="not resumed")
             run = None
         if run is None:
@@ -379,12 +385,12 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run.resume(root, metadata, context)
         run.around, run.call = around, call
-        self._runs.open(Scope(run))
+        self._runs.open(RunScope(run))
 
-    def _goes_on(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
+    def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
         """Whether a run that waited is resumed by this invocation.
 
-        What is invoked inside a graph gets its input again; its thread says that it goes on.
+        What is invoked inside a graph gets its input again; its thread says that it continues.
         """
         nested = metadata.get("langgraph_checkpoint_ns") is not None
         return (nested or control_flow.resumes(inputs)) and not self._runs.is_idle(run)
@@ -395,8 +401,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if displaced is not None:
             displaced.end(outcome="unknown", reason="not resumed")
 
-    def _end(self, run: AgentRun, **told: Any) -> None:
+    def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
-        run.end(**told)
+        run.end(**ending)
         for inside in run.waiting:
             self._end(inside, outcome="unknown", reason="not resumed")

@@ -1,4 +1,4 @@
-"""What the middleware says to the model and to whoever invoked the agent, as messages.
+"""The messages of the middleware, to the model and to the caller of the agent.
 
 The last message of an agent that was stopped carries the stop in its ``response_metadata``, where
 :func:`stopped_by` finds it again: in the agent's result, in a checkpoint, after a trip over a wire.
@@ -28,7 +28,7 @@ _NOT_RUN: Final = "This call was not run: the run was stopped."
 
 
 def nudge_message(decision: Decision) -> HumanMessage:
-    """The advice of a nudge, marked as ours for whoever reads the history."""
+    """The advice of a nudge, marked as ours in the history."""
     text = decision.advice or decision.message or ""
     return HumanMessage(text, additional_kwargs={"lc_source": _KEY})
 
@@ -38,7 +38,7 @@ def refused_message(call: ToolCall, text: str | None = None) -> ToolMessage:
 
     Args:
         call: the call.
-        text: what the model is told; ``None``, that the run was stopped.
+        text: the answer; ``None``, that the run was stopped.
     """
     return ToolMessage(
         text or _NOT_RUN, tool_call_id=call["id"] or "", name=call["name"], status="error"
@@ -60,7 +60,7 @@ def stopped_message(stop: RunStopped, text: str) -> AIMessage:
     >>> message.response_metadata["tidegauge"]["reason"]
     'steps'
     """
-    told = {
+    details = {
         "run": stop.run,
         "step": stop.step,
         "reason": stop.reason,
@@ -68,7 +68,7 @@ def stopped_message(stop: RunStopped, text: str) -> AIMessage:
         "metrics": _plain(stop.metrics),
         "state": _plain(stop.state),
     }
-    return AIMessage(text, response_metadata={_KEY: told})
+    return AIMessage(text, response_metadata={_KEY: details})
 
 
 def stopped_by(result: object) -> RunStopped | None:
@@ -89,16 +89,16 @@ def stopped_by(result: object) -> RunStopped | None:
     True
     """
     last = _last_message(result)
-    told = last.response_metadata.get(_KEY) if isinstance(last, AIMessage) else None
-    if not isinstance(told, Mapping) or "reason" not in told:
+    details = last.response_metadata.get(_KEY) if isinstance(last, AIMessage) else None
+    if not isinstance(details, Mapping) or "reason" not in details:
         return None
     return RunStopped(
-        str(told.get("run", "")),
-        step=int(told.get("step", 0)),
-        reason=str(told["reason"]),
-        message=str(told.get("message", "")),
-        metrics=told.get("metrics"),
-        state=told.get("state"),
+        str(details.get("run", "")),
+        step=int(details.get("step", 0)),
+        reason=str(details["reason"]),
+        message=str(details.get("message", "")),
+        metrics=details.get("metrics"),
+        state=details.get("state"),
     )
 
 

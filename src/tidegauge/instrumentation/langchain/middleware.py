@@ -1,11 +1,11 @@
 """Middleware for ``langchain.agents.create_agent``: acts on what the policy decides.
 
 The callback handler measures and decides; it cannot talk to the model, and can end a run by an
-exception only. The middleware stands inside the agent:
+exception only. The middleware is part of the agent:
 
 - a **nudge** is put before the model as one more message, after all answers; by default it is in
   that request only and not in the agent's state;
-- a **blocked** call is answered and not run, and so is every other call of its round;
+- a **blocked** call is answered and not run, and so is every other call of its turn;
 - a **stop** ends the agent with a message that says why. What the model chose last is kept, its
   calls are answered as not run: the state is clean, and a thread with a checkpointer can go on.
 """
@@ -13,7 +13,7 @@ exception only. The middleware stands inside the agent:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias
 
@@ -30,9 +30,13 @@ from langgraph.config import get_config
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
+from opentelemetry import trace
 
 from tidegauge._guard import guarded, log
 from tidegauge.events import Decision
+from tidegauge.instrumentation.langchain.agent_run import AgentRun
+from tidegauge.instrumentation.langchain.control_flow import STOP
+from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
 from tidegauge.instrumentation.langchain.messages import (
     nudge_message,
     refused_message,
@@ -40,11 +44,9 @@ from tidegauge.instrumentation.langchain.messages import (
     stopped_message,
     unanswered_calls,
 )
-from tidegauge.instrumentation.langchain.steering import (
-    SteeredRun,
-    find_steered_run,
-    has_handler,
-)
+from tidegauge.instrumentation.langchain.parsing import tool_answers
+from tidegauge.instrumentation.langchain.run_lookup import find_agent_run
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 
 __all__ = ["TidegaugeMiddleware"]
@@ -52,7 +54,7 @@ __all__ = ["TidegaugeMiddleware"]
 _ToolAnswer: TypeAlias = ToolMessage | Command[Any]
 
 _NO_RUN: Final = (
-    "TidegaugeMiddleware finds no run and lets everything pass: invoke the agent with "
+    "TidegaugeMiddleware found no run and does not intervene; invoke the agent with "
     "config={'callbacks': [TidegaugeCallbackHandler()]}, or give the middleware the span processor"
 )
 
@@ -60,10 +62,10 @@ _NO_RUN: Final = (
 class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     """Nudges, blocks and stops an agent, as the policy of :func:`tidegauge.configure` says.
 
-    One middleware may serve any number of agents and invocations. It needs somebody who reports
+    One middleware may serve any number of agents and invocations. It needs a source that reports
     the run: a :class:`TidegaugeCallbackHandler` among the callbacks of the invocation, or else the
-    span processor, from which it takes nudges and stops (a span tells of a call too late to block
-    it). Without both it says so once in the log. It lets everything pass where it knows of no run,
+    span processor, from which it takes nudges and stops (a span ends too late to block its
+    call). Without both it says so once in the log. It lets everything pass where no run is known,
     and after a fault of ours.
 
     It goes with other middleware in any order. Listed after one that lets a person edit calls, it
@@ -103,7 +105,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> None:
         super().__init__()
         if on_stop not in ("end", "raise"):
-            raise ConfigurationError(f"on_stop={on_stop!r}: choose end or raise")
+            raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'end' or 'raise'")
         self._graceful = on_stop == "end"
         self._persist_nudges = persist_nudges
         self._nudge = nudge
@@ -114,7 +116,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     @hook_config(can_jump_to=["end"])
     @guarded("langchain.middleware.before_model", default=None, interrupting="skip")
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Settle the last round; end the agent when the run is to stop."""
+        """Close the last turn; end the agent if the policy stops the run."""
         run = self._find_run()
         if run is None:
             return None
@@ -139,10 +141,10 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
-        """Tell the model a nudge; end the agent when the run is to stop with what it chose."""
+        """Show the model a nudge; end the agent if the policy stops the run with what it chose."""
         run = self._find_run()
-        with self._nudged(run, request) as told:
-            response = handler(told)
+        with self._nudged(run, request) as nudged:
+            response = handler(nudged)
         return self._ended(run, response) or response
 
     async def awrap_model_call(
@@ -152,14 +154,14 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any]:
         """As :meth:`wrap_model_call`."""
         run = self._find_run()
-        with self._nudged(run, request) as told:
-            response = await handler(told)
+        with self._nudged(run, request) as nudged:
+            response = await handler(nudged)
         return self._ended(run, response) or response
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _ToolAnswer]
     ) -> _ToolAnswer:
-        """Answer a call that is not to be run."""
+        """Answer a blocked call without running it."""
         return self._refused(request) or handler(request)
 
     async def awrap_tool_call(
@@ -171,10 +173,10 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return self._refused(request) or await handler(request)
 
     @guarded("langchain.middleware.find_run", default=None, interrupting="skip")
-    def _find_run(self) -> SteeredRun | None:
-        """The run that this agent's model chooses for; from now on stepping in is left to us."""
+    def _find_run(self) -> GuidedRun | None:
+        """The run that this agent's model chooses for; from now on the middleware acts on it."""
         callbacks = get_config().get("callbacks")
-        run = find_steered_run(callbacks, self._spans)
+        run = find_guided_run(callbacks, self._spans)
         if run is not None:
             run.lead(graceful=self._graceful)
         elif self._spans is None and not self._warned and not has_handler(callbacks):
@@ -184,9 +186,9 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     @contextmanager
     def _nudged(
-        self, run: SteeredRun | None, request: ModelRequest[Any]
+        self, run: GuidedRun | None, request: ModelRequest[Any]
     ) -> Iterator[ModelRequest[Any]]:
-        """The request with the nudge that is due; when the call fails, it is due again."""
+        """The request with the pending nudge; when the call fails, it is pending again."""
         nudge = None if run is None or self._persist_nudges else run.take_nudge()
         if run is None or nudge is None:
             yield request
@@ -203,10 +205,10 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     @guarded("langchain.middleware.stop", default=None, interrupting="skip")
     def _ended(
-        self, run: SteeredRun | None, response: ModelResponse[Any]
+        self, run: GuidedRun | None, response: ModelResponse[Any]
     ) -> ModelResponse[Any] | None:
-        """The model's answer with its calls refused and the last message, if the run is to stop."""
-        run = run or self._find_run()  # whoever reads spans knows of a run when it has chosen once
+        """The model's answer with its calls refused and the last message, if the run stops."""
+        run = run or self._find_run()  # with spans, a run is known when its model has chosen once
         if run is None:
             return None
         calls = unanswered_calls(response.result)
@@ -228,7 +230,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return None
         return refused_message(call, decision.advice or decision.message)
 
-    def _last_message(self, run: SteeredRun, stop: RunStopped) -> AnyMessage:
+    def _last_message(self, run: GuidedRun, stop: RunStopped) -> AnyMessage:
         if not self._graceful:
             raise stop
         run.leave()
@@ -255,3 +257,121 @@ def _edited(request: ToolCallRequest) -> bool:
             if chosen["id"] == call["id"]:
                 return (chosen["name"], chosen["args"]) != (call["name"], call["args"])
     return False
+
+
+class GuidedRun:
+    """A run that the span processor reports: it can be nudged and stopped.
+
+    Args:
+        recorded: has its decisions.
+    """
+
+    __slots__ = ("recorded",)
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        self.recorded = recorded
+
+    def lead(self, *, graceful: bool) -> None:
+        """From now on the middleware answers blocked calls and carries out a stop.
+
+        Args:
+            graceful: whether it ends the run without an exception.
+        """
+
+    def leave(self) -> None:
+        """The agent has ended: another one of the same run may have no middleware."""
+
+    def settle(self, messages: Sequence[Any]) -> None:
+        """Report what is known before the model is asked again: the answers in its messages."""
+
+    def stop_error(self) -> RunStopped | None:
+        """The deliberate stop, if the policy stops the run; else ``None``."""
+        return self.recorded.stop_error(STOP)
+
+    def take_nudge(self) -> Decision | None:
+        """The nudge that is pending; see ``RecordedRun.take_nudge``."""
+        return self.recorded.take_nudge()
+
+    def blocked(self, call_id: str) -> Decision | None:
+        """The decision to block a call; ``None``, the call may run."""
+        return None
+
+
+class HandledRun(GuidedRun):
+    """A run that the callback handler reports.
+
+    Args:
+        run: the handler's run.
+    """
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: AgentRun) -> None:
+        super().__init__(run.recorded)
+        self._run = run
+
+    def lead(self, *, graceful: bool) -> None:
+        """Keep the handler from raising where we end the run."""
+        self._run.blockable, self._run.graceful = True, graceful
+
+    def leave(self) -> None:
+        """Leave the run to the handler."""
+        self._run.blockable = self._run.graceful = False
+
+    def settle(self, messages: Sequence[Any]) -> None:
+        """Close its last turn; other middleware may have refused calls of it."""
+        self._run.turns.next_turn(tool_answers(messages))
+
+    def stop_error(self) -> RunStopped | None:
+        """As above; after a fault of ours, nothing is stopped."""
+        return self._run.stop_error()
+
+    def take_nudge(self) -> Decision | None:
+        """As above; after a fault of ours, nothing is nudged."""
+        return None if self._run.watched_only else super().take_nudge()
+
+    def blocked(self, call_id: str) -> Decision | None:
+        """The decision when the calls were chosen."""
+        return None if self._run.watched_only else self._run.turns.blocked(call_id)
+
+
+def find_guided_run(callbacks: Any, spans: TidegaugeSpanProcessor | None) -> GuidedRun | None:
+    """The run that an agent's model chooses for.
+
+    Args:
+        callbacks: the callback manager of the agent's node.
+        spans: reports the run where no handler of ours does.
+
+    Returns:
+        ``None`` where none is reported (yet), and inside a tool of an agent, where nothing is
+        chosen for that agent's run.
+    """
+    run = find_agent_run(callbacks)
+    if run is not None:
+        return HandledRun(run)
+    if spans is None or has_handler(callbacks):
+        return None
+    recorded = spans.find_run(_span_of(callbacks))
+    return None if recorded is None else GuidedRun(recorded)
+
+
+def has_handler(callbacks: Any) -> bool:
+    """Whether a handler of ours is among the callbacks."""
+    return any(isinstance(handler, TidegaugeCallbackHandler) for handler in _handlers(callbacks))
+
+
+def _span_of(callbacks: Any) -> trace.Span | None:
+    """The span of a node, from an instrumentation that does not make its spans current.
+
+    That is OpenInference, whose tracer gives them by the ids of LangChain's callbacks.
+    """
+    for handler in _handlers(callbacks):
+        get_span = getattr(handler, "get_span", None)
+        span = get_span(callbacks.parent_run_id) if callable(get_span) else None
+        if isinstance(span, trace.Span):
+            return span
+    return None
+
+
+def _handlers(callbacks: Any) -> Sequence[Any]:
+    return getattr(callbacks, "handlers", None) or ()

@@ -1,7 +1,7 @@
 """What LangChain's callbacks carry, read by pure functions.
 
 Nothing here looks at a message history but for its first human message (the task, once a run)
-and the tool messages at its very end (the answers to the last round).
+and the tool messages at its very end (the answers to the last turn).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
 from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
-from tidegauge.events import CallResult
+from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS
-from tidegauge.instrumentation.told import ChosenCall, added
+from tidegauge.instrumentation.turns import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
     entry,
@@ -28,6 +28,7 @@ from tidegauge.instrumentation.values import (
     last,
     number,
     part,
+    total,
 )
 
 __all__ = [
@@ -76,11 +77,11 @@ class ModelAnswer(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
-        return added(self.input_tokens, self.output_tokens)
+        return total(self.input_tokens, self.output_tokens)
 
 
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """What tells one agent from another in metadata, which inner chains inherit."""
+    """What distinguishes agents in metadata, which inner chains inherit."""
     return label(metadata.get(_PREFIX + "agent")), label(metadata.get("lc_agent_name"))
 
 
@@ -132,21 +133,23 @@ def model_answer(response: LLMResult) -> ModelAnswer:
     generation = first(first(response.generations))
     if not is_a(generation, Generation):
         return ModelAnswer()
-    told: object = generation.generation_info
-    reason = label(entry(told, "finish_reason"))
+    info: object = generation.generation_info
+    reason = label(entry(info, "finish_reason"))
     message: Any = generation.message if is_a(generation, ChatGeneration) else None
     calls: tuple[ChosenCall, ...] = ()
     tokens: tuple[int | None, int | None] = (None, None)
     if is_a(message, AIMessage):
-        told = message.response_metadata
-        reason = reason or label(entry(told, "finish_reason")) or label(entry(told, "stop_reason"))
+        info = message.response_metadata
+        reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
         calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
         tokens = _tokens(message.usage_metadata, "input_tokens", "output_tokens")
     if tokens == (None, None):
         usage = entry(response.llm_output, "token_usage")
         tokens = _tokens(usage, "prompt_tokens", "completion_tokens")
     reasons = (reason,) if reason else ()
-    return ModelAnswer(calls, *tokens, reasons, action_entropy(entry(told, "logprobs")))
+    logprobs = entry(info, "logprobs")
+    entropy = None if logprobs is None else action_entropy(logprobs)
+    return made(ModelAnswer, (calls, *tokens, reasons, entropy))
 
 
 def action_entropy(logprobs: object) -> float | None:
@@ -171,15 +174,16 @@ def action_entropy(logprobs: object) -> float | None:
     return token_entropy([_logprobs(token) for token in tokens])
 
 
-def tool_result(output: object) -> CallResult:
-    """What a tool brought back, without what is new at every call (the ids of messages).
+def tool_result(output: object, call_id: str | None = None) -> CallResult:
+    """What a tool returned, without what is new at every call (the ids of messages).
 
     A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
-    a list of those.
+    a list of those. A command that hands over to another agent may carry the whole history: only
+    the message that answers the call is its result, or the last one if ``call_id`` is unknown.
     """
     if type(output) is list and len(output) <= _MAX_ITEMS and is_a(first(output), ToolMessage):
-        return _joined([_one_result(item) for item in output])
-    return _one_result(output)
+        return _joined([_one_result(item, call_id) for item in output])
+    return _one_result(output, call_id)
 
 
 def failed_result(error: BaseException) -> CallResult:
@@ -208,17 +212,17 @@ def last_content(state: object) -> object:
 
 
 def agent_result(output: object) -> CallResult:
-    """What an agent brought back that is a step of another one: how its output ends."""
+    """What an agent returned that is a step of another one: how its output ends."""
     return CallResult(last_content(output), False)
 
 
-def tool_answers(messages: object) -> Iterator[ToolMessage]:
-    """The tool messages after the model's last one: what answers its calls, last first."""
+def tool_answers(messages: object) -> Iterator[tuple[str, CallResult]]:
+    """The answers after the model's last message, last first: ids of its calls, their results."""
     for message in reversed(part(messages, slice(-_MAX_ITEMS, None))):
         if is_a(message, AIMessage):
             return
         if is_a(message, ToolMessage):
-            yield message
+            yield message.tool_call_id, tool_result(message)
 
 
 def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:
@@ -227,14 +231,14 @@ def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | N
 
 def _chosen_call(call: object) -> ChosenCall:
     name, call_id = label(entry(call, "name")), label(entry(call, "id"))
-    return ChosenCall(name or "tool", entry(call, "args"), call_id)
+    return made(ChosenCall, (name or "tool", entry(call, "args"), call_id))
 
 
 def _logprobs(token: object) -> list[float]:
     """Of a token's alternatives, itself among them."""
     tops = part(entry(token, "top_logprobs"), slice(_MAX_TOPS))
-    told = map(number, [entry(top, "logprob") for top in tops] or [entry(token, "logprob")])
-    return [logprob for logprob in told if logprob is not None]
+    values = map(number, [entry(top, "logprob") for top in tops] or [entry(token, "logprob")])
+    return [logprob for logprob in values if logprob is not None]
 
 
 def _human_text(message: Any) -> str | None:
@@ -259,20 +263,27 @@ def _human_text(message: Any) -> str | None:
     return exact_text(content) if is_a(content, str) else None
 
 
-def _one_result(output: object) -> CallResult:
+def _one_result(output: object, call_id: str | None) -> CallResult:
     if is_a(output, ToolMessage):
         message = cast("ToolMessage", output)
-        return CallResult(message.content, exact_text(message.status) == "error")
+        return made(CallResult, (message.content, exact_text(message.status) == "error"))
     if is_a(output, COMMANDS):
         update = cast("Any", output).update
-        told = [_one_result(item) for item in _tool_messages(entry(update, "messages"))]
-        return _joined(told) if told else CallResult(update, False)
-    return CallResult(output, False)
+        answer = _answer(entry(update, "messages"), call_id)
+        return CallResult(update, False) if answer is None else _one_result(answer, call_id)
+    return made(CallResult, (output, False))
 
 
-def _tool_messages(messages: object) -> list[ToolMessage]:
-    found: Any = part(messages, slice(_MAX_ITEMS)) if is_a(messages, (list, tuple)) else [messages]
-    return [message for message in found if is_a(message, ToolMessage)]
+def _answer(messages: object, call_id: str | None) -> ToolMessage | None:
+    """The message that answers a call, else the last one that answers any."""
+    found: Any = [messages]
+    if is_a(messages, (list, tuple)):
+        found = part(messages, slice(-_MAX_ITEMS, None))
+    answers: list[ToolMessage] = [item for item in found if is_a(item, ToolMessage)]
+    for message in answers:
+        if call_id is not None and label(message.tool_call_id) == call_id:
+            return message
+    return answers[-1] if answers else None
 
 
 def _joined(results: list[CallResult]) -> CallResult:

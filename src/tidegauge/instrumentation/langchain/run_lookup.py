@@ -1,15 +1,79 @@
-"""Which run something happens in, where no callback tells: inside a graph's nodes, inside tools."""
+"""The open runs of a callback handler, and which of them something happens in.
+
+LangChain identifies chains, tools and model calls by ``UUID`` objects. The map holds the integers
+that they represent, because a ``UUID`` is hashed in Python at every look-up.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 from langchain_core.runnables.config import var_child_runnable_config
 
+from tidegauge._critical import here
 from tidegauge._guard import guarded
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
-from tidegauge.instrumentation.langchain.run_map import RunMap
+from tidegauge.instrumentation.run_map import RunMap
 
-__all__ = ["RunHolder", "enclosing_scope", "find_agent_run"]
+__all__ = ["CallbackRuns", "RunHolder", "enclosing_scope", "find_agent_run"]
+
+
+class CallbackRuns(RunMap[int, AgentRun]):
+    """The open runs of one handler, and the scope of every open chain and tool in them.
+
+    Runs that wait for a person are held among the others, and are ended as unknown like them when
+    they wait for too long or too many others are open.
+    """
+
+    def _reset_after_fork(self) -> None:
+        super()._reset_after_fork()
+        self._waiting: dict[WaitingKey, AgentRun] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a person."""
+        return len(self._waiting)
+
+    def scope_of(self, run_id: UUID | None) -> Scope | None:
+        """The scope of an open chain or tool."""
+        return None if run_id is None else self._scopes.get(run_id.int)
+
+    def wait(self, run: AgentRun) -> AgentRun | None:
+        """A run's invocation has ended, but not the run: hold it until :meth:`take_waiting`.
+
+        Returns:
+            A run that waited at the same place and cannot be resumed any more.
+        """
+        with here.critical, self._lock:
+            if run.key is None or not run.held:
+                return None
+            before = self._waiting.get(run.key)
+            if before is not None:
+                self._evict(before)
+            self._scopes.pop(run.root, None)
+            self._forget_ids(run)
+            self._waiting[run.key] = run
+            return before
+
+    def take_waiting(self, key: WaitingKey) -> AgentRun | None:
+        """The run that waits at this place, which is held no more: it is resumed or ended."""
+        with here.critical, self._lock:
+            run = self._waiting.get(key)
+            if run is not None:
+                self._evict(run)
+            return run
+
+    def is_idle(self, run: AgentRun) -> bool:
+        """Whether a run that waited did so for too long: its record may be closed by now."""
+        return self._clock() - run.last_seen > self._idle_seconds
+
+    def _evict(self, run: Any) -> None:
+        super()._evict(run)
+        key = run.key
+        if key is not None and self._waiting.get(key) is run:
+            del self._waiting[key]
 
 
 class RunHolder(GraphHandler):
@@ -19,7 +83,7 @@ class RunHolder(GraphHandler):
         runs: the map that holds them.
     """
 
-    def __init__(self, runs: RunMap) -> None:
+    def __init__(self, runs: CallbackRuns) -> None:
         super().__init__()
         self._runs = runs
 
@@ -34,7 +98,7 @@ def find_agent_run(callbacks: object) -> AgentRun | None:
 
     Returns:
         ``None`` without a handler of ours, and inside a tool of an agent, where the model's calls
-        are no steps of that agent.
+        are not steps of that agent.
     """
     scope = _find_scope(callbacks)
     return scope.run if scope is not None and scope.tool is None else None
@@ -43,7 +107,7 @@ def find_agent_run(callbacks: object) -> AgentRun | None:
 def enclosing_scope() -> Scope | None:
     """Where the caller is, by the context that LangChain keeps for chains and tools.
 
-    It tells what callbacks do not: the run around a chain that was given callbacks of its own.
+    It knows what callbacks do not: the run around a chain that was given separate callbacks.
     """
     config = var_child_runnable_config.get()
     return None if config is None else _find_scope(config.get("callbacks"))

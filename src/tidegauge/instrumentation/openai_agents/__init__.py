@@ -21,8 +21,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("agents", extra="openai-agents") from error
 
+from tidegauge.instrumentation.openai_agents.agent_run import AgentRunStopped
 from tidegauge.instrumentation.openai_agents.hooks import TidegaugeRunHooks
-from tidegauge.instrumentation.openai_agents.processor import TidegaugeTracingProcessor
-from tidegauge.instrumentation.openai_agents.stop import AgentRunStopped
+from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeTracingProcessor
 
 __all__ = ["AgentRunStopped", "TidegaugeRunHooks", "TidegaugeTracingProcessor"]

@@ -5,9 +5,9 @@
   answer, before any of its tools runs and before the answer is saved; or before the model is asked
   again.
 - *nudge*: :meth:`TidegaugeRunHooks.nudge` adds the advice to what the model is asked, once.
-- *block*: :attr:`TidegaugeRunHooks.block`, a guardrail of tools, answers in their place.
+- *block*: :attr:`TidegaugeRunHooks.block`, a guardrail of tools, answers instead.
 
-The hooks also tell what the model answered and what tools brought, for models that open no spans
+The hooks also report what the model answered and what tools returned, for models that open no spans
 and for traces without contents.
 """
 
@@ -38,8 +38,8 @@ from tidegauge._guard import guarded, log
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
-from tidegauge.instrumentation.openai_agents.processor import TidegaugeTracingProcessor
-from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeTracingProcessor
+from tidegauge.instrumentation.turns import ChosenCall
 
 __all__ = ["TidegaugeRunHooks"]
 
@@ -73,8 +73,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
 
     Args:
         processor: sees the runs; it is among the trace processors.
-        success: tells from the final output of an outermost run whether the task was solved; left
-            out, nobody knows, and the run counts in no success rate.
+        success: takes the final output of an outermost run and says whether the task was solved;
+            left out, that is not known, and the run counts in no success rate.
 
     Attributes:
         block: a guardrail for ``function_tool(tool_input_guardrails=[hooks.block])``. A step is
@@ -86,7 +86,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
     ) -> None:
         self._processor = processor
         self._success = success
-        self._told_of_no_run = False
+        self._warned_of_no_run = False
         self.block: ToolInputGuardrail[Any] = ToolInputGuardrail(
             self._on_tool_input, name="tidegauge"
         )
@@ -95,7 +95,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         """Add the nudge that the policy asked for, if any, to this one call of the model.
 
         For ``RunConfig(call_model_input_filter=hooks.nudge)``; a filter of your own can end with
-        it. The conversation itself stays as it is.
+        it. The conversation itself does not change.
         """
         advice = self._advice_beforehand()
         if advice is None:
@@ -110,7 +110,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         system_prompt: str | None,
         input_items: list[TResponseInputItem],
     ) -> None:
-        """The model is about to choose: the last round is settled, and a stop is raised."""
+        """The model is about to choose: the last turn is closed, and a stop is raised."""
         self._on_llm_start(agent)
 
     async def on_llm_end(
@@ -122,13 +122,13 @@ class TidegaugeRunHooks(RunHooks[Any]):
     async def on_tool_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool
     ) -> None:
-        """A tool is about to run; its arguments are known here whatever the trace tells."""
+        """A tool is about to run; its arguments are known here whatever the trace holds."""
         self._on_tool_start(context)
 
     async def on_tool_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
     ) -> None:
-        """A tool has ended; its result is known here whatever the trace tells."""
+        """A tool has ended; its result is known here whatever the trace holds."""
         self._on_tool_end(result)
 
     async def on_agent_end(
@@ -142,7 +142,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         scope = self._here()
         if scope is None:
             return None
-        scope.run.rounds.turn()
+        scope.run.turns.next_turn()
         decision = scope.run.recorded.take_nudge()
         if decision is None or scope.run.watched_only:
             return None
@@ -156,7 +156,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run = scope.run
         run.hooked = True
         self._processor.seen(run)
-        run.rounds.turn()
+        run.turns.next_turn()
         run.enforce()
         if run.traced:
             run.asked = run.recorded.start_chat(model=parsing.model_name(agent.model))
@@ -172,11 +172,12 @@ class TidegaugeRunHooks(RunHooks[Any]):
             run.recorded.end_chat(
                 chat, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens
             )
-        run.rounds.add_tokens(answer.tokens, None)
-        if answer.calls:
-            blockable = not run.watched_only and self._guards(agent, answer.calls)
-            run.rounds.issue(answer.calls, blockable=blockable)
-            run.enforce()
+        if not answer.calls:
+            run.turns.add_tokens(answer.tokens)
+            return
+        blockable = not run.watched_only and self._guards(agent, answer.calls)
+        run.turns.choose(answer.calls, tokens=answer.tokens, blockable=blockable)
+        run.enforce()
 
     @_hook
     def _on_tool_start(self, context: RunContextWrapper[Any]) -> None:
@@ -192,7 +193,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
     def _on_tool_end(self, result: object) -> None:
         scope = self._here()
         if scope is not None and scope.tool is not None:
-            scope.tool.told = result
+            scope.tool.output = result
 
     @guarded("openai_agents.success", default=None)
     def _on_agent_end(self, output: Any) -> None:
@@ -210,13 +211,13 @@ class TidegaugeRunHooks(RunHooks[Any]):
     @_hook
     def _advice_instead(self) -> str | None:
         scope = self._here()
-        decision = None if scope is None or scope.tool is None else scope.tool.round.decision
+        decision = None if scope is None or scope.tool is None else scope.tool.turn.decision
         if decision is None or not decision.block:
             return None
         return decision.advice or decision.message
 
     def _guards(self, agent: Agent[Any], calls: tuple[ChosenCall, ...]) -> bool:
-        """Whether every one of the calls can be answered in place of its tool."""
+        """Whether every one of the calls can be answered without running its tool."""
         guarded_tools = {
             tool.name
             for tool in agent.tools
@@ -226,11 +227,11 @@ class TidegaugeRunHooks(RunHooks[Any]):
 
     def _here(self) -> Scope | None:
         scope = self._processor.current()
-        if scope is None and not self._told_of_no_run:
-            self._told_of_no_run = True
+        if scope is None and not self._warned_of_no_run:
+            self._warned_of_no_run = True
             log(
                 logging.WARNING,
-                "tidegauge: hooks without a run: tracing is disabled, or the processor was not "
+                "tidegauge: the hooks found no run: tracing is disabled, or the processor was not "
                 "given to agents.add_trace_processor",
             )
         return scope

@@ -19,7 +19,8 @@ from agents import (
 )
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.told import ChosenCall, added
+from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.values import total
 
 __all__ = [
     "ModelAnswer",
@@ -53,11 +54,11 @@ class ModelAnswer(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
-        return added(self.input_tokens, self.output_tokens)
+        return total(self.input_tokens, self.output_tokens)
 
 
 def hook_answer(response: ModelResponse) -> ModelAnswer:
-    """The answer that a hook is told of. Usage of no request at all is none that was told."""
+    """The answer that a hook gets. Usage without any request is not known."""
     usage = response.usage
     calls = tuple(_calls(response.output))
     if not (usage.requests or usage.total_tokens):
@@ -86,7 +87,7 @@ def generation_answer(data: GenerationSpanData) -> ModelAnswer:
 
 
 def tool_result(output: object, error: SpanError | None) -> CallResult:
-    """What a tool brought back: what the model is told, and whether the span says it failed.
+    """What a tool returned: the model's view of it, and whether the span says it failed.
 
     >>> tool_result(None, {"message": "Error running tool", "data": None})
     CallResult(outcome='Error running tool', error=True)
@@ -102,7 +103,7 @@ def error_kind(error: SpanError | None) -> str | None:
 
 
 def model_name(model: object) -> str | None:
-    """Name of an agent's model, which is told as a name or as an object that may have one."""
+    """Name of an agent's model, which is given as a name or as an object that may have one."""
     name = model if isinstance(model, str) else getattr(model, "model", None)
     return None if name is None else str(name)
 
@@ -130,25 +131,25 @@ def _calls(items: Iterable[Any]) -> Iterator[ChosenCall]:
         namespace = _read(item, "namespace")
         if namespace and namespace != name:
             name = f"{namespace}.{name}"
-        told = [value for key in _ARGUMENTS if (value := _read(item, key)) is not None]
-        arguments = arguments_value(told[0]) if told else None
+        given = (value for key in _ARGUMENTS if (value := _read(item, key)) is not None)
+        arguments = arguments_value(next(given, None))
         yield ChosenCall(name, _plain(arguments), _read(item, "call_id"))
 
 
 def _calls_of_message(message: Mapping[str, Any]) -> Iterator[ChosenCall]:
     for call in message.get("tool_calls") or ():
-        told = call.get("function") or call.get("custom") or {}
-        arguments = told.get("arguments", told.get("input"))
+        tool = call.get("function") or call.get("custom") or {}
+        arguments = tool.get("arguments", tool.get("input"))
         yield ChosenCall(
-            str(told.get("name") or "tool"), arguments_value(arguments), call.get("id")
+            str(tool.get("name") or "tool"), arguments_value(arguments), call.get("id")
         )
 
 
 def _tokens(usage: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
-    told = usage or {}
+    counts = usage or {}
     return (
-        told.get("input_tokens", told.get("prompt_tokens")),
-        told.get("output_tokens", told.get("completion_tokens")),
+        counts.get("input_tokens", counts.get("prompt_tokens")),
+        counts.get("output_tokens", counts.get("completion_tokens")),
     )
 
 

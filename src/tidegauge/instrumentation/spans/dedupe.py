@@ -1,41 +1,34 @@
-"""Stacked instrumentations show one call several times: telling that it is one.
+"""Stacked instrumentations show one call several times: recognizes that it is one.
 
 What two instrumentations make of one call overlaps in time and comes from different scopes.
-Beyond that the ids of tool calls decide; where one of the two does not tell them, name and
+Beyond that the ids of tool calls decide; where one of the two does not show them, name and
 arguments do. Of two hosts the clocks may differ: then equal ids decide whatever the times are, and
 without ids times a second apart still are those of one call.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidegauge.events import ABSENT
+from tidegauge.instrumentation.spans.json_values import text
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
     ModelSpan,
     SpanData,
     clock_of,
 )
-from tidegauge.instrumentation.spans.values import text
-
-if TYPE_CHECKING:
-    from tidegauge.instrumentation.spans.watched import WatchedRun
 
 __all__ = [
     "MAX_SKEW",
     "Interval",
-    "RecentModels",
     "SeenModel",
     "same_arguments",
     "same_model_call",
 ]
 
 MAX_SKEW: Final = 1_000_000_000
-"""Nanoseconds that the clocks of two hosts may be apart, where only times tell what is one call."""
-
-_MAX_RECENT: Final = 1_000
+"""Nanoseconds that the clocks of two hosts may be apart, where only times show what is one call."""
 
 
 class Interval(NamedTuple):
@@ -68,63 +61,31 @@ class SeenModel(NamedTuple):
 
     scope: str
     when: Interval
-    told: ModelSpan
+    model: ModelSpan
     clock: str = ""
 
     @classmethod
-    def of(cls, span: SpanData, told: ModelSpan) -> SeenModel:
+    def of(cls, span: SpanData, model: ModelSpan) -> SeenModel:
         """What ``span`` shows."""
-        return cls(span.scope, Interval(span.start, span.end), told, clock_of(span.resource))
-
-
-class RecentModels:
-    """The last 1,000 model calls, and the runs that they were made in."""
-
-    def __init__(self) -> None:
-        self._calls: deque[tuple[SeenModel, WatchedRun]] = deque()
-        self._scopes: Counter[str] = Counter()
-
-    def add(self, seen: SeenModel, run: WatchedRun) -> None:
-        """A model was called in a run."""
-        self._calls.append((seen, run))
-        self._scopes[seen.scope] += 1
-        if len(self._calls) > _MAX_RECENT:
-            oldest, _ = self._calls.popleft()
-            self._scopes[oldest.scope] -= 1
-            if not self._scopes[oldest.scope]:
-                del self._scopes[oldest.scope]
-
-    def run_of(self, seen: SeenModel) -> WatchedRun | None:
-        """The run in which another instrumentation shows this call."""
-        if self._scopes.keys() <= {seen.scope}:
-            return None  # mostly there is but one, and nothing to be searched
-        for before, run in reversed(self._calls):
-            if seen.scope not in run.scopes and same_model_call(before, seen):
-                return run
-        return None
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._calls.clear()
-        self._scopes.clear()
+        return cls(span.scope, Interval(span.start, span.end), model, clock_of(span.resource))
 
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:
     """Whether two spans show one model call."""
     if one.scope == other.scope:
         return False
-    chosen, again = one.told.calls, other.told.calls
+    chosen, again = one.model.calls, other.model.calls
     if not one.when.overlaps(other.when):
         if one.clock == other.clock or not chosen or not again:
             return False
         ids = [call.id for call in chosen]
         return None not in ids and ids == [call.id for call in again]
     if chosen is None or again is None:
-        return _agree(one.told.tokens, other.told.tokens)
+        return _agree(one.model.tokens, other.model.tokens)
     if len(chosen) != len(again):
         return False
     if not chosen:
-        return _agree(one.told.tokens, other.told.tokens)
+        return _agree(one.model.tokens, other.model.tokens)
     return all(
         a.name == b.name and _agree(a.id, b.id) and same_arguments(a.arguments, b.arguments)
         for a, b in zip(chosen, again, strict=True)
@@ -143,7 +104,7 @@ def same_arguments(one: object, other: object) -> bool:
         return True
     try:
         return one == other or _holds_only(one, other) or _holds_only(other, one)
-    except RecursionError:  # too many levels to tell
+    except RecursionError:  # too many levels to compare
         return False
 
 

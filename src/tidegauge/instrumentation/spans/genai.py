@@ -7,16 +7,7 @@ from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.spans.span import (
-    About,
-    AgentSpan,
-    Attributes,
-    ModelSpan,
-    Reading,
-    SpanData,
-    ToolSpan,
-)
-from tidegauge.instrumentation.spans.values import (
+from tidegauge.instrumentation.spans.json_values import (
     HUMAN,
     control_flow,
     failure_text,
@@ -26,9 +17,18 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
-from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    Attributes,
+    KnownSpan,
+    ModelSpan,
+    RunInfo,
+    SpanData,
+    ToolSpan,
+)
+from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "OPERATION", "about", "read", "read_model", "tool_result"]
+__all__ = ["AGENTS", "OPERATION", "read", "read_model", "run_info", "tool_result"]
 
 OPERATION: Final = "gen_ai.operation.name"
 AGENTS: Final = ("invoke_agent", "invoke_workflow")
@@ -40,7 +40,7 @@ _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
 
-def read(span: SpanData) -> Reading | None:
+def read(span: SpanData) -> KnownSpan | None:
     """What a span of these conventions is."""
     attributes = span.attributes
     operation = attributes[OPERATION]
@@ -48,7 +48,7 @@ def read(span: SpanData) -> Reading | None:
         return read_model(span)
     if operation == "execute_tool":
         return ToolSpan(
-            about(attributes),
+            run_info(attributes),
             text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
             parsed(attributes.get("gen_ai.tool.call.arguments", ABSENT)),
             text(attributes.get("gen_ai.tool.call.id")),
@@ -59,7 +59,7 @@ def read(span: SpanData) -> Reading | None:
         shown = _messages(attributes.get(_INPUT)) or ()
         said = _messages(attributes.get(_OUTPUT)) or ()
         sure = operation == "invoke_agent"
-        return AgentSpan(about(attributes, _task(shown)), sure, _last(shown), _last(said))
+        return AgentSpan(run_info(attributes, _task(shown)), sure, _last(shown), _last(said))
     return None
 
 
@@ -72,7 +72,7 @@ def read_model(span: SpanData) -> ModelSpan:
     if said is not None:
         calls = tuple(call for call in _calls(said) if call.name not in asked)
     return ModelSpan(
-        about(attributes, _task(shown)),
+        run_info(attributes, _task(shown)),
         calls,
         _tokens(attributes),
         tuple(_answers(shown)),
@@ -81,9 +81,9 @@ def read_model(span: SpanData) -> ModelSpan:
     )
 
 
-def about(attributes: Attributes, task: str | None = None) -> About:
+def run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     """Agent, conversation and labels."""
-    return About(
+    return RunInfo(
         text(attributes.get("gen_ai.agent.name")),
         text(attributes.get("gen_ai.conversation.id")),
         task,
@@ -92,14 +92,14 @@ def about(attributes: Attributes, task: str | None = None) -> About:
 
 
 def tool_result(span: SpanData, outcome: object) -> CallResult:
-    """The result of a tool's span: what it told, else what it says of its failure."""
+    """The result of a tool's span: its output, else the text of its failure."""
     if not span.failed:
         return CallResult(outcome, False)
     if control_flow(span):
         return CallResult()
     if outcome is ABSENT:
-        told = failure_text(span)
-        return CallResult(ABSENT if told is None else told, True)
+        failure = failure_text(span)
+        return CallResult(ABSENT if failure is None else failure, True)
     return CallResult(outcome, True)
 
 
@@ -138,20 +138,20 @@ def _calls(messages: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
 def _task(messages: Sequence[Mapping[str, Any]]) -> str | None:
     for message in messages:
         if message.get("role") in HUMAN:
-            told = [str(part.get("content", "")) for part in _parts(message, "text")]
-            if any(told):
-                return " ".join(told)
+            texts = [str(part.get("content", "")) for part in _parts(message, "text")]
+            if any(texts):
+                return " ".join(texts)
     return None
 
 
 def _last(messages: Sequence[Mapping[str, Any]]) -> object:
     """The text of the last message."""
-    told = [part.get("content") for part in _parts(messages[-1], "text")] if messages else []
-    return told[-1] if told else ABSENT
+    texts = [part.get("content") for part in _parts(messages[-1], "text")] if messages else []
+    return texts[-1] if texts else ABSENT
 
 
 def _answers(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, CallResult]]:
-    """Results of calls after the model's last message; whether they failed is not told."""
+    """Results of calls after the model's last message; whether they failed is not known."""
     found: list[tuple[str, CallResult]] = []
     for message in reversed(messages):
         if message.get("role") == "assistant" or _parts(message, "tool_call"):
@@ -165,18 +165,18 @@ def _answers(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, CallResul
 
 
 def _tokens(attributes: Attributes) -> int | None:
-    told = (
+    counts = (
         attributes.get("gen_ai.usage.input_tokens", attributes.get("gen_ai.usage.prompt_tokens")),
         attributes.get(
             "gen_ai.usage.output_tokens", attributes.get("gen_ai.usage.completion_tokens")
         ),
     )
-    counted = [number for number in map(integer, told) if number is not None]
+    counted = [number for number in map(integer, counts) if number is not None]
     return sum(counted) if counted else None
 
 
 def _output_tools(attributes: Attributes) -> set[str]:
-    """pydantic-ai: tools that stand for the form of the final answer are no actions."""
+    """pydantic-ai: tools that carry the form of the final answer are not actions."""
     tools = mapping(attributes.get("model_request_parameters")).get("output_tools")
     if not isinstance(tools, list):
         return set()

@@ -2,65 +2,102 @@
 
 - The outermost agent, chain or workflow around a model or tool call is the root of its run; where
   none says what it is, the outermost of the same instrumentation that may yet turn out to be one
-  (some tell what a span is when it ends). The run is opened when the first model
+  (some set their attributes when a span ends). The run is opened when the first model
   or tool call in it has ended, and ended with its root. A model that is called outside of all of
-  these is no run.
-- An agent inside a tool, or one that is known by another name, is a run of its own, child of the
+  these is not a run.
+- An agent inside a tool, or one that is known by another name, is a separate run, child of the
   run around it; without a tool in between (a hand-off, a node of a graph) it is a step of that run
   too, named like the agent.
 - Any other model or tool call inside a tool is part of that tool: its tokens count, its tool calls
-  are no steps.
+  are not steps.
 - Stacked instrumentations may start a trace each. A root whose first model call is already known
   from another instrumentation is the same run's.
 
-Spans are told twice: when they start (who is whose child, nothing more need be known) and when
-they have ended. Whatever is told of a trace in any other order can be brought into this one.
+Spans are reported twice: when they start (which needs nothing but their parent) and when they have
+ended. A receiver that gets the spans of a trace in any other order brings them into this one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._span_faults import span_faults
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.spans.dedupe import RecentModels, SeenModel
-from tidegauge.instrumentation.spans.nodes import (
+from tidegauge.instrumentation.recorder import Recorder, new_run_id
+from tidegauge.instrumentation.spans.convention_reader import read_span
+from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
+from tidegauge.instrumentation.spans.external_run import (
+    ExternalRun,
     Node,
     OpenSpan,
+    RunDefaults,
     child_root,
+    ending,
+    open_run,
     root_of,
     tool_around,
 )
-from tidegauge.instrumentation.spans.reading import read_span
-from tidegauge.instrumentation.spans.span import ModelSpan, Reading, SpanData, ToolSpan
-from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun, ending, open_run
+from tidegauge.instrumentation.spans.span import KnownSpan, ModelSpan, SpanData, ToolSpan
 
-__all__ = ["MAX_OPEN_SPANS", "Grouping"]
+__all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 
 MAX_OPEN_SPANS: Final = 100_000
+_MAX_RECENT: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class RecentModels:
+    """The last 1,000 model calls, and the runs that they were made in."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[SeenModel, ExternalRun]] = deque()
+        self._scopes: Counter[str] = Counter()
+
+    def add(self, seen: SeenModel, run: ExternalRun) -> None:
+        """A model was called in a run."""
+        self._calls.append((seen, run))
+        self._scopes[seen.scope] += 1
+        if len(self._calls) > _MAX_RECENT:
+            oldest, _ = self._calls.popleft()
+            self._scopes[oldest.scope] -= 1
+            if not self._scopes[oldest.scope]:
+                del self._scopes[oldest.scope]
+
+    def run_of(self, seen: SeenModel) -> ExternalRun | None:
+        """The run in which another instrumentation shows this call."""
+        if self._scopes.keys() <= {seen.scope}:
+            return None  # mostly there is but one, and nothing to be searched
+        for before, run in reversed(self._calls):
+            if seen.scope not in run.scopes and same_model_call(before, seen):
+                return run
+        return None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._calls.clear()
+        self._scopes.clear()
 
 
 class Grouping:
     """The open spans and the open runs.
 
     Args:
-        defaults: what runs are known by where their spans don't say.
+        recorder: gives the recorder that new runs are reported to.
+        defaults: labels of runs whose spans have none.
         max_runs: open runs held; one more ends the one idle for longest.
         idle_seconds: a run without a span for so long is ended when the next one opens.
         across_traces: whether a call that two traces show makes one run of them; without, no trace
-            depends on what another tells.
+            depends on another.
         clock: seconds.
     """
 
     def __init__(
         self,
+        recorder: Callable[[], Recorder],
         defaults: RunDefaults | None = None,
         *,
         max_runs: int = 10_000,
@@ -69,6 +106,7 @@ class Grouping:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         span_faults.reading()
+        self._recorder = recorder
         self._across_traces = across_traces
         self._defaults = defaults or RunDefaults()
         self._max_runs = max_runs
@@ -81,17 +119,17 @@ class Grouping:
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._nodes: OrderedDict[tuple[int, int], Node] = OrderedDict()
-        self._runs: OrderedDict[str, WatchedRun] = OrderedDict()  # least recently seen first
-        self._traces: dict[int, WatchedRun] = {}  # the outermost open run of a trace
+        self._runs: OrderedDict[str, ExternalRun] = OrderedDict()  # least recently seen first
+        self._traces: dict[int, ExternalRun] = {}  # the outermost open run of a trace
         self._models = RecentModels()
-        self._opened: list[WatchedRun] = []  # and not reported yet
+        self._opened: list[ExternalRun] = []  # and not reported yet
 
     def __len__(self) -> int:
         """How many spans and runs are open."""
         return len(self._nodes) + len(self._runs)
 
     @property
-    def runs(self) -> list[WatchedRun]:
+    def runs(self) -> list[ExternalRun]:
         """The open runs, the one seen last at the end."""
         with here.critical, self._lock:
             return list(self._runs.values())
@@ -114,7 +152,7 @@ class Grouping:
             parent_id: its parent's id; ``None``, it has none.
             name: its name.
             scope: name of the instrumentation that makes it.
-            live: tells its attributes while it is open.
+            live: gives its attributes while it is open.
         """
         with here.critical, self._lock:
             if self._closed:
@@ -137,50 +175,53 @@ class Grouping:
         span: SpanData,
         resource: Mapping[str, Any] = _NOTHING,
         success: Callable[[], bool | None] | None = None,
-        reading: Reading | None = None,
+        reading: KnownSpan | None = None,
     ) -> None:
         """A span has ended.
 
         Args:
             span: it.
             resource: attributes of the process that made it.
-            success: tells whether the task was solved; asked only where the span ends a run.
-            reading: what the span tells, where it was read before.
+            success: says whether the task was solved; called only where the span ends a run.
+            reading: what the span is, where it was read before.
         """
-        told = read_span(span) if reading is None else reading
-        seen = SeenModel.of(span, told) if isinstance(told, ModelSpan) else None
-        gone: list[tuple[WatchedRun, str]] = []
-        watched, in_tool = None, False
-        get_recorder()  # made now, where no lock is held, if nothing was configured
+        if reading is None:
+            reading = read_span(span)
+        seen = SeenModel.of(span, reading) if isinstance(reading, ModelSpan) else None
+        expired: list[tuple[ExternalRun, str]] = []
+        run, in_tool = None, False
+        recorder = self._recorder()  # made now, where no lock is held, if nothing was configured
         with here.critical, self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
-                if isinstance(told, ModelSpan | ToolSpan):
+                if isinstance(reading, ModelSpan | ToolSpan):
                     span_faults.drop("shutdown" if self._closed else "no_start")
                 return
-            if isinstance(told, ModelSpan | ToolSpan):
-                watched, in_tool = self._place(node, span, told, seen, resource)
-                gone = self._displaced()
+            if isinstance(reading, ModelSpan | ToolSpan):
+                run, in_tool = self._assign(
+                    node, span, reading, seen, resource=resource, recorder=recorder
+                )
+                expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None:
-                self._take_out(ended)
+                self._evict(ended)
             opened, self._opened = self._opened, []
-        for run in opened:  # outermost first
-            run.rounds.send()
-        for idle, reason in gone:
+        for new in opened:  # outermost first
+            new.turns.send()
+        for idle, reason in expired:
             idle.end(outcome="unknown", reason=reason)
-        if watched is not None and seen is not None:
-            watched.rounds.model(span, seen, in_tool=in_tool)
-        elif watched is not None and isinstance(told, ToolSpan) and not in_tool:
-            watched.rounds.tool(span, told)
+        if run is not None and seen is not None:
+            run.turns.model(span, seen, in_tool=in_tool)
+        elif run is not None and isinstance(reading, ToolSpan) and not in_tool:
+            run.turns.tool(span, reading)
         if ended is not None:
             solved = success() if success is not None and not span.failed else None
             ended.end(success=solved, **ending(span))
-            ended.answer(span, told)
+            ended.report_result(span, reading)
             ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.live = None  # what it held is not needed by children that outlive it
 
-    def find(self, trace_id: int, span_id: int | None = None) -> WatchedRun | None:
+    def find(self, trace_id: int, span_id: int | None = None) -> ExternalRun | None:
         """The innermost open run around a span, else the outermost one in its trace."""
         with here.critical, self._lock:
             node = None if span_id is None else self._nodes.get((trace_id, span_id))
@@ -189,7 +230,7 @@ class Grouping:
                 found = self._traces.get(trace_id)
             return found
 
-    def find_conversation(self, conversation: str) -> WatchedRun | None:
+    def find_conversation(self, conversation: str) -> ExternalRun | None:
         """The open run of a conversation; of several, the outermost of those seen last."""
         with here.critical, self._lock:
             runs = [
@@ -202,7 +243,7 @@ class Grouping:
             )
 
     def close(self) -> None:
-        """End all runs: nobody will tell how they ended. What is told afterwards is ignored."""
+        """End all runs, as unknown. What is reported afterwards is ignored."""
         with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
@@ -211,57 +252,63 @@ class Grouping:
         for run in runs:
             run.end(outcome="unknown", reason="shutdown")
 
-    def _place(
+    def _assign(
         self,
         node: Node,
         span: SpanData,
-        told: ModelSpan | ToolSpan,
+        reading: ModelSpan | ToolSpan,
         seen: SeenModel | None,
+        *,
         resource: Mapping[str, Any],
-    ) -> tuple[WatchedRun | None, bool]:
+        recorder: Recorder,
+    ) -> tuple[ExternalRun | None, bool]:
         """The run of a model or tool call, opened if need be, and whether it is inside a tool."""
         inner: list[Node] = []  # between the call and the run around it, innermost first
-        watched: WatchedRun | None = None
+        run: ExternalRun | None = None
         for each in node.lineage():
-            watched = each.run
-            if watched is not None:
+            run = each.run
+            if run is not None:
                 break
             inner.append(each)
-        if watched is None:
+        if run is None:
             root = root_of(inner, span.scope)
             if root is None:
                 span_faults.drop("no_agent")
                 return None, False
             inner = inner[: inner.index(root)]
-            watched = self._known(node, seen) or self._open(root, inner, told, resource)
-            root.run = watched
-            watched.traces.add(root.trace_id)
-            self._traces.setdefault(root.trace_id, watched)
+            run = self._known(node, seen) or self._open(
+                root, inner, reading, resource=resource, recorder=recorder
+            )
+            root.run = run
+            run.traces.add(root.trace_id)
+            self._traces.setdefault(root.trace_id, run)
         tool: Node | None = None
         if inner:
-            waiting = watched.rounds.waiting()
-            waited_for = isinstance(told, ToolSpan) and told.name in waiting
+            waiting = run.turns.waiting()
+            waited_for = isinstance(reading, ToolSpan) and reading.name in waiting
             tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
-        while child := child_root(inner, tool, told.about, watched.agent):
+        while child := child_root(inner, tool, reading.info, run.agent):
             inner = inner[: inner.index(child)]
             child.run = self._known(node, seen)
             if child.run is None:
-                child.run = self._open(child, inner, told, resource, watched)
+                child.run = self._open(
+                    child, inner, reading, run, resource=resource, recorder=recorder
+                )
                 child.run.handed_over = tool is None
-            watched = child.run
+            run = child.run
             tool = tool_around(inner, ())
-        self._seen(watched, span.scope, seen)
-        if watched.recorded.ended:
+        self._seen(run, span.scope, seen)
+        if run.recorded.ended:
             self._late()
             return None, False
-        return watched, tool is not None
+        return run, tool is not None
 
     def _late(self) -> None:
         """A call came after its run had ended."""
         span_faults.drop("run_ended")
 
-    def _known(self, node: Node, seen: SeenModel | None) -> WatchedRun | None:
-        """The run that another instrumentation shows in a trace of its own."""
+    def _known(self, node: Node, seen: SeenModel | None) -> ExternalRun | None:
+        """The run that another instrumentation shows in another trace."""
         run = None if seen is None else self._models.run_of(seen)
         if run is None or self._across_traces or node.trace_id in run.traces:
             return run
@@ -271,54 +318,57 @@ class Grouping:
         self,
         root: Node,
         inner: list[Node],
-        told: ModelSpan | ToolSpan,
+        reading: ModelSpan | ToolSpan,
+        around: ExternalRun | None = None,
+        *,
         resource: Mapping[str, Any],
-        around: WatchedRun | None = None,
-    ) -> WatchedRun:
-        watched = open_run(
+        recorder: Recorder,
+    ) -> ExternalRun:
+        run = open_run(
             self._run_id(root, around),
             root,
-            told.about,
-            told.model if isinstance(told, ModelSpan) else None,
+            reading.info,
+            reading.model if isinstance(reading, ModelSpan) else None,
+            recorder=recorder,
             defaults=self._defaults,
             resource=resource,
             inner=inner,
             around=around,
         )
-        self._runs[watched.recorded.id] = watched
-        self._opened.append(watched)
-        return watched
+        self._runs[run.recorded.id] = run
+        self._opened.append(run)
+        return run
 
-    def _run_id(self, root: Node, around: WatchedRun | None) -> str:
-        """What a run is to be called by."""
+    def _run_id(self, root: Node, around: ExternalRun | None) -> str:
+        """The id of a new run."""
         return new_run_id()
 
-    def _seen(self, watched: WatchedRun, scope: str, seen: SeenModel | None) -> None:
-        watched.scopes.add(scope)
+    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None) -> None:
+        run.scopes.add(scope)
         now = self._clock()
-        alive: WatchedRun | None = watched
+        alive: ExternalRun | None = run
         while alive is not None:
             alive.last_seen = now
             if alive.recorded.id in self._runs:
                 self._runs.move_to_end(alive.recorded.id)
             alive = alive.around
         if seen is not None:
-            self._models.add(seen, watched)
+            self._models.add(seen, run)
 
-    def _displaced(self) -> list[tuple[WatchedRun, str]]:
-        """Take out the runs that are to go: idle for too long, or one too many."""
+    def _take_expired(self) -> list[tuple[ExternalRun, str]]:
+        """Evict the runs that are idle for too long, and those that are too many."""
         now = self._clock()
-        gone: list[tuple[WatchedRun, str]] = []
+        expired: list[tuple[ExternalRun, str]] = []
         while self._runs:
             run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds
             if not idle and len(self._runs) <= self._max_runs:
                 break
-            gone.append((run, "idle" if idle else "too many runs"))
-            self._take_out(run)
-        return gone
+            expired.append((run, "idle" if idle else "too many runs"))
+            self._evict(run)
+        return expired
 
-    def _take_out(self, run: WatchedRun) -> None:
+    def _evict(self, run: ExternalRun) -> None:
         self._runs.pop(run.recorded.id, None)
         for trace_id in run.traces:
             if self._traces.get(trace_id) is run:

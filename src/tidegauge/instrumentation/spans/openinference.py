@@ -7,16 +7,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.genai import tool_result
-from tidegauge.instrumentation.spans.span import (
-    About,
-    AgentSpan,
-    Attributes,
-    ModelSpan,
-    Reading,
-    SpanData,
-    ToolSpan,
-)
-from tidegauge.instrumentation.spans.values import (
+from tidegauge.instrumentation.spans.json_values import (
     HUMAN,
     control_flow,
     integer,
@@ -29,7 +20,16 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
-from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    Attributes,
+    KnownSpan,
+    ModelSpan,
+    RunInfo,
+    SpanData,
+    ToolSpan,
+)
+from tidegauge.instrumentation.turns import ChosenCall
 
 __all__ = ["AGENTS", "KIND", "read"]
 
@@ -41,7 +41,7 @@ _REDACTED: Final = "__REDACTED__"
 _CALL: Final = "message.tool_calls"
 
 
-def read(span: SpanData) -> Reading | None:
+def read(span: SpanData) -> KnownSpan | None:
     """What a span of OpenInference is."""
     kind = span.attributes[KIND]
     if kind == "LLM":
@@ -50,9 +50,9 @@ def read(span: SpanData) -> Reading | None:
         return _tool(span)
     if kind in AGENTS:
         given, answer = _value(span.attributes, "input"), _value(span.attributes, "output")
-        about = _about(span.attributes, langchain_task(given))
+        info = _run_info(span.attributes, langchain_task(given))
         sure = "agent.name" in span.attributes
-        return AgentSpan(about, sure, last_content(given), last_content(answer))
+        return AgentSpan(info, sure, last_content(given), last_content(answer))
     return None
 
 
@@ -61,7 +61,7 @@ def _model(span: SpanData) -> ModelSpan:
     shown = numbered(attributes, "llm.input_messages")
     said = numbered(attributes, "llm.output_messages")
     return ModelSpan(
-        _about(attributes, _task(shown)),
+        _run_info(attributes, _task(shown)),
         _calls(said) if said else None,
         _tokens(attributes),
         tuple(_answers(shown)),
@@ -73,24 +73,24 @@ def _model(span: SpanData) -> ModelSpan:
 def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
     output = _value(attributes, "output")
+    call_id = text(attributes.get("tool_call.id") or attributes.get("tool.id"))
     if span.failed or output is ABSENT:
-        result, call_id = tool_result(span, output), None
+        result, answers = tool_result(span, output), None
     else:
-        result, call_id = langchain_result(output)
-    told = attributes.get("tool_call.id") or attributes.get("tool.id")
+        result, answers = langchain_result(output, call_id=call_id)
     return ToolSpan(
-        _about(attributes),
+        _run_info(attributes),
         text(attributes.get("tool.name")) or span.name,
         _value(attributes, "input"),
-        text(told) or call_id,
+        call_id or answers,
         result,
         span.failed and not control_flow(span),
     )
 
 
-def _about(attributes: Attributes, task: str | None = None) -> About:
+def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     metadata = mapping(attributes.get("metadata"))
-    return About(
+    return RunInfo(
         text(attributes.get("agent.name") or metadata.get("lc_agent_name")),
         text(attributes.get("session.id") or metadata.get("thread_id")),
         task,
@@ -140,8 +140,8 @@ def _content(message: Mapping[str, Any]) -> str | None:
     content = message.get("message.content")
     if content is None:
         blocks = numbered(message, "message.contents")
-        told = [str(block.get("message_content.text", "")) for block in blocks]
-        content = " ".join(filter(None, told)) or None
+        texts = [str(block.get("message_content.text", "")) for block in blocks]
+        content = " ".join(filter(None, texts)) or None
     return None if content is None or content == _REDACTED else str(content)
 
 

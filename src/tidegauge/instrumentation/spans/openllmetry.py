@@ -1,8 +1,7 @@
 """OpenLLMetry: the GenAI conventions for models, Traceloop's attributes around them.
 
 Arguments and results come wrapped together with metadata of the run (step numbers, checkpoint
-ids). What the tool was given and what it brought back is taken out: wrapped, no call would ever
-be the same as another.
+ids). The tool's own arguments and result are taken out: wrapped, no two calls would be the same.
 """
 
 from __future__ import annotations
@@ -11,16 +10,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.spans import genai
-from tidegauge.instrumentation.spans.span import (
-    About,
-    AgentSpan,
-    Attributes,
-    ModelSpan,
-    Reading,
-    SpanData,
-    ToolSpan,
-)
-from tidegauge.instrumentation.spans.values import (
+from tidegauge.instrumentation.spans.json_values import (
     control_flow,
     labels,
     langchain_result,
@@ -31,9 +21,18 @@ from tidegauge.instrumentation.spans.values import (
     parsed,
     text,
 )
-from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    Attributes,
+    KnownSpan,
+    ModelSpan,
+    RunInfo,
+    SpanData,
+    ToolSpan,
+)
+from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "KIND", "WORKFLOW", "read", "speaks"]
+__all__ = ["AGENTS", "KIND", "WORKFLOW", "matches", "read"]
 
 KIND: Final = "traceloop.span.kind"
 AGENTS: Final = ("workflow", "agent")
@@ -45,23 +44,23 @@ _WRAPPED: Final = frozenset({"inputs", "kwargs"})
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 
-def speaks(attributes: Attributes) -> bool:
+def matches(attributes: Attributes) -> bool:
     """Whether a span has attributes of Traceloop's."""
     return KIND in attributes or WORKFLOW in attributes
 
 
-def read(span: SpanData) -> Reading | None:
+def read(span: SpanData) -> KnownSpan | None:
     """What a span of OpenLLMetry is."""
     attributes = span.attributes
     kind, operation = attributes.get(KIND), attributes.get(genai.OPERATION)
     if kind == "tool" or operation == "execute_tool":
         return _tool(span)
     agent = kind in AGENTS or operation in genai.AGENTS
-    if agent or kind == "task":  # a chain, which may tell what its agent was asked
+    if agent or kind == "task":  # a chain, whose input may be its agent's
         given = mapping(attributes.get(_INPUT)).get("inputs", ABSENT)
         answer = mapping(attributes.get(_OUTPUT)).get("outputs", ABSENT)
-        about = _about(attributes, langchain_task(given))
-        return AgentSpan(about, agent, last_content(given), last_content(answer))
+        info = _run_info(attributes, langchain_task(given))
+        return AgentSpan(info, agent, last_content(given), last_content(answer))
     if kind is None and (operation in ("chat", "text_completion") or _asks(attributes)):
         return _model(span)
     return None
@@ -72,31 +71,32 @@ def _asks(attributes: Attributes) -> bool:
 
 
 def _model(span: SpanData) -> ModelSpan:
-    told = genai.read_model(span)
-    calls = told.calls
+    model = genai.read_model(span)
+    calls = model.calls
     if calls is None:  # before 0.50: spread over numbered attributes
         said = numbered(span.attributes, "gen_ai.completion")
         calls = _numbered_calls(said) if said else None
-    return told._replace(about=_about(span.attributes, told.about.task), calls=calls)
+    return model._replace(info=_run_info(span.attributes, model.info.task), calls=calls)
 
 
 def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
     given = parsed(attributes.get("gen_ai.tool.call.arguments", attributes.get(_INPUT, ABSENT)))
     arguments, call_id = _unwrapped(given)
-    told = parsed(attributes.get("gen_ai.tool.call.result", attributes.get(_OUTPUT, ABSENT)))
-    if type(told) is dict and "output" in told:
-        told = told["output"]
-    result, answers = langchain_result(told)
+    output = parsed(attributes.get("gen_ai.tool.call.result", attributes.get(_OUTPUT, ABSENT)))
+    if type(output) is dict and "output" in output:
+        output = output["output"]
+    call_id = text(attributes.get("gen_ai.tool.call.id")) or call_id
+    result, answers = langchain_result(output, call_id=call_id)
     if span.failed:
         result = genai.tool_result(span, result.outcome)
     return ToolSpan(
-        _about(attributes),
+        _run_info(attributes),
         text(attributes.get("gen_ai.tool.name"))
         or text(attributes.get("traceloop.entity.name"))
         or span.name.removeprefix("execute_tool "),
         arguments,
-        text(attributes.get("gen_ai.tool.call.id")) or call_id or answers,
+        call_id or answers,
         result,
         span.failed and not control_flow(span),
     )
@@ -115,12 +115,12 @@ def _unwrapped(given: object) -> tuple[object, str | None]:
     return (given.get("input_str") if inputs is None else inputs), call_id
 
 
-def _about(attributes: Attributes, task: str | None = None) -> About:
+def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     start = len(_PROPERTIES)
     metadata: dict[str, Any] = {
         key[start:]: value for key, value in attributes.items() if key.startswith(_PROPERTIES)
     }
-    return About(
+    return RunInfo(
         text(metadata.get("lc_agent_name") or attributes.get("gen_ai.agent.name")),
         text(attributes.get("gen_ai.conversation.id") or metadata.get("thread_id")),
         task,

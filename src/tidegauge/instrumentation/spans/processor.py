@@ -15,11 +15,16 @@ from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.plain import LiveAttributes, plain_attributes, plain_name
+from tidegauge.instrumentation.spans.plain_attributes import (
+    LiveAttributes,
+    plain_attributes,
+    plain_name,
+)
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
-from tidegauge.instrumentation.spans.watched import RunDefaults, WatchedRun
 
 __all__ = ["TidegaugeSpanProcessor", "Where"]
 
@@ -30,14 +35,13 @@ Success: TypeAlias = Callable[[ReadableSpan], bool | None]
 
 
 class TidegaugeSpanProcessor(SpanProcessor):
-    """Makes runs of the agents that other instrumentations trace, and steps of their rounds.
+    """Makes runs of the agents that other instrumentations trace, and steps of their turns.
 
     It reads the OpenTelemetry GenAI conventions, OpenInference, OpenLLMetry and pydantic-ai, makes
     no spans itself and changes none. Several instrumentations at once still count once.
 
-    A span processor cannot stop anybody: what raises in it is to reach no user's code. Decisions
-    are asked for with :meth:`decision`, or :meth:`enforce`, which raises the deliberate stop
-    where the application calls it.
+    A span processor cannot stop an agent: an exception in it must not reach the user's code. Call
+    :meth:`decision` for the decision, or :meth:`enforce`, which raises the deliberate stop.
 
     Args:
         agent: name of the agent, where the spans carry no ``tidegauge.agent``; left out, the name
@@ -46,8 +50,8 @@ class TidegaugeSpanProcessor(SpanProcessor):
         t_max: turns within which a solved task counts towards AUV.
         model: name of the model that decides; left out, the one that is called first.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
-        success: tells from a run's outermost span whether the task was solved; left out, nobody
-            knows, and the run counts in no success rate.
+        success: takes a run's outermost span and says whether the task was solved; left out, that
+            is not known, and the run counts in no success rate.
 
     Raises:
         ConfigurationError: ``t_max`` is below 1.
@@ -69,10 +73,12 @@ class TidegaugeSpanProcessor(SpanProcessor):
         success: Success | None = None,
     ) -> None:
         if t_max is not None and t_max < 1:
-            raise ConfigurationError("t_max is to be at least 1")
+            raise ConfigurationError(f"t_max={t_max} is out of range; use 1 or more")
         self._success = success
         self._resource: tuple[Resource, Attributes] | None = None
-        self._grouping = Grouping(RunDefaults(agent, task_group, t_max, memory, model))
+        self._grouping = Grouping(
+            get_recorder, RunDefaults(agent, task_group, t_max, memory, model)
+        )
 
     @guarded("spans.on_start", default=None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -91,7 +97,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
 
     @guarded("spans.on_end", default=None)
     def on_end(self, span: ReadableSpan) -> None:
-        """A span has ended: what it tells goes to its run."""
+        """A span has ended: what it shows is reported to its run."""
         context = span.context
         if context is None or not context.is_valid:
             span_faults.drop("invalid")
@@ -135,10 +141,10 @@ class TidegaugeSpanProcessor(SpanProcessor):
 
         Returns:
             ``None`` when there is none, or it has shown no model or tool call yet; also for a text
-            that is no trace id.
+            that is not a trace id.
         """
         if conversation is not None:
-            found: WatchedRun | None = self._grouping.find_conversation(conversation)
+            found: ExternalRun | None = self._grouping.find_conversation(conversation)
         elif isinstance(where, int | str):
             trace_id = _number(where) if isinstance(where, str) else where
             found = None if trace_id is None else self._grouping.find(trace_id)
@@ -149,7 +155,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
         return None if found is None else found.recorded
 
     def decision(self, where: Where = None, *, conversation: str | None = None) -> Decision:
-        """What is to happen next with a run: the last decision that was not to go on.
+        """The last decision about a run other than to go on.
 
         Args:
             where: as for :meth:`find_run`.
@@ -159,7 +165,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
         return GO_ON if found is None else found.decision
 
     def enforce(self, where: Where = None, *, conversation: str | None = None) -> None:
-        """Raise the deliberate stop, when a run is to stop: call it between an agent's turns.
+        """Raise the deliberate stop if the policy stops a run: call it between an agent's turns.
 
         Args:
             where: as for :meth:`find_run`.
@@ -186,7 +192,7 @@ class TidegaugeSpanProcessor(SpanProcessor):
 
 
 def _number(trace_id: str) -> int | None:
-    """The number that a trace id is written for; ``None``, it is no trace id."""
+    """The trace id as a number; ``None`` if the text is not a trace id."""
     try:
         return int(trace_id, 16)
     except ValueError:

@@ -1,7 +1,7 @@
-"""A span as it came from whomever, and what it is for a run: plain records, no SDK.
+"""A span of another instrumentation, and what it is for a run: plain records, no SDK.
 
-The in-process processor makes a :class:`SpanData` of the SDK's spans; whoever reads spans off a
-wire makes one of what came over it.
+The in-process processor makes a :class:`SpanData` of each span of the SDK, a receiver of each span
+that comes over the wire.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.told import ChosenCall
+from tidegauge.instrumentation.turns import ChosenCall
 
 __all__ = [
-    "NOT_TOLD",
+    "NO_INFO",
     "UNKNOWN_ARGUMENTS",
-    "About",
     "AgentSpan",
     "Attributes",
+    "KnownSpan",
     "ModelSpan",
     "ReadSpan",
-    "Reading",
+    "RunInfo",
     "SpanData",
     "ToolSpan",
     "clock_of",
@@ -30,7 +30,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 
 UNKNOWN_ARGUMENTS: Final[list[object]] = []
 """Arguments that were not captured. A list that holds itself equals nothing when it is digested,
-itself included: calls whose arguments nobody knows are never taken for the same call."""
+itself included: calls whose arguments are not known are never taken for the same call."""
 UNKNOWN_ARGUMENTS.append(UNKNOWN_ARGUMENTS)
 
 
@@ -55,7 +55,7 @@ class SpanData(NamedTuple):
         resource: attributes of the process that made it, where they came with it.
         remote: whether its parent is known to be in another process.
         size: bytes that it came in over the wire.
-        read: what it tells, where it was read in another process; ``None``, it was not read yet.
+        read: what it is, where it was read in another process; ``None``, it was not read yet.
     """
 
     trace_id: int
@@ -84,7 +84,7 @@ _PROCESS: Final = ("host.id", "host.name", "service.name", "service.instance.id"
 
 
 def clock_of(resource: Attributes) -> str:
-    """The clock that a process goes by: that of its host, else its own; empty, not known.
+    """The clock of a process: that of its host, else its own; empty, not known.
 
     >>> clock_of({"host.name": "a", "service.name": "search"}), clock_of({"service.name": "search"})
     ('a', 'search/')
@@ -95,14 +95,14 @@ def clock_of(resource: Attributes) -> str:
     return f"{service or ''}/{instance or ''}" if service or instance else ""
 
 
-class About(NamedTuple):
-    """What any span may tell of the run that it belongs to; ``None``: not told.
+class RunInfo(NamedTuple):
+    """What any span may show of the run that it belongs to; ``None``: not known.
 
     Args:
         agent: name of the agent.
         conversation: id of the conversation or thread.
         task: the task, in words.
-        labels: what the user told for us, by the names of ``tidegauge.run()``'s arguments.
+        labels: labels that the user gave, by the names of ``tidegauge.run()``'s arguments.
     """
 
     agent: str | None = None
@@ -110,13 +110,13 @@ class About(NamedTuple):
     task: str | None = None
     labels: Mapping[str, str] = {}
 
-    def filled_from(self, other: About) -> About:
-        """With what ``other`` tells and this does not.
+    def filled_from(self, other: RunInfo) -> RunInfo:
+        """With what ``other`` knows and this does not.
 
-        >>> About(agent="a").filled_from(About("b", task="find the key"))
-        About(agent='a', conversation=None, task='find the key', labels={})
+        >>> RunInfo(agent="a").filled_from(RunInfo("b", task="find the key"))
+        RunInfo(agent='a', conversation=None, task='find the key', labels={})
         """
-        return About(
+        return RunInfo(
             self.agent or other.agent,
             self.conversation or other.conversation,
             self.task or other.task,
@@ -128,13 +128,13 @@ class AgentSpan(NamedTuple):
     """An agent, a chain or a workflow.
 
     Args:
-        about: of the run.
+        info: of its run.
         sure: it says that it is an agent, and not less.
         asked: how its input ends; absent, not captured.
         answered: how its output ends; absent, not captured.
     """
 
-    about: About = About()
+    info: RunInfo = RunInfo()
     sure: bool = True
     asked: object = ABSENT
     answered: object = ABSENT
@@ -144,15 +144,15 @@ class ModelSpan(NamedTuple):
     """A model call.
 
     Args:
-        about: of the run.
-        calls: the tool calls that it chose; ``None``, the span does not tell.
-        tokens: tokens of both directions together; ``None``, not told.
+        info: of its run.
+        calls: the tool calls that it chose; ``None``, the span does not show them.
+        tokens: tokens of both directions together; ``None``, not known.
         answers: (id of a call, its result) at the end of what the model was shown.
         model: name of the model.
         failed: whether the call failed.
     """
 
-    about: About = About()
+    info: RunInfo = RunInfo()
     calls: tuple[ChosenCall, ...] | None = None
     tokens: int | None = None
     answers: tuple[tuple[str, CallResult], ...] = ()
@@ -164,15 +164,15 @@ class ToolSpan(NamedTuple):
     """A tool call that has ended.
 
     Args:
-        about: of the run.
+        info: of its run.
         name: the tool's name.
         arguments: its arguments; absent, not captured.
         id: the model's id of the call.
-        result: what it brought back.
+        result: what it returned.
         raised: whether it raised, and so may be tried again.
     """
 
-    about: About
+    info: RunInfo
     name: str
     arguments: object = ABSENT
     id: str | None = None
@@ -180,8 +180,8 @@ class ToolSpan(NamedTuple):
     raised: bool = False
 
 
-Reading: TypeAlias = AgentSpan | ModelSpan | ToolSpan
-NOT_TOLD: Final = About()
+KnownSpan: TypeAlias = AgentSpan | ModelSpan | ToolSpan
+NO_INFO: Final = RunInfo()
 
 
 class ReadSpan(NamedTuple):
@@ -190,9 +190,9 @@ class ReadSpan(NamedTuple):
     Args:
         reading: what it is; ``None``, nothing of an agent's run.
         error: name of the exception that it ended with.
-        failure: what it says of its failure.
+        failure: text of its failure.
     """
 
-    reading: Reading | None = None
+    reading: KnownSpan | None = None
     error: str | None = None
     failure: str | None = None

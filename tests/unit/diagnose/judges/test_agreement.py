@@ -7,8 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from tidegauge.diagnose.judges.agreement import Agreement, agreement, agreements
-from tidegauge.diagnose.scores import Score
+from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreement, agreements
 
 SCORES = [1, 2, 2, 3, 4, 4, 1, 3]
 LABELS = [1, 1, 3, 3, 4, 3, 2, 4]
@@ -53,11 +52,11 @@ def test_missing_scores_change_nothing() -> None:
 
 
 def test_scores_meet_the_labels_of_their_run_and_competency() -> None:
-    scores = [Score(f"r{n}", "care", score) for n, score in enumerate(SCORES)]
-    scores += [Score(f"r{n}", "wit", 2) for n in range(8)]
-    labels = [Score(f"r{n}", "care", label) for n, label in enumerate(LABELS)]
-    labels += [Score(f"r{n}", "wit", n % 4 + 1) for n in range(4)]
-    labels += [Score("another run", "care", 4), Score("r1", "unjudged", 3)]
+    scores = [CompetencyScore(f"r{n}", "care", score) for n, score in enumerate(SCORES)]
+    scores += [CompetencyScore(f"r{n}", "wit", 2) for n in range(8)]
+    labels = [CompetencyScore(f"r{n}", "care", label) for n, label in enumerate(LABELS)]
+    labels += [CompetencyScore(f"r{n}", "wit", n % 4 + 1) for n in range(4)]
+    labels += [CompetencyScore("another run", "care", 4), CompetencyScore("r1", "unjudged", 3)]
     found = agreements(reversed(scores), labels)
     assert found == {
         "care": agreement(zip(SCORES, LABELS, strict=True)),

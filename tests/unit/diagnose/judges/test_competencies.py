@@ -8,7 +8,7 @@ import pytest
 
 from support.judged_runs import run_of
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
-from tidegauge.diagnose.judges.judge import FIVE_JUDGES, Question
+from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Question
 from tidegauge.errors import ConfigurationError
 
 KNOWN = {
@@ -17,12 +17,13 @@ KNOWN = {
     ("observation_reading", "1.1"): "68cb5b4e516176c4",
     ("self_verification", "1.1"): "0da1652f51f00dd7",
     ("objective_quality", "1.1"): "2d07c1f2d9355d35",
+    ("objective_quality", "1.2"): "140c0b566485f175",
 }
 """What each version of each prompt asks, as a digest. Add a line for a new version; change none."""
 
 
 @pytest.mark.parametrize("judge", FIVE_JUDGES, ids=lambda judge: judge.competency)
-def test_whoever_changes_a_word_of_a_prompt_raises_its_version(judge) -> None:
+def test_a_changed_prompt_has_a_new_version(judge) -> None:
     question = judge.ask(run_of(2))
     assert isinstance(question, Question)
     digest = hashlib.sha256("\0".join(question).encode()).hexdigest()[:16]
@@ -48,6 +49,6 @@ def test_there_are_the_five_competencies() -> None:
     ]
 
 
-def test_a_competency_that_is_none_is_told_with_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="'wit'; there are backtracking_exploration, task"):
+def test_an_unknown_competency_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match="'wit'; use backtracking_exploration, task"):
         rubric_named("wit")

@@ -7,18 +7,18 @@ import threading
 from pathlib import Path
 
 from support.judged_runs import Judged, run_of, verdict
+from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
 from tidegauge.diagnose.judges.cost import Estimate
-from tidegauge.diagnose.judges.judge import FIVE_JUDGES
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementFile
 from tidegauge.diagnose.judges.judging import Judging
-from tidegauge.diagnose.scores import Score, read_scores
+from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES
 
 SCORE = Judgement(run="r1", competency="self_verification", score=3, applicable=True, reason="so")
 
 
-def judge_all(path: Path, told: Judged, *, model: str = "m", runs: int = 3) -> None:
+def judge_all(path: Path, given: Judged, *, model: str = "m", runs: int = 3) -> None:
     with JudgementFile(path) as kept:
-        judging = Judging(told.model, name=model, known=kept, attempts=1)
+        judging = Judging(given.model, name=model, known=kept, attempts=1)
         judging.listen(lambda transcript, judgement: kept.add(judgement))
         for number in range(runs):
             judging.submit(run_of(3, run=f"run {number}"), wait=True)
@@ -26,7 +26,7 @@ def judge_all(path: Path, told: Judged, *, model: str = "m", runs: int = 3) -> N
         judging.close()
 
 
-def test_a_line_tells_everything() -> None:
+def test_a_line_says_everything() -> None:
     judgement = Judgement(
         run="r1",
         competency="self_verification",
@@ -53,11 +53,11 @@ def test_a_line_tells_everything() -> None:
     }
 
 
-def test_a_line_is_a_score_to_whoever_reads_those() -> None:
+def test_a_line_is_a_score_to_every_reader_of_scores() -> None:
     failed = Judgement(run="r2", competency="self_verification", error="no_steps: none")
     assert read_scores([SCORE.line(), failed.line()]) == [
-        Score("r1", "self_verification", 3, "so"),
-        Score("r2", "self_verification", None, ""),
+        CompetencyScore("r1", "self_verification", 3, "so"),
+        CompetencyScore("r2", "self_verification", None, ""),
     ]
 
 
@@ -135,13 +135,13 @@ def test_lines_of_many_threads_are_whole(tmp_path: Path) -> None:
 
 
 def test_an_estimate_counts_what_would_be_asked() -> None:
-    told = Judged(verdict(3))
-    judging = Judging(told.model)
+    judged = Judged(verdict(3))
+    judging = Judging(judged.model)
     judging.submit(run_of(50))
     assert judging.wait(10)
     estimate = Estimate(FIVE_JUDGES, "m")
     estimate.add(run_of(50))
-    asked = sum(-(-sum(len(message.text) for message in one) // 4) for one in told)
+    asked = sum(-(-sum(len(message.text) for message in one) // 4) for one in judged)
     assert (estimate.questions, estimate.input_tokens) == (5, asked)
     assert estimate.output_tokens == 5 * 150
     estimate.add(run_of(0, task=None))

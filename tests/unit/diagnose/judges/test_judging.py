@@ -16,11 +16,17 @@ from langchain_core.messages import AIMessage
 from support.judged_runs import Judged, run_of, verdict
 from support.requirements import needs_fork
 from support.scripted_model import ScriptedChatModel, answers
-from tidegauge.diagnose.judges.asking import Asking, Unanswered, model_name
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, SELF_VERIFICATION, Rubric
-from tidegauge.diagnose.judges.judge import FIVE_JUDGES, NotJudged, Question, RubricJudge, Verdict
 from tidegauge.diagnose.judges.judgement import Judgement
 from tidegauge.diagnose.judges.judging import Judging, judged
+from tidegauge.diagnose.judges.model_client import ModelClient, NoAnswer, model_name
+from tidegauge.diagnose.judges.rubric_judge import (
+    FIVE_JUDGES,
+    NotJudged,
+    Question,
+    RubricJudge,
+    Verdict,
+)
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
@@ -28,9 +34,9 @@ from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 JUDGE = RubricJudge(SELF_VERIFICATION)
 
 
-def asked(told: Judged, transcript: Transcript | None = None, **options: Any) -> Judgement:
-    asking = Asking(told.model, **{"pause": 0.0, **options})
-    return judged(JUDGE, run_of(3) if transcript is None else transcript, asking, "scripted-1")
+def asked(given: Judged, transcript: Transcript | None = None, **options: Any) -> Judgement:
+    client = ModelClient(given.model, **{"pause": 0.0, **options})
+    return judged(JUDGE, run_of(3) if transcript is None else transcript, client, "scripted-1")
 
 
 def http_error(status: int, kind: type[openai.APIStatusError], **headers: str) -> Exception:
@@ -48,8 +54,8 @@ RATE_LIMIT = http_error(429, openai.RateLimitError)
 
 
 def test_a_good_answer_is_a_score_with_its_reason_and_steps() -> None:
-    told = Judged(verdict(3, reason="it looked twice", steps=[2, 0, 2]))
-    assert asked(told) == Judgement(
+    model = Judged(verdict(3, reason="it looked twice", steps=[2, 0, 2]))
+    assert asked(model) == Judgement(
         run="r1",
         competency="self_verification",
         score=3,
@@ -60,7 +66,7 @@ def test_a_good_answer_is_a_score_with_its_reason_and_steps() -> None:
         rubric_version="1.1",
         model="scripted-1",
     )
-    [[system, human]] = told
+    [[system, human]] = model
     assert "no instruction to you" in system.text
     assert '{"step":2,"action":"open","arguments":{"page":2},"result":"this is page 2"}' in (
         human.text
@@ -77,9 +83,9 @@ def test_a_good_answer_is_a_score_with_its_reason_and_steps() -> None:
     ],
 )
 def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
-    told = Judged(answer)
-    assert asked(told).score == 2
-    assert len(told) == 1
+    model = Judged(answer)
+    assert asked(model).score == 2
+    assert len(model) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,15 +95,15 @@ def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
         (verdict(score=True), "score: "),
         (verdict(score=cast(Any, 2.5)), "score: "),
         (verdict(score=5), "score: "),
-        (verdict(score=None, applicable=True), "score is to be a whole number from 1 to 4"),
+        (verdict(score=None, applicable=True), "score is null; use a whole number"),
         (verdict(score=None), "this rubric applies to every run"),
         (verdict(reason=""), "reason: "),
         (verdict(steps="all"), "steps: "),
-        (verdict(steps=[0, 3]), "steps names 3, which the record does not show"),
-        ('{"score": 3', "there is no JSON object in '{\"score\": 3'"),
-        ("[3]", "there is no JSON object"),
-        ("", "there is no JSON object in ''"),
-        ("I'm sorry, but I can't help with that.", "there is no JSON object in \"I'm sorry"),
+        (verdict(steps=[0, 3]), "steps contains 3; use only steps of the record"),
+        ('{"score": 3', "the answer has no JSON object: '{\"score\": 3'"),
+        ("[3]", "the answer has no JSON object"),
+        ("", "the answer has no JSON object: ''"),
+        ("I'm sorry, but I can't help with that.", "the answer has no JSON object: \"I'm sorry"),
     ],
 )
 def test_an_answer_of_no_use_is_sent_back_once_with_what_is_wrong(answer: str, fault: str) -> None:
@@ -119,14 +125,14 @@ def test_an_answer_of_no_use_is_sent_back_once_with_what_is_wrong(answer: str, f
 def test_only_backtracking_may_be_not_applicable() -> None:
     answer = verdict(None, reason="no way led nowhere", steps=[])
     for judge in FIVE_JUDGES:
-        asking = Asking(Judged(answer).model)
-        judgement = judged(judge, run_of(3), asking, "m")
+        client = ModelClient(Judged(answer).model)
+        judgement = judged(judge, run_of(3), client, "m")
         if judge.competency == "backtracking_exploration":
             assert (judgement.score, judgement.applicable, judgement.error) == (None, False, None)
             assert judgement.reason == "no way led nowhere"
         else:
             assert judgement.error_kind == "invalid_answer"
-    with pytest.raises(ValueError, match="score is to be null"):
+    with pytest.raises(ValueError, match="score is not null"):
         FIVE_JUDGES[0].read(verdict(3, applicable=False), run_of(3))
 
 
@@ -142,7 +148,7 @@ def test_only_backtracking_may_be_not_applicable() -> None:
 def test_a_provider_that_refuses_is_not_asked_again(message: AIMessage) -> None:
     calls = []
     model = ScriptedChatModel(script=lambda messages: calls.append(1) or message)  # type: ignore[func-returns-value]
-    judgement = judged(JUDGE, run_of(3), Asking(model), "m")
+    judgement = judged(JUDGE, run_of(3), ModelClient(model), "m")
     assert judgement.error_kind == "refused"
     assert len(calls) == 1
 
@@ -153,28 +159,28 @@ def test_an_answer_in_blocks_is_read() -> None:
         {"type": "text", "text": verdict(1)},
     ]
     model = ScriptedChatModel(script=lambda messages: AIMessage(blocks))
-    assert judged(JUDGE, run_of(3), Asking(model), "m").score == 1
+    assert judged(JUDGE, run_of(3), ModelClient(model), "m").score == 1
 
 
 # When no answer comes.
 
 
 def test_a_model_that_is_busy_is_asked_again_after_a_pause() -> None:
-    told = Judged(RATE_LIMIT, RATE_LIMIT, verdict(3))
+    model = Judged(RATE_LIMIT, RATE_LIMIT, verdict(3))
     started = time.monotonic()
-    assert asked(told, pause=0.02).score == 3
-    assert len(told) == 3
+    assert asked(model, pause=0.02).score == 3
+    assert len(model) == 3
     assert time.monotonic() - started >= 0.02 + 0.04
 
 
 def test_the_pause_that_a_provider_asks_for_is_made() -> None:
-    told = Judged(
+    model = Judged(
         http_error(429, openai.RateLimitError, **{"retry-after": "0.2"}),
         http_error(429, openai.RateLimitError, **{"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         verdict(3),
     )
     started = time.monotonic()
-    assert asked(told).score == 3
+    assert asked(model).score == 3
     assert 0.2 <= time.monotonic() - started < 10
 
 
@@ -197,9 +203,9 @@ REQUEST: Any = httpx.Request("POST", "https://example.com")
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_only_what_may_pass_is_tried_again(fault: Exception, asked_times: int, kind: str) -> None:
-    told = Judged(fault)
-    judgement = asked(told, attempts=3)
-    assert len(told) == asked_times
+    model = Judged(fault)
+    judgement = asked(model, attempts=3)
+    assert len(model) == asked_times
     assert judgement.error_kind == kind
     assert type(fault).__name__ in (judgement.error or "")
 
@@ -207,37 +213,37 @@ def test_only_what_may_pass_is_tried_again(fault: Exception, asked_times: int, k
 def test_a_model_that_hangs_is_left_after_its_time() -> None:
     awake = threading.Event()
     try:
-        told = Judged(lambda: str(awake.wait(30)))
-        judgement = asked(told, timeout=0.05, attempts=2)
+        model = Judged(lambda: str(awake.wait(30)))
+        judgement = asked(model, timeout=0.05, attempts=2)
         assert judgement.error == "time_out: TimeoutError: no answer within 0.05 s"
-        assert len(told) == 2
+        assert len(model) == 2
     finally:
         awake.set()
 
 
 def test_calls_that_hang_do_not_pile_up() -> None:
     awake = threading.Event()
-    told = Judged(lambda: str(awake.wait(30)) and verdict(3))
-    asking = Asking(told.model, timeout=0.001, attempts=50, pause=0.0)
-    with pytest.raises(Unanswered, match="32 calls have not come back"):
-        asking.answer([])
-    assert len(told) == 32
+    model = Judged(lambda: str(awake.wait(30)) and verdict(3))
+    client = ModelClient(model.model, timeout=0.001, attempts=50, pause=0.0)
+    with pytest.raises(NoAnswer, match="32 earlier calls have not returned"):
+        client.answer([])
+    assert len(model) == 32
     awake.set()
     deadline = time.monotonic() + 10
     while True:  # once they have come back, it is asked again
         try:
-            asking.answer([])
+            client.answer([])
             break
-        except Unanswered:
+        except NoAnswer:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
 def test_a_rate_is_kept_over_all_threads() -> None:
     at: list[float] = []
-    told = Judged(lambda: at.append(time.monotonic()) or verdict(3))  # type: ignore[func-returns-value]
-    asking = Asking(told.model, requests_per_minute=1_200)
-    threads = [threading.Thread(target=asking.answer, args=([],)) for _ in range(5)]
+    model = Judged(lambda: at.append(time.monotonic()) or verdict(3))  # type: ignore[func-returns-value]
+    client = ModelClient(model.model, requests_per_minute=1_200)
+    threads = [threading.Thread(target=client.answer, args=([],)) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -249,46 +255,48 @@ def test_a_rate_is_kept_over_all_threads() -> None:
 
 
 def test_a_run_without_steps_is_not_asked_about() -> None:
-    told = Judged(verdict(3))
-    asking = Asking(told.model)
+    model = Judged(verdict(3))
+    client = ModelClient(model.model)
     empty = run_of(0, task=None)
-    errors = {judge.competency: judged(judge, empty, asking, "m").error for judge in FIVE_JUDGES}
+    errors = {judge.competency: judged(judge, empty, client, "m").error for judge in FIVE_JUDGES}
     task = errors.pop("objective_quality")
     assert set(errors.values()) == {"no_steps: the run has no steps"}
-    assert task == "no_task: nobody told the run's task"
-    assert told == []
+    assert task == "no_task: the run's task is unknown"
+    assert model == []
 
 
 def test_the_task_of_a_run_without_steps_is_judged_all_the_same() -> None:
-    told = Judged(verdict(4, steps=[7]))
+    model = Judged(verdict(4, steps=[7]))
     judge = RubricJudge(COMPETENCIES["objective_quality"])
-    judgement = judged(judge, run_of(0), Asking(told.model), "m")
+    judgement = judged(judge, run_of(0), ModelClient(model.model), "m")
     assert (judgement.score, judgement.steps) == (4, ())
-    assert "Record:" not in told[0][1].text
+    assert "Record:" not in model[0][1].text
 
 
 def test_digests_are_not_sent() -> None:
     transcript = Transcript(RunStarted(run="r1", task="sha:00ff"))
     transcript.issue(Step("r1", (Call("open", "sha:01"),), state="sha:02"))
     transcript.observe(Outcome("r1", (CallResult("sha:03"),)))
-    told = Judged(verdict(3))
-    kinds = {judged(judge, transcript, Asking(told.model), "m").error_kind for judge in FIVE_JUDGES}
+    model = Judged(verdict(3))
+    kinds = {
+        judged(judge, transcript, ModelClient(model.model), "m").error_kind for judge in FIVE_JUDGES
+    }
     assert kinds == {"no_contents", "no_task"}
-    assert told == []
+    assert model == []
 
 
 def test_a_run_of_10_000_steps_is_cut_and_says_so() -> None:
-    told = Judged(verdict(3, steps=[0, 9_999]))
-    judgement = asked(told, run_of(10_000))
+    model = Judged(verdict(3, steps=[0, 9_999]))
+    judgement = asked(model, run_of(10_000))
     assert judgement.score == 3
     [(first, last)] = judgement.left_out_steps
     assert 100 < first < last < 9_900
-    text = told[0][1].text
+    text = model[0][1].text
     assert f'{{"left_out":"steps {first} to {last} are not shown"}}' in text
     assert "Steps taken: 10000" in text
     assert len(text) < 120_000
     named = Judged(verdict(3, steps=[first]))
-    assert "does not show" in str(asked(named, run_of(10_000)).error)
+    assert "use only steps of the record" in str(asked(named, run_of(10_000)).error)
 
 
 # Judges of one's own.
@@ -311,11 +319,11 @@ class Brief:
 
 
 def test_a_judge_may_do_without_a_model() -> None:
-    told = Judged(verdict(3))
-    asking = Asking(told.model)
-    assert judged(Brief(), run_of(2), asking, "m").score == 4
-    assert judged(Brief(), run_of(6), asking, "m").error == "too_long: who would read that"
-    assert told == []
+    model = Judged(verdict(3))
+    client = ModelClient(model.model)
+    assert judged(Brief(), run_of(2), client, "m").score == 4
+    assert judged(Brief(), run_of(6), client, "m").error == "too_long: who would read that"
+    assert model == []
 
 
 def test_a_fault_of_a_judge_costs_its_judgement_only() -> None:
@@ -323,7 +331,7 @@ def test_a_fault_of_a_judge_costs_its_judgement_only() -> None:
         def ask(self, transcript: Transcript) -> Question | Verdict | NotJudged:
             raise KeyError("oops")
 
-    judgement = judged(Broken(), run_of(2), Asking(Judged(verdict(3)).model), "m")
+    judgement = judged(Broken(), run_of(2), ModelClient(Judged(verdict(3)).model), "m")
     assert judgement.error == "judge_error: KeyError: 'oops'"
 
 
@@ -333,19 +341,19 @@ def test_a_judge_that_gives_another_score_gives_none(score) -> None:
         def ask(self, transcript: Transcript) -> Question | Verdict | NotJudged:
             return Verdict(score, "so good")
 
-    judgement = judged(Generous(), run_of(2), Asking(Judged(verdict(3)).model), "m")
+    judgement = judged(Generous(), run_of(2), ModelClient(Judged(verdict(3)).model), "m")
     assert judgement.score is None
-    assert judgement.error == f"judge_error: {score!r} is no score from 1 to 4"
+    assert judgement.error == f"judge_error: the score is {score!r}; use 1 to 4 or None"
 
 
 def test_a_rubric_of_ones_own() -> None:
     levels = {1: "rude", 2: "curt", 3: "civil", 4: "kind"}
     judge = RubricJudge(Rubric("politeness", "7", "Was it polite?", levels))
-    told = Judged(verdict(2))
-    judgement = judged(judge, run_of(2), Asking(told.model), "m")
+    model = Judged(verdict(2))
+    judgement = judged(judge, run_of(2), ModelClient(model.model), "m")
     assert (judgement.competency, judgement.rubric_version) == ("politeness", "1.7")
-    assert "Score 2: curt" in told[0][1].text
-    with pytest.raises(ConfigurationError, match="levels 1 to 4"):
+    assert "Score 2: curt" in model[0][1].text
+    with pytest.raises(ConfigurationError, match="use 1, 2, 3, 4"):
         Rubric("politeness", "7", "Was it polite?", {1: "rude"})
 
 
@@ -365,22 +373,26 @@ def test_all_five_are_judged_and_their_cost_is_counted() -> None:
     assert judging.wait(10)
     assert [one.competency for one in found] == list(COMPETENCIES)
     usage = judging.usage
-    assert (usage.answers, usage.untold) == (5, 0)
+    assert (usage.answers, usage.unreported) == (5, 0)
     assert (usage.input_tokens, usage.output_tokens) == (500, 100)
     judging.close()
 
 
-def test_answers_that_tell_no_tokens_are_counted() -> None:
+def test_answers_that_report_no_tokens_are_counted() -> None:
     judging = Judging(ScriptedChatModel(script=lambda messages: AIMessage(verdict(3))), [JUDGE])
     judging.submit(run_of(3))
     assert judging.wait(10)
-    assert (judging.usage.answers, judging.usage.untold, judging.usage.input_tokens) == (1, 1, 0)
+    assert (judging.usage.answers, judging.usage.unreported, judging.usage.input_tokens) == (
+        1,
+        1,
+        0,
+    )
 
 
 def test_so_many_runs_are_judged_at_a_time() -> None:
     together = threading.Barrier(3)
-    told = Judged(lambda: str(together.wait(10)) and verdict(3))
-    judging = Judging(told.model, [JUDGE], concurrency=3)
+    model = Judged(lambda: str(together.wait(10)) and verdict(3))
+    judging = Judging(model.model, [JUDGE], concurrency=3)
     found = collect(judging)
     for name in "abc":
         judging.submit(run_of(3, run=name))
@@ -426,12 +438,12 @@ def test_an_end_waits_no_longer_than_it_says() -> None:
 
 
 def test_an_end_does_not_wait_for_a_pause() -> None:
-    told = Judged(RATE_LIMIT)
-    judging = Judging(told.model, [JUDGE], pause=30.0)
+    model = Judged(RATE_LIMIT)
+    judging = Judging(model.model, [JUDGE], pause=30.0)
     found = collect(judging)
     judging.submit(run_of(3))
     deadline = time.monotonic() + 10
-    while not told:
+    while not model:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     judging.close(0)
@@ -457,8 +469,8 @@ def test_a_forked_process_judges_for_itself() -> None:
     child = os.fork()
     if not child:
         judging.submit(run_of(3, run="after"))
-        told = judging.wait(10) and [one.run for one in found] == ["before", "after"]
-        os._exit(0 if told else 1)
+        reported = judging.wait(10) and [one.run for one in found] == ["before", "after"]
+        os._exit(0 if reported else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
@@ -476,7 +488,7 @@ def test_a_forked_process_judges_for_itself() -> None:
         lambda model: Judging(model, requests_per_minute=0),
     ],
 )
-def test_what_cannot_be_is_told_at_once(make: Callable[[ScriptedChatModel], Judging]) -> None:
+def test_what_cannot_be_is_reported_at_once(make: Callable[[ScriptedChatModel], Judging]) -> None:
     with pytest.raises(ConfigurationError):
         make(Judged(verdict(3)).model)
 

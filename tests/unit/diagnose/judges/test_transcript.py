@@ -10,16 +10,15 @@ import orjson
 import pytest
 
 from support.judged_runs import run_of
-from tidegauge.diagnose.judges.transcript import Transcript
-from tidegauge.diagnose.judges.transcripts import Transcripts
+from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, RunEnded, RunStarted, Step
 
 
-def told(transcript: Transcript) -> list[dict]:
+def shown_steps(transcript: Transcript) -> list[dict]:
     return [json.loads(line) for line in transcript.lines()]
 
 
-def test_a_step_is_told_by_what_is_known_of_it() -> None:
+def test_a_step_is_shown_by_what_is_known_of_it() -> None:
     transcript = Transcript(RunStarted(run="r"))
     transcript.issue(Step("r", (Call("look"),)))
     transcript.observe(Outcome("r", (CallResult(),)))
@@ -28,7 +27,7 @@ def test_a_step_is_told_by_what_is_known_of_it() -> None:
     transcript.issue(Step("r", (Call("wait"),)))
     transcript.observe(Outcome("r", (), blocked=True))
     transcript.issue(Step("r", (Call("leave"),)))
-    assert told(transcript) == [
+    assert shown_steps(transcript) == [
         {"step": 0, "action": "look"},
         {
             "step": 1,
@@ -47,13 +46,18 @@ def test_a_step_is_told_by_what_is_known_of_it() -> None:
     ]
 
 
-def test_what_was_seen_is_told_once() -> None:
+def test_what_was_seen_is_shown_once() -> None:
     transcript = Transcript(RunStarted(run="r"))
     for state, result in (("a room", "OK"), ("a room", "a hall"), ("a hall", "a hall")):
         transcript.issue(Step("r", (Call("go"),), state=state))
         transcript.observe(Outcome("r", (CallResult(result),)))
     transcript.issue(Step("r", (Call("go"),), state="a room"))
-    assert [step.get("seen") for step in told(transcript)] == ["a room", None, None, "a room"]
+    assert [step.get("seen") for step in shown_steps(transcript)] == [
+        "a room",
+        None,
+        None,
+        "a room",
+    ]
 
 
 def test_outcomes_find_their_steps_in_whatever_order_they_come() -> None:
@@ -64,21 +68,21 @@ def test_outcomes_find_their_steps_in_whatever_order_they_come() -> None:
     transcript.observe(Outcome("r", (CallResult("of a"),), step=0))
     transcript.observe(Outcome("r", (CallResult("of nothing"),), step=7))
     transcript.observe(Outcome("r", (CallResult("of a again"),), step=0))
-    assert [step.get("result") for step in told(transcript)] == ["of a", None, "of c"]
+    assert [step.get("result") for step in shown_steps(transcript)] == ["of a", None, "of c"]
 
 
-def test_steps_that_somebody_else_counts_are_told_in_order() -> None:
+def test_steps_with_foreign_numbers_are_shown_in_order() -> None:
     transcript = Transcript(RunStarted(run="r"))
     for index in (1, 0, 2):  # two threads of one run
         transcript.issue(Step("r", (Call(f"act {index}"),)), index)
-    assert [step["action"] for step in told(transcript)] == ["act 0", "act 1", "act 2"]
+    assert [step["action"] for step in shown_steps(transcript)] == ["act 0", "act 1", "act 2"]
     assert transcript.left_out_steps == ()
     assert transcript.steps_taken == 3
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 40, 100, 1_000])
 @pytest.mark.parametrize("room", [200, 2_000, 20_000])
-def test_the_first_and_the_last_steps_are_kept_and_the_gap_is_told(steps: int, room: int) -> None:
+def test_the_first_and_the_last_steps_are_kept_and_the_gap_is_shown(steps: int, room: int) -> None:
     transcript = run_of(steps, room=room)
     kept = [step.index for step in transcript.steps]
     assert transcript.steps_taken == steps
@@ -87,7 +91,7 @@ def test_the_first_and_the_last_steps_are_kept_and_the_gap_is_told(steps: int, r
     assert len(transcript.left_out_steps) <= 1
     if steps:
         assert {0, steps - 1} <= set(kept)
-    gaps = [line["left_out"] for line in told(transcript) if "left_out" in line]
+    gaps = [line["left_out"] for line in shown_steps(transcript) if "left_out" in line]
     assert gaps == [
         f"steps {first} to {last} are not shown" if first < last else f"step {first} is not shown"
         for first, last in transcript.left_out_steps
@@ -124,7 +128,7 @@ def test_long_contents_lose_their_middle_and_are_counted() -> None:
     transcript.issue(Step("r", (Call("read", {"text": "begin" + "x" * 500 + "end"}),)))
     transcript.observe(Outcome("r", (CallResult("start" + "y" * 300 + "failed: no disk"),)))
     transcript.issue(Step("r", (Call("read", {"text": "short"}),)))
-    [first, second] = told(transcript)
+    [first, second] = shown_steps(transcript)
     assert first["arguments"].startswith('{"text":"begin')
     assert first["result"].startswith("start")
     assert first["result"].endswith("failed: no disk")
@@ -139,7 +143,7 @@ def test_a_round_of_very_many_calls_is_cut() -> None:
     transcript = Transcript(RunStarted(run="r"))
     transcript.issue(Step("r", tuple(Call("open", n) for n in range(60))))
     transcript.observe(Outcome("r", tuple(CallResult("x") for _ in range(60))))
-    [step] = told(transcript)
+    [step] = shown_steps(transcript)
     assert (len(step["calls"]), step["calls_left_out"]) == (50, 10)
 
 
@@ -208,7 +212,7 @@ def test_so_many_are_held_and_the_rest_are_given_up() -> None:
     for run in ("a", "unwanted", "b", "c"):
         transcripts.run_ended(RunEnded(run=run))
     assert [one.run for one in finished] == ["b", "c"]
-    assert transcripts.given_up == 1
+    assert transcripts.evicted == 1
 
 
 def test_threads_of_one_run_lose_nothing() -> None:
@@ -224,11 +228,11 @@ def test_threads_of_one_run_lose_nothing() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [step["result"] for step in told(transcript)] == [f"of {n}" for n in range(2_000)]
+    assert [step["result"] for step in shown_steps(transcript)] == [f"of {n}" for n in range(2_000)]
 
 
 @pytest.mark.parametrize("depth", [250, 252, 253, 300, 900])
-def test_arguments_nested_deep_are_told_as_a_text_where_they_must(depth: int) -> None:
+def test_arguments_nested_deep_are_shown_as_a_text_where_they_must(depth: int) -> None:
     nested: Any = orjson.loads(b"[" * depth + b"]" * depth)
     transcript = Transcript(RunStarted(run="r1"))
     transcript.issue(Step("r1", (Call("go", nested), Call("go", "x"))))

@@ -9,7 +9,7 @@ import pytest
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extractors import Documents
-from tidegauge.worlds.lore import document_task
+from tidegauge.worlds.lore_tasks import document_task
 
 TICKETS = Documents(pattern=r"\b[A-Z]{2,5}-\d+\b")
 
@@ -53,7 +53,7 @@ def test_the_first_group_is_the_id():
     assert seen.exits == ("Moon", "Sun")
 
 
-def test_failed_calls_and_other_tools_tell_nothing():
+def test_failed_calls_and_other_tools_report_nothing():
     call = Call("read", {"key": "OPS-7"})
     assert TICKETS.observe(call, CallResult("no OPS-7", True)) is None
     others = Documents(pattern=TICKETS.pattern, tools=["open"])

@@ -62,7 +62,7 @@ def test_arguments_may_be_json_text():
     assert TodoList().observe(Call("write_todos", text), DONE).achieved == ("pack",)
 
 
-def test_progress_is_told_only_when_asked_for():
+def test_progress_is_reported_only_when_asked_for():
     call = Call("write_todos", SHAPES["LangChain"])
     assert TodoList().observe(call, DONE).progress is None
 

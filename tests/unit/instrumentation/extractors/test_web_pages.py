@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extractors import WebPages
-from tidegauge.instrumentation.extractors.links import links_in, normalised_url
+from tidegauge.instrumentation.extractors.web_pages import links_in, normalised_url
 
 SHOP = "https://shop.example/"
 HTML = """<!doctype html><html><body>
@@ -78,7 +78,7 @@ SNAPSHOT = """### Ran Playwright code
     ],
 )
 @pytest.mark.parametrize("arguments", [{"ref": "e2"}, {"url": SHOP + "old"}, "e2", None])
-def test_the_page_that_the_result_tells_wins(outcome, arguments):
+def test_the_page_that_the_result_names_wins(outcome, arguments):
     seen = WebPages().observe(Call("click", arguments), CallResult(outcome))
     assert (seen.place, seen.exits) == (SHOP + "cart", (SHOP + "pay",))
 

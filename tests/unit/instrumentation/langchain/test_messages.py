@@ -100,13 +100,13 @@ def test_unanswered_calls_are_those_of_the_last_message_of_the_model() -> None:
 
 
 def test_a_call_that_was_not_run_is_answered_with_an_error() -> None:
-    told = refused_message(call("7"), "try the cellar")
-    assert (told.content, told.tool_call_id, told.name) == ("try the cellar", "7", "look")
-    assert told.status == "error"
+    message = refused_message(call("7"), "try the cellar")
+    assert (message.content, message.tool_call_id, message.name) == ("try the cellar", "7", "look")
+    assert message.status == "error"
     assert refused_message(call(None)).content == "This call was not run: the run was stopped."
 
 
 def test_a_nudge_is_the_advice() -> None:
-    told = nudge_message(Decision("nudge", "loop_repeats", "in short", advice="at length"))
-    assert (told.content, told.additional_kwargs) == ("at length", {"lc_source": "tidegauge"})
+    message = nudge_message(Decision("nudge", "loop_repeats", "in short", advice="at length"))
+    assert (message.content, message.additional_kwargs) == ("at length", {"lc_source": "tidegauge"})
     assert nudge_message(Decision("nudge", "loop_repeats", "in short")).content == "in short"

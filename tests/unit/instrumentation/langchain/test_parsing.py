@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from langchain_core.load import dumpd
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langgraph.errors import GraphInterrupt, ParentCommand
@@ -16,7 +18,9 @@ from tidegauge import RunStopped
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import control_flow, parsing
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
-from tidegauge.instrumentation.told import ChosenCall, RunLabels, run_labels
+from tidegauge.instrumentation.spans.json_values import langchain_result
+from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.values import RunLabels, run_labels
 
 
 @pytest.mark.parametrize(
@@ -74,8 +78,8 @@ def test_model_and_provider(
     assert parsing.model_and_provider(metadata, parameters) == read
 
 
-def chat(message: AIMessage, **told: Any) -> LLMResult:
-    return LLMResult(generations=[[ChatGeneration(message=message)]], **told)
+def chat(message: AIMessage, **fields: Any) -> LLMResult:
+    return LLMResult(generations=[[ChatGeneration(message=message)]], **fields)
 
 
 def test_a_chat_models_answer() -> None:
@@ -102,7 +106,7 @@ def test_older_forms_of_an_answer() -> None:
         assert parsing.model_answer(LLMResult(generations=nothing)) == ModelAnswer()
 
 
-def told(content: str, **more: Any) -> ToolMessage:
+def tool_message(content: str, **more: Any) -> ToolMessage:
     return ToolMessage(content, tool_call_id="c1", **more)
 
 
@@ -112,13 +116,13 @@ def told(content: str, **more: Any) -> ToolMessage:
         ("text", CallResult("text", False)),
         (None, CallResult(None, False)),
         ({"a": 1}, CallResult({"a": 1}, False)),
-        (told("found"), CallResult("found", False)),
-        (told("locked", status="error"), CallResult("locked", True)),
-        (Command(update={"messages": [told("found")], "n": 1}), CallResult("found", False)),
-        (Command(update={"messages": told("found")}), CallResult("found", False)),
+        (tool_message("found"), CallResult("found", False)),
+        (tool_message("locked", status="error"), CallResult("locked", True)),
+        (Command(update={"messages": [tool_message("found")], "n": 1}), CallResult("found", False)),
+        (Command(update={"messages": tool_message("found")}), CallResult("found", False)),
         (Command(update={"n": 1}), CallResult({"n": 1}, False)),
         (Command(goto="end"), CallResult(None, False)),
-        ([told("a"), told("b", status="error")], CallResult(["a", "b"], True)),
+        ([tool_message("a"), tool_message("b", status="error")], CallResult(["a", "b"], True)),
         (["plain"], CallResult(["plain"], False)),
     ],
 )
@@ -126,16 +130,42 @@ def test_a_tools_result_is_what_came_back(output: object, result: CallResult) ->
     assert parsing.tool_result(output) == result
 
 
+def a_hand_off(ids: Sequence[str], extra: int = 0) -> Command[str]:
+    """To another agent, with the whole history: an answer for each of these calls."""
+    history = [HumanMessage(f"line {number}") for number in range(extra)]
+    answers = [ToolMessage(f"answer to {call}", tool_call_id=call) for call in ids]
+    return Command(goto="bert", update={"messages": [*history, *answers]}, graph=Command.PARENT)
+
+
+@pytest.mark.parametrize(
+    ("ids", "call_id", "answered"),
+    [
+        (["c1", "c2", "c3"], "c3", "c3"),
+        (["c3", "c1", "c2"], "c3", "c3"),
+        (["c1", "c2"], "unknown", "c2"),
+        (["c1", "c2"], None, "c2"),
+    ],
+)
+def test_the_result_of_a_hand_off_is_the_answer_to_its_call(
+    ids: list[str], call_id: str | None, answered: str
+) -> None:
+    result = CallResult(f"answer to {answered}", False)
+    assert parsing.tool_result(a_hand_off(ids), call_id) == result
+    assert parsing.tool_result(a_hand_off(ids, extra=5_000), call_id) == result
+    in_a_span = {"update": dumpd(a_hand_off(ids).update), "goto": "bert"}
+    assert langchain_result(in_a_span, call_id=call_id) == (result, answered)
+
+
 def test_only_the_answers_to_the_last_round_are_read() -> None:
     messages = [
         HumanMessage("go"),
         AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}]),
-        told("old"),
+        tool_message("old"),
         AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}]),
-        told("new"),
+        tool_message("new"),
         HumanMessage("a nudge"),
     ]
-    assert [message.content for message in parsing.tool_answers(messages)] == ["new"]
+    assert [result.outcome for _, result in parsing.tool_answers(messages)] == ["new"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +212,7 @@ def test_what_hands_over_and_what_resumes() -> None:
     command = Command(goto="bert")
     assert control_flow.hand_off(ParentCommand(command)) is command
     assert control_flow.hand_off(ValueError("x")) is None
-    assert [control_flow.resumes(told) for told in (None, command, {}, "go")] == [
+    assert [control_flow.resumes(one) for one in (None, command, {}, "go")] == [
         True,
         True,
         False,
@@ -194,10 +224,10 @@ HALF = math.log(0.5)
 
 
 def token(*alternatives: float, chosen: float | None = None) -> dict[str, Any]:
-    """A token of an answer as OpenAI's chat completions tell it."""
-    tops = [{"token": str(n), "logprob": told, "bytes": [n]} for n, told in enumerate(alternatives)]
-    told = chosen if chosen is not None else alternatives[0]
-    return {"token": "0", "logprob": told, "bytes": [0], "top_logprobs": tops}
+    """A token of an answer as OpenAI's chat completions give it."""
+    tops = [{"token": str(n), "logprob": one, "bytes": [n]} for n, one in enumerate(alternatives)]
+    reported = chosen if chosen is not None else alternatives[0]
+    return {"token": "0", "logprob": reported, "bytes": [0], "top_logprobs": tops}
 
 
 @pytest.mark.parametrize(

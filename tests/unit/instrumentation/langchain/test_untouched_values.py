@@ -15,16 +15,17 @@ from tidegauge._guard import internal_errors
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,
+    agent_run,
     control_flow,
-    opening,
     parsing,
 )
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
-from tidegauge.instrumentation.told import ChosenCall, RunLabels
+from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.values import RunLabels
 from tidegauge.testing import Capture, capture
 
 
-def told(content: str) -> ToolMessage:
+def tool_message(content: str) -> ToolMessage:
     return ToolMessage(content, tool_call_id="c1")
 
 
@@ -80,7 +81,7 @@ def test_what_a_tool_brought_back_is_left_alone(base: type) -> None:
 
 
 def test_a_list_of_messages_that_holds_itself() -> None:
-    cycle: list[Any] = [told("found")]
+    cycle: list[Any] = [tool_message("found")]
     cycle.append(cycle)
     outcome: Any = parsing.tool_result(cycle).outcome
     assert outcome[0] == "found"
@@ -125,13 +126,13 @@ def test_log_probabilities_that_are_no_numbers_are_left_out() -> None:
 def test_only_so_many_tokens_and_messages_are_looked_at() -> None:
     many = [{"logprob": 0.0}] * 4_096 + [{"logprob": -1.0}]
     assert parsing.action_entropy({"content": many}) == 0.0
-    messages = [told("first"), *[told("later")] * 1_000]
-    assert {message.content for message in parsing.tool_answers(messages)} == {"later"}
-    results: list[Any] = [told("found")] * 1_001
+    messages = [tool_message("first"), *[tool_message("later")] * 1_000]
+    assert {result.outcome for _, result in parsing.tool_answers(messages)} == {"later"}
+    results: list[Any] = [tool_message("found")] * 1_001
     assert parsing.tool_result(results) == CallResult(results, False)
 
 
-def test_an_error_is_told_from_control_flow_by_its_real_class() -> None:
+def test_an_error_is_distinguished_from_control_flow_by_its_real_class() -> None:
     error = untouchable(ValueError, "x")
     assert control_flow.is_failure(error)
     assert not control_flow.is_interrupt(error)
@@ -142,7 +143,7 @@ def test_an_error_is_told_from_control_flow_by_its_real_class() -> None:
 
 
 def opened(metadata: dict[str, Any], name: object) -> Any:
-    return opening.root_run({}, metadata, labels=RunLabels(), name=name, model=None, around=None)
+    return agent_run.root_run({}, metadata, labels=RunLabels(), name=name, model=None, around=None)
 
 
 def test_names_and_threads_that_are_no_texts_are_left_out() -> None:
@@ -150,7 +151,7 @@ def test_names_and_threads_that_are_no_texts_are_left_out() -> None:
     metadata = {"lc_agent_name": odd, "thread_id": odd, "langgraph_checkpoint_ns": odd}
     event = opened(metadata, odd)
     assert (event.agent, event.conversation) == ("", None)
-    assert opening.waiting_key(event, metadata) is None
+    assert agent_run.waiting_key(event, metadata) is None
     assert parsing.agent_identity(metadata) == (None, None)
     thread = uuid.uuid4()
     event = opened({"thread_id": thread}, untouchable(str, "a"))
@@ -187,4 +188,4 @@ def test_success_is_taken_by_its_truth(seen: Capture) -> None:
 def test_a_success_that_fails_to_say_its_truth_is_not_known(seen: Capture) -> None:
     invoke(lambda output: untouchable(object))
     assert outcome(seen) == "unknown"
-    assert internal_errors.counts() == {"told": 1}
+    assert internal_errors.counts() == {"value": 1}

@@ -15,7 +15,8 @@ from support.agents_sdk import chat_completions, responses, scripted, traced_by
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.parsing import ModelAnswer
-from tidegauge.instrumentation.told import ChosenCall, RunLabels, run_labels
+from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.values import RunLabels, run_labels
 
 # A span of chat completions, as captured: the message, with its empty fields.
 CHAT_MESSAGE: dict[str, Any] = {
@@ -112,7 +113,7 @@ def response(output: list[dict[str, Any]]) -> Response:
     )
 
 
-def test_a_chat_message_tells_its_calls_and_tokens() -> None:
+def test_a_chat_message_has_its_calls_and_tokens() -> None:
     answer = parsing.generation_answer(GenerationSpanData(output=[CHAT_MESSAGE], usage=CHAT_USAGE))
     assert answer == ModelAnswer(
         (ChosenCall("push", {"door": "red"}, "call-1"), ChosenCall("run", "door = red", "call-2")),
@@ -122,16 +123,16 @@ def test_a_chat_message_tells_its_calls_and_tokens() -> None:
     assert answer.tokens == 12
 
 
-def test_a_streamed_generation_tells_a_whole_response() -> None:
-    told = response(OUTPUT).model_dump()
-    answer = parsing.generation_answer(GenerationSpanData(output=[told], usage=CHAT_USAGE))
+def test_a_streamed_generation_has_a_whole_response() -> None:
+    dumped = response(OUTPUT).model_dump()
+    answer = parsing.generation_answer(GenerationSpanData(output=[dumped], usage=CHAT_USAGE))
     assert [(call.name, call.id) for call in answer.calls or ()] == [
         (call.name, call.id) for call in CALLS
     ]
     assert (answer.calls or ())[0] == CALLS[0]
 
 
-def test_a_response_tells_the_calls_that_the_sdk_runs() -> None:
+def test_a_response_has_the_calls_that_the_sdk_runs() -> None:
     answer = parsing.response_answer(ResponseSpanData(response=response(OUTPUT)))
     assert [(call.name, call.id) for call in answer.calls or ()] == [
         (call.name, call.id) for call in CALLS
@@ -149,13 +150,13 @@ def test_without_contents_calls_are_not_known_and_tokens_are() -> None:
     assert ModelAnswer().tokens is None
 
 
-def test_usage_of_no_request_is_not_told() -> None:
+def test_usage_of_no_request_is_not_reported() -> None:
     items = response(OUTPUT[3:4]).output
-    told = ModelResponse(output=items, usage=Usage(), response_id=None)
-    assert parsing.hook_answer(told) == ModelAnswer(CALLS[:1])
+    result = ModelResponse(output=items, usage=Usage(), response_id=None)
+    assert parsing.hook_answer(result) == ModelAnswer(CALLS[:1])
     usage = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
-    told = ModelResponse(output=items, usage=usage, response_id=None)
-    assert parsing.hook_answer(told) == ModelAnswer(CALLS[:1], 10, 2)
+    result = ModelResponse(output=items, usage=usage, response_id=None)
+    assert parsing.hook_answer(result) == ModelAnswer(CALLS[:1], 10, 2)
 
 
 class Kept(TracingProcessor):
@@ -177,7 +178,7 @@ class Kept(TracingProcessor):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("make", [chat_completions, responses])
-async def test_the_sdks_models_tell_what_hooks_are_told(make: Any, streamed: bool) -> None:
+async def test_the_sdks_models_report_what_hooks_receive(make: Any, streamed: bool) -> None:
     kept = Kept()
     with traced_by(kept):
         agent = Agent(name="porter", model=make(["no way"]))
@@ -210,7 +211,7 @@ async def test_the_sdks_models_tell_what_hooks_are_told(make: Any, streamed: boo
         ),
     ],
 )
-def test_a_tools_result_is_what_the_model_is_told(
+def test_a_tools_result_is_what_the_model_is_shown(
     output: Any, error: Any, result: CallResult
 ) -> None:
     assert parsing.tool_result(output, error) == result
@@ -227,11 +228,11 @@ def test_arguments_are_values_where_they_are_json() -> None:
 
 def test_labels_are_read_from_metadata_as_far_as_they_are_sound() -> None:
     assert run_labels({}) == RunLabels()
-    told = {"tidegauge_t_max": -1, "tidegauge_task": 7, "other": "x", "tidegauge_memory": None}
-    assert run_labels(told) == RunLabels(task="7")
+    fields = {"tidegauge_t_max": -1, "tidegauge_task": 7, "other": "x", "tidegauge_memory": None}
+    assert run_labels(fields) == RunLabels(task="7")
 
 
-def test_a_model_has_the_name_that_it_tells() -> None:
+def test_a_model_has_the_name_that_it_reports() -> None:
     assert parsing.model_name("gpt-x") == "gpt-x"
     assert parsing.model_name(chat_completions([])) == "scripted-1"
     assert parsing.model_name(scripted([])) is None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tidegauge.instrumentation.spans.dedupe import Interval, RecentModels, SeenModel
+from tidegauge.instrumentation.spans.dedupe import Interval, SeenModel
+from tidegauge.instrumentation.spans.grouping import RecentModels
 from tidegauge.instrumentation.spans.span import ModelSpan
 
 

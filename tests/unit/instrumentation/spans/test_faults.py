@@ -12,23 +12,23 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from tidegauge import catalog, testing
 from tidegauge._span_faults import SpanFaults, span_faults
-from tidegauge.exporters.prometheus.families import read_families
-from tidegauge.instrumentation.otlp.assembling import Assembly
-from tidegauge.instrumentation.otlp.from_json import decode_json
-from tidegauge.instrumentation.otlp.from_protobuf import decode_protobuf
-from tidegauge.instrumentation.otlp.limits import AssemblyLimits, ReadLimits
-from tidegauge.instrumentation.otlp.reception import Reception
+from tidegauge.exporters.reading import read_families
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 from tidegauge.instrumentation.spans.grouping import Grouping
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly, AssemblyLimits
+from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
+from tidegauge.receivers.otlp.json_decoding import decode_json
+from tidegauge.receivers.otlp.request_handler import RequestHandler
 
 ROOT, SECOND = 1, 1_000_000_000
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
 
 
-def span(number: int, parent: int | None, at: tuple[int, int], told: Any, **more: Any) -> SpanData:
-    return SpanData(7, number, parent, "any", "theirs", told, *at, **more)
+def span(number: int, parent: int | None, at: tuple[int, int], given: Any, **more: Any) -> SpanData:
+    return SpanData(7, number, parent, "any", "theirs", given, *at, **more)
 
 
 def chat(*names: str, **more: Any) -> dict[str, Any]:
@@ -105,12 +105,11 @@ def test_over_the_wire(shape: str) -> None:
             else:
                 assembly.take([each], now=now)
         assembly.close()
-        counts = assembly.counts
         if counter == ("steps",):
             assert seen.pipeline.engine.snapshot().groups[0].totals.steps == 1
             return
     if counter in (("duplicates",), ("late",)):
-        assert getattr(counts, counter[0]) == 1
+        assert getattr(assembly, counter[0]) == 1
     else:
         assert counter in moved()
 
@@ -120,19 +119,19 @@ def test_what_is_right_moves_none() -> None:
         assembly = Assembly()
         assembly.take(agent(model(), TOOL_SPAN), now=0.0)
         assembly.close()
-        assert (assembly.counts.late, assembly.counts.duplicates) == (0, 0)
+        assert (assembly.late, assembly.duplicates) == (0, 0)
     assert moved() == {}
 
 
 def test_calls_that_there_is_no_room_to_let_wait() -> None:
     with testing.capture():
-        assembly = Assembly(limits=AssemblyLimits(undecided_bytes=0))
+        assembly = Assembly(limits=AssemblyLimits(pending_bytes=0))
         calls = [model(), span(5, 4, (30, 40), chat("find"), size=9)]
         for number, each in enumerate(calls):
             assembly.take([each], now=10.0 * number)
             assembly.expire(10.0 * number + 9)
         assembly.close()
-    assert moved() == {("repaired", "undecided"): 1}
+    assert moved() == {("repaired", "pending_parent"): 1}
 
 
 def open_all(grouping: Grouping, *spans: SpanData) -> None:
@@ -190,17 +189,17 @@ def without_ids(grouping: Grouping) -> None:
 )
 def test_in_the_process(shape: Callable[[Grouping], None], counter: tuple[str, str]) -> None:
     with testing.capture():
-        shape(Grouping())
+        shape(Grouping(get_recorder))
     assert moved() == {counter: 1}
 
 
-def request(**told: Any) -> bytes:
-    whole = {"traceId": f"{7:032x}", "spanId": f"{1:016x}", "name": "any", **told}
+def request(**fields: Any) -> bytes:
+    whole = {"traceId": f"{7:032x}", "spanId": f"{1:016x}", "name": "any", **fields}
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [whole]}]}]}).encode()
 
 
 @pytest.mark.parametrize(
-    "told",
+    "given",
     [
         {"traceId": ""},
         {"traceId": "0" * 32},
@@ -214,28 +213,36 @@ def request(**told: Any) -> bytes:
         {"endTimeUnixNano": "soon"},
     ],
 )
-def test_spans_that_are_refused(told: dict[str, Any]) -> None:
-    reception = Reception(_Takes())
-    reception.take(request(**told), "json")
-    assert reception.counts.refused == {"invalid": 1}
+def test_spans_that_are_refused(given: dict[str, Any]) -> None:
+    handler = RequestHandler(_Takes())
+    handler.handle(request(**given), "json")
+    assert handler.rejected == {"invalid": 1}
 
 
 class _Takes:
+    alive = True
+
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
         return True
+
+    def close(self, timeout: float | None = None) -> bool:
+        return True
+
+    def metrics(self) -> dict[Any, Any]:
+        return {}
 
 
 def test_what_is_too_long_to_be_read_whole() -> None:
     pair = {"key": "gen_ai.operation.name", "value": {"stringValue": "x" * 9}}
     limits = ReadLimits(attributes=2, text=8)
-    for told in (
+    for one in (
         {"attributes": [pair] * 3},
         {"attributes": [pair]},
         {"events": [{"name": "any"}] * 129},
     ):
         span_faults.clear()
         span_faults.reading()
-        [found] = decode_json(request(**told), limits).spans
+        [found] = decode_json(request(**one), limits).spans
         found.attributes.get("gen_ai.operation.name")
         assert moved()["repaired", "cut"] >= 1
 
@@ -277,6 +284,6 @@ def test_what_is_gone_through_again_is_not_counted_again() -> None:
 
 def test_every_fault_is_in_the_catalogue() -> None:
     with testing.capture() as seen:
-        Grouping()
+        Grouping(get_recorder)
         shown = {family.metric for family in read_families(seen.pipeline.engine)}
     assert {catalog.DROPPED_SPANS, catalog.REPAIRED_SPANS} <= shown

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from support.other_spans import Listener
-from support.span_files import tell
+from support.span_files import replay_spans
 from tidegauge import testing
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.spans.grouping import Grouping
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.testing import SteppedClock
@@ -25,31 +26,33 @@ def listener() -> Iterator[Listener]:
 
 
 def span(
-    start: int, end: int, parent: SpanData | None, attributes: dict[str, Any], **told: Any
+    start: int, end: int, parent: SpanData | None, attributes: dict[str, Any], **fields: Any
 ) -> SpanData:
     number = next(_ids)
     trace_id = parent.trace_id if parent is not None else number
-    scope = told.pop("scope", "theirs")
-    name = told.pop("name", "a span")
+    scope = fields.pop("scope", "theirs")
+    name = fields.pop("name", "a span")
     parent_id = None if parent is None else parent.span_id
-    return SpanData(trace_id, number, parent_id, name, scope, attributes, start, end, **told)
+    return SpanData(trace_id, number, parent_id, name, scope, attributes, start, end, **fields)
 
 
-def agent(start: int, end: int, parent: SpanData | None = None, name: str = "helper", **told: Any):
+def agent(
+    start: int, end: int, parent: SpanData | None = None, name: str = "helper", **fields: Any
+):
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-    return span(start, end, parent, attributes, **told)
+    return span(start, end, parent, attributes, **fields)
 
 
-def model(start: int, end: int, parent: SpanData | None, *calls: tuple[str, str], **told: Any):
+def model(start: int, end: int, parent: SpanData | None, *calls: tuple[str, str], **fields: Any):
     attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"}
-    attributes["gen_ai.usage.input_tokens"] = told.pop("tokens", 5)
-    if told.pop("content", True):
+    attributes["gen_ai.usage.input_tokens"] = fields.pop("tokens", 5)
+    if fields.pop("content", True):
         parts = [
             {"type": "tool_call", "id": call_id, "name": "look", "arguments": {"place": place}}
             for call_id, place in calls
         ]
         attributes["gen_ai.output.messages"] = [{"role": "assistant", "parts": parts}]
-    return span(start, end, parent, attributes, **told)
+    return span(start, end, parent, attributes, **fields)
 
 
 def tool(
@@ -59,7 +62,7 @@ def tool(
     place: str | None = None,
     call_id: str | None = None,
     result: str | None = "nothing",
-    **told: Any,
+    **fields: Any,
 ):
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": "execute_tool",
@@ -71,7 +74,7 @@ def tool(
         attributes["gen_ai.tool.call.result"] = result
     if call_id is not None:
         attributes["gen_ai.tool.call.id"] = call_id
-    return span(start, end, parent, attributes, **told)
+    return span(start, end, parent, attributes, **fields)
 
 
 def rounds(listener: Listener) -> list[tuple[int, list[Any]]]:
@@ -90,11 +93,11 @@ def test_ids_that_are_used_again_are_new_calls(listener):
             model(at + 1, at + 2, root, ("c1", "hall")),
             tool(at + 3, at + 4, root, "hall", "c1", f"seen {turn}"),
         ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert rounds(listener) == [(1, [f"seen {turn}"]) for turn in range(4)]
 
 
-def test_two_instrumentations_that_tell_no_ids_and_the_same_arguments_twice(listener):
+def test_two_instrumentations_that_report_no_ids_and_the_same_arguments_twice(listener):
     root = agent(0, 100)
     spans = [root]
     for scope in ("one", "other"):
@@ -103,7 +106,7 @@ def test_two_instrumentations_that_tell_no_ids_and_the_same_arguments_twice(list
             tool(10, 20, root, "hall", scope=scope, result="a"),
             tool(11, 21, root, "hall", scope=scope, result="b"),
         ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert rounds(listener) == [(2, ["a", "b"])]
     assert listener.story()[0][4]["tokens"] == 5
 
@@ -112,7 +115,7 @@ def test_one_instrumentation_that_calls_twice_at_once_is_not_taken_for_two(liste
     root = agent(0, 100)
     spans = [root, model(1, 5, root, ("c1", "hall")), model(2, 6, root, ("c2", "hall"))]
     spans += [tool(10, 20, root, "hall", "c1"), tool(11, 21, root, "hall", "c2")]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert [calls for calls, _ in rounds(listener)] == [1, 1]
     assert listener.story()[0][4]["tokens"] == 10
 
@@ -122,12 +125,12 @@ def test_the_model_of_one_and_the_tools_of_another_instrumentation(listener):
     inner = model(1, 4, root, ("c1", "hall"), scope="client")
     outer = model(0, 5, root, content=False, tokens=None, scope="agents")
     spans = [root, outer, inner, tool(6, 7, root, "hall", "c1", scope="agents")]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert rounds(listener) == [(1, ["nothing"])]
     assert listener.story()[0][4]["tokens"] == 5
 
 
-def test_a_model_that_tells_its_calls_after_another_did_not(listener):
+def test_a_model_that_reports_its_calls_after_another_did_not(listener):
     root = agent(0, 100)
     spans = [
         root,
@@ -137,7 +140,7 @@ def test_a_model_that_tells_its_calls_after_another_did_not(listener):
         tool(6, 8, root, scope="one", result=None),
         tool(8, 9, root, "attic", "c2", scope="other"),
     ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert rounds(listener) == [(2, ["nothing", "nothing"])]
 
 
@@ -151,10 +154,10 @@ def test_without_contents_a_round_is_what_runs_between_two_model_calls(listener)
             tool(at + 3, at + 4, root, result=None),
             tool(at + 5, at + 6, root, result=None),
         ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     [story] = listener.story()
     assert [(step[1], step[4]) for step in story[2]] == [(("look", "look"), 5)] * 4
-    assert len({step[2] for step in story[2]}) == 4  # no two can be told to be the same
+    assert len({step[2] for step in story[2]}) == 4  # no two are known to be the same
     assert story[4]["loop_steps"] == 0
 
 
@@ -164,7 +167,7 @@ def test_without_arguments_an_unchanged_result_is_a_streak_and_no_loop(listener)
     for turn in range(4):
         at = 10 * turn
         spans += [model(at + 1, at + 2, root, content=False), tool(at + 3, at + 4, root)]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     [story] = listener.story()
     assert story[4]["loop_steps"] == 0
     assert story[4]["result_streak_max"] == 4
@@ -180,7 +183,7 @@ def test_without_model_spans_tools_that_overlap_are_a_round(listener):
         tool(10, 11, root, "hall"),
         tool(12, 13, root, "hall"),
     ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert [calls for calls, _ in rounds(listener)] == [2, 1, 1, 1]
     assert listener.story()[0][4]["loop_steps"] == 1
 
@@ -188,20 +191,20 @@ def test_without_model_spans_tools_that_overlap_are_a_round(listener):
 def test_a_call_that_nobody_chose_is_a_step_of_its_own(listener):
     root = agent(0, 100)
     spans = [root, model(1, 2, root), tool(3, 4, root, "hall"), tool(3, 5, root, "attic")]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert [calls for calls, _ in rounds(listener)] == [1, 1]
 
 
 def test_a_call_without_a_span_stays_unobserved(listener):
     root = agent(0, 100)
-    tell(Grouping(), [root, model(1, 2, root, ("c1", "hall"))], early=True)
+    replay_spans(Grouping(get_recorder), [root, model(1, 2, root, ("c1", "hall"))], early=True)
     assert rounds(listener) == [(1, [])]
 
 
 def test_what_is_no_agents_is_no_run(listener):
     request = span(0, 100, None, {"http.method": "GET"}, scope="web")
-    grouping = Grouping()
-    tell(grouping, [request, model(1, 2, request), tool(3, 4, request)], early=True)
+    grouping = Grouping(get_recorder)
+    replay_spans(grouping, [request, model(1, 2, request), tool(3, 4, request)], early=True)
     assert listener.story() == []
     assert len(grouping) == 0
 
@@ -210,8 +213,8 @@ def test_agents_of_one_request_are_runs_side_by_side(listener):
     request = span(0, 100, None, {"http.method": "GET"}, scope="web")
     one, other = agent(1, 50, request), agent(2, 60, request, "other")
     spans = [request, one, other, model(3, 4, one, ("a", "b")), model(3, 5, other, ("c", "d"))]
-    grouping = Grouping()
-    tell(grouping, spans, early=True)
+    grouping = Grouping(get_recorder)
+    replay_spans(grouping, spans, early=True)
     assert [(run[0][0], run[1][1]) for run in listener.story()] == [
         ("helper", None),
         ("other", None),
@@ -220,7 +223,7 @@ def test_agents_of_one_request_are_runs_side_by_side(listener):
 
 
 @pytest.mark.parametrize(
-    ("told", "outcome"),
+    ("given", "outcome"),
     [
         ({"failed": True, "events": [("exception", {"exception.type": "KeyError"})]}, "error"),
         (
@@ -234,9 +237,9 @@ def test_agents_of_one_request_are_runs_side_by_side(listener):
         ({}, "unknown"),
     ],
 )
-def test_how_a_run_ends(listener, told, outcome):
-    root = agent(0, 100, **told)
-    tell(Grouping(), [root, model(1, 2, root)], early=True)
+def test_how_a_run_ends(listener, given, outcome):
+    root = agent(0, 100, **given)
+    replay_spans(Grouping(get_recorder), [root, model(1, 2, root)], early=True)
     [ended] = listener.ended
     assert (ended.outcome or "unknown") == outcome
 
@@ -245,13 +248,15 @@ def test_a_child_that_outlives_its_parent_stays_in_the_run(listener):
     root = agent(0, 100)
     step = span(3, 4, root, {"a": "b"})
     late = tool(5, 6, step, "hall", "c1")
-    tell(Grouping(), [root, model(1, 2, root, ("c1", "hall")), step, late], early=True)
+    replay_spans(
+        Grouping(get_recorder), [root, model(1, 2, root, ("c1", "hall")), step, late], early=True
+    )
     assert rounds(listener) == [(1, ["nothing"])]
 
 
 def test_a_run_whose_end_never_comes_makes_room(listener):
     clock = SteppedClock()
-    grouping = Grouping(max_runs=2, idle_seconds=60.0, clock=clock)
+    grouping = Grouping(get_recorder, max_runs=2, idle_seconds=60.0, clock=clock)
 
     def begin() -> None:
         root = agent(0, 100)
@@ -282,7 +287,7 @@ def test_a_run_whose_end_never_comes_makes_room(listener):
 
 def test_a_run_lives_while_an_agent_inside_it_does(listener):
     clock = SteppedClock()
-    grouping = Grouping(idle_seconds=60.0, clock=clock)
+    grouping = Grouping(get_recorder, idle_seconds=60.0, clock=clock)
     root = agent(0, 100)
     outer, inner = tool(3, 90, root, "x", "c1"), None
     for each in (root, model(1, 2, root, ("c1", "x")), outer):
@@ -315,14 +320,14 @@ def test_two_instrumentations_that_take_turns_show_two_calls(listener):
             tool(at + 3, at + 4, root, "hall", "c1", scope, scope=scope),
             tool(at + 3, at + 5, root, "attic", "c2", scope, scope=scope),
         ]
-    tell(Grouping(), spans, early=True)
+    replay_spans(Grouping(get_recorder), spans, early=True)
     assert rounds(listener) == [(2, ["one", "one"]), (2, ["other", "other"])]
 
 
 def test_a_span_that_comes_late_is_not_taken_for_a_newer_call_of_its_id(listener):
     root = agent(0, 100)
     late, newer = tool(3, 4, root, "hall", "c1", "old"), tool(13, 14, root, "hall", "c1", "new")
-    grouping = Grouping()
+    grouping = Grouping(get_recorder)
     spans = [model(1, 2, root), model(11, 12, root, ("c1", "hall")), late, newer, root]
     for each in (root, *spans[:-1]):
         grouping.start(

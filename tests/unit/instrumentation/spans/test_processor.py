@@ -21,8 +21,8 @@ MODEL = {
 }
 
 
-def provider(processor, **told):
-    made = TracerProvider(shutdown_on_exit=False, **told)
+def provider(processor, **fields):
+    made = TracerProvider(shutdown_on_exit=False, **fields)
     made.add_span_processor(processor)
     return made
 
@@ -98,7 +98,7 @@ def test_no_fault_of_ours_reaches_user_code(monkeypatch):
 
 @pytest.mark.usefixtures("faults_are_swallowed")
 @pytest.mark.parametrize(
-    "told",
+    "given",
     [
         {"gen_ai.input.messages": '[1, "a", null, {"parts": 7}, {"parts": [1]}]'},
         {"gen_ai.output.messages": '{"not": "a list"}'},
@@ -110,10 +110,10 @@ def test_no_fault_of_ours_reaches_user_code(monkeypatch):
         {"openinference.span.kind": "CHAIN", "metadata": "[]"},
     ],
 )
-def test_odd_attributes_are_no_fault(told):
+def test_odd_attributes_are_no_fault(given):
     tracer = provider(TidegaugeSpanProcessor()).get_tracer("theirs")
     with testing.capture(), tracer.start_as_current_span("agent", attributes=AGENT):
-        tracer.start_span("odd", attributes={**MODEL, **told}).end()
+        tracer.start_span("odd", attributes={**MODEL, **given}).end()
     assert internal_errors.counts() == {}
 
 

@@ -1,4 +1,4 @@
-// Charts in the colours of the page, drawn when they are seen, and anew when the colours change.
+// Charts in the colors of the page, drawn when visible, and again when the colors change.
 "use strict";
 
 const charts = {
@@ -13,7 +13,7 @@ const charts = {
     Plotly.react(element, traces, this._layout(layout), {
       displaylogo: false,
       responsive: true,
-      // Named, so that none comes with a newer library: some would send the chart away.
+      // A fixed list, because some buttons would send the chart to a server.
       modeBarButtons: [["zoom2d", "pan2d", "select2d", "lasso2d", "resetScale2d"]],
       doubleClickDelay: 350,
     });

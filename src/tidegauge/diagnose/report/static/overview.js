@@ -10,7 +10,7 @@ function openOverview() {
     ["Runs with a loop", count(runs.filter((run) => run.loop_steps > 0).length), share(runs.filter((run) => run.loop_steps > 0).length / (runs.length || 1))],
     ["Steps", count(runs.reduce((sum, run) => sum + run.steps, 0)), `${count(runs.reduce((sum, run) => sum + run.loop_steps, 0))} of them in loops`],
     ["Groups", count(groups.length), plural(store.agents.length, "agent")],
-    ["Lines skipped", count(skipped), skipped ? "told by replay" : "all were read"],
+    ["Lines skipped", count(skipped), skipped ? "reported by replay" : "none"],
   ];
   byId("tiles").replaceChildren(
     ...tiles.map(([title, value, more]) =>
@@ -54,7 +54,7 @@ function openGroups(groups) {
     number("Exploitation error", "exploitation_error", share, "Errors / steps that had to exploit"),
   ];
   new SortedTable(byId("groups"), columns).show(groups);
-  byId("groups-note").textContent = "Choose an agent's name to select its runs";
+  byId("groups-note").textContent = "Click an agent's name to select its runs";
 }
 
 function selectGroup(group) {
@@ -141,7 +141,7 @@ function taskPoints() {
   };
 }
 
-/** Runs under a brush: what it covers is a filter, and goes when the filter goes. */
+/** Runs inside a selection of a chart: a filter, which is removed with the selection. */
 function brushed(element, name, label, runsOf) {
   const undo = () => {
     Plotly.relayout(element, { selections: [] });

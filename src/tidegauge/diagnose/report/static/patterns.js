@@ -42,8 +42,8 @@ function openPatterns() {
     byId("map").hidden = true;
     byId("map-find").closest("label").hidden = true;
     byId("map-note").textContent = store.data.contents
-      ? "There are too few different actions for a map."
-      : "This report was made without contents: there is nothing that a map could be drawn of.";
+      ? "There are too few distinct actions for a map."
+      : "This report has no contents, so there is no map.";
   }
 }
 
@@ -65,7 +65,7 @@ function showCloud() {
   [...byId("cloud-tabs").children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === patterns.cloud)));
   byId("cloud-note").textContent =
     `The ${plural(shown.length, "phrase")} that most runs have, of ${cloud.of} in ${plural(among.size, "run")}. ` +
-    "Choose one or more to select the runs that have any of them.";
+    "Click words to select the runs with any of them.";
   byId("cloud").replaceChildren(
     ...shown.map((phrase) => {
       return make("li", {
@@ -104,8 +104,8 @@ function showMap() {
     element.on("plotly_deselect", () => showRegion([]));
   });
   byId("map-note").textContent =
-    `${plural(map.actions, "different action")}; what is worded alike lies together. ` +
-    (map.points.length < map.actions ? `${count(map.points.length)} are drawn, the others counted at the one most like them. ` : "") +
+    `${plural(map.actions, "different action")}; similar actions are close. ` +
+    (map.points.length < map.actions ? `${count(map.points.length)} are drawn, each with the actions most similar to it. ` : "") +
     "Drag a line around actions to select the runs that took them.";
   if (!selection.has("map")) showRegion([]);
 }

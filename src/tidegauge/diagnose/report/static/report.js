@@ -1,4 +1,4 @@
-// The page: opens what is in the file, and shows the view that the address names.
+// Opens the data of the file, and shows the view in the URL.
 "use strict";
 
 const VIEWS = { overview: showOverview, runs: showRuns, patterns: showPatterns, scores: showScores };

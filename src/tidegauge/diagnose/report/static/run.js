@@ -49,14 +49,14 @@ function showFacts(run) {
   );
 }
 
-/** The loops in words: the cycle, how often it was gone through, since when it repeats. */
+/** The loops in words: period, rounds, first step of the repetition. */
 function loopsOf({ listed_loops: loops }) {
-  const told = loops.slice(0, 2).map(([first, period, repeats]) => `${plural(period, "step")} × ${repeats + 1} since ${first}`);
-  if (loops.length > told.length) told.push(`${count(loops.length - told.length)} more`);
-  return told.join("; ") || "none";
+  const texts = loops.slice(0, 2).map(([first, period, repeats]) => `${plural(period, "step")} × ${repeats + 1} since ${first}`);
+  if (loops.length > texts.length) texts.push(`${count(loops.length - texts.length)} more`);
+  return texts.join("; ") || "none";
 }
 
-/** What is to be marked at each step: in a loop, failed, an error of exploration, an intervention. */
+/** The mark of each step: loop, failure, exploration error, intervention. */
 function marksOf(run) {
   const column = (name) => run.step[name] ?? [];
   return run.walk.map((place, t) => ({
@@ -125,7 +125,7 @@ function showTimeline(run, marks) {
     }),
   );
   byId("timeline-legend").replaceChildren(
-    ...[["loop", "in a loop"], ["error", "failed, or an error"], ["intervention", "stepped in"]]
+    ...[["loop", "in a loop"], ["error", "failed, or an error"], ["intervention", "intervention"]]
       .filter(([kind]) => marks.some((mark) => kindOf(mark) === kind))
       .map(([kind, text]) => make("span", { children: [make("i", { class: `mark ${kind}` }), text] })),
   );
@@ -258,9 +258,9 @@ function showSteps(run, index, marks) {
 }
 
 function stepItem(run, lines, mark, t) {
-  const told = JSON.parse(lines[run.step.line[t]]);
-  const later = run.step.outcome_line && run.step.outcome_line[t] !== run.step.line[t] ? JSON.parse(lines[run.step.outcome_line[t]]) : told;
-  const calls = told.calls ?? [told];
+  const recorded = JSON.parse(lines[run.step.line[t]]);
+  const later = run.step.outcome_line && run.step.outcome_line[t] !== run.step.line[t] ? JSON.parse(lines[run.step.outcome_line[t]]) : recorded;
+  const calls = recorded.calls ?? [recorded];
   const results = later.calls ?? [later];
   const badge = (kind, text) => make("span", { class: "badge", data_kind: kind, text });
   const badges = [
@@ -295,7 +295,7 @@ function stepItem(run, lines, mark, t) {
   });
 }
 
-/** What was given or came back. Long texts open when they are asked for. */
+/** Arguments or a result. Long texts are folded. */
 function content(mark, value) {
   if (absent(value) || value === "") return null;
   const text = typeof value === "string" ? value : JSON.stringify(value);

@@ -2,14 +2,14 @@
 "use strict";
 
 const selection = {
-  _filters: new Map(), // name -> {label, runs: Set of indexes, clear: what else is to be undone}
+  _filters: new Map(), // name -> {label, runs: Set of indexes, clear: undoes the filter}
   _listeners: [],
 
   /** Lets only these runs through; an empty filter is none. */
   set(name, label, runs, clear = () => {}) {
     if (runs === null) this._filters.delete(name);
     else this._filters.set(name, { label, runs: new Set(runs), clear });
-    this._tell();
+    this._notify();
   },
 
   has(name) {
@@ -20,14 +20,14 @@ const selection = {
     const filter = this._filters.get(name);
     this._filters.delete(name);
     filter?.clear();
-    this._tell();
+    this._notify();
   },
 
   clear() {
     const filters = [...this._filters.values()];
     this._filters.clear();
     for (const filter of filters) filter.clear();
-    this._tell();
+    this._notify();
   },
 
   /** The indexes of the selected runs; with `but`, as if that filter were not there. */
@@ -46,7 +46,7 @@ const selection = {
     this._listeners.push(listener);
   },
 
-  _tell() {
+  _notify() {
     for (const listener of this._listeners) listener();
   },
 };

@@ -40,7 +40,7 @@ class SortedTable {
   }
 
   _by(column) {
-    // Of numbers, the largest are asked for first.
+    // Numbers start with the largest.
     this._descending = this._sort === column ? !this._descending : Boolean(column.number);
     this._sort = column;
     this._arrange();

@@ -1,4 +1,4 @@
-// Numbers and names as they are shown. What was not measured is a dash, never 0.
+// Numbers and names as shown. A value that was not measured is a dash, never 0.
 "use strict";
 
 const ABSENT = "—";
@@ -14,7 +14,7 @@ const plural = (number, one, many = `${one}s`) => `${count(number)} ${number ===
 const inWords = (name) => name.replaceAll("_", " ");
 const capital = (name) => name.charAt(0).toUpperCase() + name.slice(1);
 
-/** Makes an element. Whatever a recording says goes through `text`: it is never markup. */
+/** Makes an element. Recorded contents go through `text`, so they are never markup. */
 function make(tag, { text, children = [], on = {}, ...attributes } = {}) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
@@ -42,11 +42,11 @@ function setAttributes(element, attributes) {
   }
 }
 
-/** A text for the charts' library, which reads some markup: none of it is left. */
+/** A text for the chart library, escaped because it reads some markup. */
 const plain = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-/** A text in lines of a bearable length, for the charts' labels. */
+/** A text in short lines, for chart labels. */
 function wrapped(text, width = 60, lines = 4) {
   const parts = [];
   for (let rest = text.replace(/\s+/g, " ").trim(); rest && parts.length < lines; ) {
@@ -65,7 +65,7 @@ const shortened = (text, length) => (text.length <= length ? text : `${text.slic
 const middleCut = (text, length) =>
   text.length <= length ? text : `${text.slice(0, Math.floor(length / 3))}…${text.slice(1 - Math.ceil((2 * length) / 3))}`;
 
-/** The colour of a name among many: the same wherever it is shown. */
+/** The color of a name, the same everywhere. */
 const HUES = [199, 24, 145, 280, 345, 48, 225, 95, 172, 0, 318, 258];
 function colourOf(index) {
   const dark = isDarkNow();

@@ -70,7 +70,7 @@ function stretches(steps) {
   return found;
 }
 
-/** The stale score of the chosen run, step by step; loop steps and interventions are marked. */
+/** The stale score of the selected run by step, with loop steps and interventions. */
 export class Course {
   constructor(host) {
     this.host = host;

@@ -1,4 +1,4 @@
-// The chosen run: what is known of it, its course, and its last steps as they come.
+// The selected run: its numbers, its stale score over time, and its last steps, live.
 
 import { Course } from "./charts.js";
 import {
@@ -16,7 +16,7 @@ const FACTS = [
   ["Failed rounds in a row", (run) => count(run.failed)],
   ["Novelty", (run) => share(run.novelty)],
   ["Progress", (run) => share(run.progress)],
-  ["Unexplored, pending", (run) => aheadOf(run)],
+  ["Frontier, pending", (run) => aheadOf(run)],
   ["Steps", (run) => count(run.steps) + (run.t_max === null ? "" : ` of ${count(run.t_max)}`)],
   ["Tokens", (run) => amount(run.tokens)],
   ["Policy", (run) => policyOf(run)],
@@ -49,7 +49,7 @@ function stateOf(run, now) {
   return run.started === null ? state : `${state} · ${lasting(now - run.started)}`;
 }
 
-/** The same digest has the same colour, so that a loop is seen as a pattern. */
+/** The same digest has the same color, so that a loop is a visible pattern. */
 function digestOf(digest) {
   const cell = make("td", "digest");
   if (digest === null) return cell;
@@ -104,7 +104,7 @@ function rowsOf(step, contents) {
 export class ChosenRun {
   constructor() {
     this.course = null;
-    this.drawn = new Map(); // by step: what was drawn of it, and its rows
+    this.drawn = new Map(); // by step: its data and its rows
     this.key = null;
     this.facts = FACTS.map(([name, read]) => {
       const pair = make("div");
@@ -115,7 +115,7 @@ export class ChosenRun {
     });
   }
 
-  /** Nothing is chosen, or the run that was is no longer known. */
+  /** No run is selected, or the selected run is no longer known. */
   clear(sentence) {
     this.key = null;
     this.drawn.clear();
@@ -147,7 +147,7 @@ export class ChosenRun {
     this.course.show(run.key, run.trail, run.trouble);
   }
 
-  /** The newest step is on top; a row is made anew only when its step has changed. */
+  /** The newest step is on top; a row is rebuilt only when its step has changed. */
   showTrail(trail, contents) {
     const body = at("trail-rows");
     const oldest = trail[0]?.step ?? 0;
@@ -157,9 +157,9 @@ export class ChosenRun {
       this.drawn.delete(step);
     }
     for (const step of trail) {
-      const told = JSON.stringify(step);
+      const data = JSON.stringify(step);
       const known = this.drawn.get(step.step);
-      if (known?.told === told) continue;
+      if (known?.data === data) continue;
       const rows = rowsOf(step, contents);
       if (known) {
         known.rows[0].before(...rows);
@@ -168,7 +168,7 @@ export class ChosenRun {
         rows[0].classList.add("new");
         body.prepend(...rows);
       }
-      this.drawn.set(step.step, { told, rows });
+      this.drawn.set(step.step, { data, rows });
     }
   }
 }

@@ -15,7 +15,7 @@ function sentenceOf(fleet) {
 }
 
 export class FleetView {
-  /** @param choose called with the key of a run that is chosen here */
+  /** @param choose called with the key of the selected run */
   constructor(choose) {
     this.choose = choose;
     this.chips = new Map();
@@ -38,10 +38,10 @@ export class FleetView {
     say(at("steps"), `of ${amount(fleet.steps)} steps`);
     say(at("lost"), fleet.loop_steps === null ? "—" : plural(fleet.loop_steps, "step"));
     say(at("tokens"), `${amount(fleet.loop_tokens)} tokens`);
-    const told = fleet.interventions;
-    const made = told && (told.stop ?? 0) + (told.block ?? 0) + (told.nudge ?? 0);
+    const counts = fleet.interventions;
+    const made = counts && (counts.stop ?? 0) + (counts.block ?? 0) + (counts.nudge ?? 0);
     say(at("interventions"), count(made));
-    say(at("observed"), told ? `${amount(told.would_stop ?? 0)} would have stopped` : "—");
+    say(at("observed"), counts ? `${amount(counts.would_stop ?? 0)} would have stopped` : "—");
     document.title = fleet.looping ? `(${fleet.looping}) looping · tidegauge` : "tidegauge";
     this.showLooping(looping, fleet.looping);
   }
@@ -70,7 +70,7 @@ export class FleetView {
     return chip;
   }
 
-  /** Tells listeners of loops that have just set in. */
+  /** Announces new loops to screen readers. */
   announce(onsets, fleet) {
     if (!onsets.length) return;
     const first = onsets.at(-1);

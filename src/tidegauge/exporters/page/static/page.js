@@ -1,16 +1,15 @@
-// Asks the server what is going on, as often as it may, and has it shown. Nothing is asked while
-// nobody looks.
+// Polls the server as often as it allows, and shows the answer. A hidden page does not poll.
 
 import { installed } from "./charts.js";
 import { ChosenRun } from "./chosen.js";
 import { FleetView } from "./fleet.js";
-import { Happenings } from "./happenings.js";
+import { Events } from "./events.js";
 import { RunList } from "./runs.js";
 import { count, say } from "./text.js";
 
 const PATIENCE = 5000; // milliseconds for an answer
 const AGAIN = 1000; // between attempts while there is none
-const AT_ONCE = 40; // after somebody chose, scrolled or searched
+const AT_ONCE = 40; // after the user selected, scrolled or searched
 
 const at = (id) => document.getElementById(id);
 
@@ -23,15 +22,15 @@ class Page {
     const choose = (key) => this.choose(key);
     this.fleet = new FleetView(choose);
     this.runs = new RunList(choose, () => this.soon());
-    this.happenings = new Happenings(choose);
+    this.events = new Events(choose);
     this.chosen = new ChosenRun();
     this.process = null;
-    this.key = null; // of the chosen run
-    this.byHand = false; // whether somebody chose it
+    this.key = null; // of the selected run
+    this.byHand = false; // whether the user selected it
     this.asked = null; // the run that the last answer was about
     this.find = "";
     this.asking = false;
-    this.due = 0; // when to ask again
+    this.due = 0; // time of the next poll
     at("find").addEventListener("input", (event) => {
       this.find = event.target.value.trim();
       at("list").scrollTop = 0;
@@ -92,9 +91,9 @@ class Page {
     this.asking = true;
     let pause = AGAIN;
     try {
-      const told = await this.fetch();
-      this.show(told);
-      pause = 1000 * told.pause;
+      const answer = await this.fetch();
+      this.show(answer);
+      pause = 1000 * answer.pause;
       this.connected("live");
     } catch (error) {
       this.connected("disconnected");
@@ -106,7 +105,7 @@ class Page {
   }
 
   async fetch() {
-    const asked = new URLSearchParams({ ...this.runs.window, after: this.happenings.last });
+    const asked = new URLSearchParams({ ...this.runs.window, after: this.events.last });
     if (this.key !== null) asked.set("run", this.key);
     if (this.find) asked.set("find", this.find);
     const answer = await fetch(`page/live?${asked}`, {
@@ -122,28 +121,28 @@ class Page {
     say(at("connection"), state === "live" ? "live" : "disconnected, trying again");
   }
 
-  show(told) {
-    const first = told.process !== this.process; // what was before is no news
+  show(answer) {
+    const first = answer.process !== this.process; // earlier events are not new
     if (first && this.process !== null) this.forget();
-    this.process = told.process;
-    const { fleet, looping, runs, chosen } = told;
-    const fresh = this.happenings.show(told.happenings);
+    this.process = answer.process;
+    const { fleet, looping, runs, chosen } = answer;
+    const fresh = this.events.show(answer.events);
     const onsets = first ? [] : fresh.filter((one) => one.what === "cycle");
-    this.fleet.show(told);
+    this.fleet.show(answer);
     this.fleet.announce(onsets, fleet);
     this.runs.onset(onsets.map((one) => one.key));
     const running = count(fleet.running);
     say(at("total"), this.find ? `${count(runs.total)} of ${running}` : running);
     say(at("empty"), this.find ? "No run has that in its names." : "No run is active.");
     this.runs.show(runs);
-    if (this.key === null) this.chosen.clear("No run is chosen");
-    else if (chosen !== null) this.chosen.show(chosen, { now: told.time, contents: told.contents });
+    if (this.key === null) this.chosen.clear("No run is selected");
+    else if (chosen !== null) this.chosen.show(chosen, { now: answer.time, contents: answer.contents });
     else if (this.asked === this.key) this.chosen.clear("The run is no longer known");
     this.asked = this.key;
     this.suggest(looping, runs.rows, chosen);
   }
 
-  /** Until somebody chooses, the page follows a run that loops, or else the first one. */
+  /** Until the user selects a run, the page follows a looping run, or the first one. */
   suggest(looping, rows, chosen) {
     if (this.byHand) return;
     const troubled = chosen !== null && chosen.trouble === "looping";
@@ -154,9 +153,9 @@ class Page {
     this.soon();
   }
 
-  /** Another process answers now: nothing of what was known holds. */
+  /** Another process answers now: drop all data. */
   forget() {
-    this.happenings.clear();
+    this.events.clear();
     this.key = null;
     this.byHand = false;
     this.runs.chosen = null;

@@ -1,4 +1,4 @@
-// The list of runs: as many rows as are seen, however many runs there are.
+// The list of runs: only the visible rows, for any number of runs.
 
 import { Sparkline } from "./charts.js";
 import { count, make, matterOf, nameOf, plural, say } from "./text.js";
@@ -65,13 +65,13 @@ export class RunList {
     this.choose = choose;
     this.moved = moved;
     this.slots = [];
-    this.known = new Map(); // by index: the run that was there when it was last told
+    this.known = new Map(); // by index: the run of the last answer
     this.total = 0;
     this.chosen = null;
     this.active = 0; // index of the row that the arrow keys are at
     this.activeKey = null;
-    this.wanted = false; // whether that row is to be chosen as soon as it is there
-    this.onsets = new Map(); // by key: when its loop set in
+    this.wanted = false; // whether to select that row as soon as it is there
+    this.onsets = new Map(); // by key: time of its loop onset
     this.list.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.list.addEventListener("keydown", (event) => this.pressed(event));
     this.list.addEventListener("click", (event) => this.clicked(event));
@@ -95,7 +95,7 @@ export class RunList {
     this.draw();
   }
 
-  /** Loops have set in: their runs stand out for a moment. */
+  /** New loops: highlight their runs for a moment. */
   onset(keys) {
     const now = performance.now();
     for (const [key, since] of this.onsets) if (now - since > FLASH) this.onsets.delete(key);
@@ -160,7 +160,7 @@ export class RunList {
     event.preventDefault();
   }
 
-  /** Chooses the row that the arrow keys are at; one that is not there yet, once it is. */
+  /** Selects the row of the arrow keys; a missing row as soon as it is there. */
   chooseActive() {
     const run = this.known.get(this.active);
     this.activeKey ??= run?.key ?? null;

@@ -28,23 +28,23 @@ export function lasting(seconds) {
 /** The name of a run for people: its agent, or else the run's id. */
 export const nameOf = (run) => run.agent || run.run;
 
-/** A loop in words: its cycle, how often it was gone through, and since when it repeats. */
+/** A loop in words: its period, its rounds, and the first step of its repetition. */
 export function loopOf(loop, since = "since step") {
   return `${plural(loop.period, "step")} × ${loop.repeats + 1} ${since} ${loop.first_step}`;
 }
 
-/** What is the matter with a run, in a few words. */
+/** The trouble of a run, in a few words. */
 export function matterOf(run) {
   return [troubleOf(run), run.unguarded ? "policy off" : ""].filter(Boolean).join(", ");
 }
 
 function troubleOf(run) {
-  if (run.loop && !run.loop.excused) return loopOf(run.loop, "since");
+  if (run.loop && !run.loop.exempt) return loopOf(run.loop, "since");
   if (run.loop) return "repeats, as declared";
   if (run.trouble !== "stuck") return "";
   if (run.failed >= 3) return `failed ${run.failed} times in a row`;
   if (run.streak >= 3) return `the same result ${run.streak} times`;
-  return "goes over known ground";
+  return "revisits known places";
 }
 
 /** Sets a text only where it changes: what stays the same costs no layout. */

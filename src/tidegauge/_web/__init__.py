@@ -1,0 +1,1 @@
+"""Files that the live page and the report share: ``theme.css`` and ``theme.js``."""

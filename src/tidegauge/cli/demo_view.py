@@ -1,0 +1,304 @@
+"""The output of the demo: live tables on a terminal, plain lines elsewhere, and a summary."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidegauge.cli.demo_alerts import Alerts
+from tidegauge.cli.demo_runs import DemoRun, DemoSink, Saving, demo_document, total_steps
+from tidegauge.pipeline import Pipeline
+from tidegauge.streaming_metrics import Snapshot
+from tidegauge.streaming_metrics.auv import AUV, auv_bounds
+from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import GroupSnapshot
+
+__all__ = ["DemoView"]
+
+_NEWS_SECONDS: Final = 0.1
+_REFRESHES_PER_SECOND: Final = 8
+_MAX_NEWS: Final = 8
+_TABLE_LINES: Final = 24
+_PLAIN_WIDTH: Final = 120
+_STYLES: Final = {
+    "waiting": "dim",
+    "running": "cyan",
+    "looping": "bold red",
+    "stopped": "bold yellow",
+    "solved": "bold green",
+    "failed": "red",
+    "left": "dim",
+}
+_TIMES: Final = "\u00d7"
+_NUMBERS: Final = (
+    "steps",
+    f"period {_TIMES}\nrepeats",
+    "result\nstreak",
+    "failed\nrounds",
+    "novelty",
+)
+_COSTS: Final = ("tokens", "seconds")
+_ROOM_FOR_COSTS: Final = 98  # columns of a terminal
+_BAR_WIDTH: Final = 20
+
+
+class DemoView:
+    """The output of the demo.
+
+    Args:
+        pipeline: what was configured; its sink is replaced by one that keeps the runs.
+        planned: the agent and the task of every run that will start.
+        compared: the agent that is stopped, and its twin that is not.
+
+    Attributes:
+        sink: keeps the runs and their news.
+        alerts: shown as they arrive; ``None``, there are none.
+    """
+
+    alerts: Alerts | None = None
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        planned: Sequence[tuple[str, str]],
+        *,
+        compared: tuple[str, str],
+    ) -> None:
+        self.sink = DemoSink(pipeline.recorder.sink, pipeline.engine)
+        pipeline.recorder.sink = self.sink
+        self._pipeline = pipeline
+        self._planned = planned
+        self._compared = compared
+        self._news: deque[str] = deque(maxlen=_MAX_NEWS)
+        self._console = Console()
+        if not self._console.is_terminal:
+            self._console = Console(width=_PLAIN_WIDTH)
+
+    def follow(self, working: Sequence[Future[None]]) -> None:
+        """Show runs and alerts until all are done: a live table, or plain lines."""
+        terminal = self._console.is_terminal
+        shown = self._live_table() if terminal else contextlib.nullcontext()
+        with shown:
+            all_done = False
+            while not all_done:
+                all_done = not wait(working, timeout=_NEWS_SECONDS).not_done
+                if not terminal:
+                    self._print_news()
+                self._print_alerts()
+
+    def follow_alerts(self) -> None:
+        """Show alerts, until Ctrl-C."""
+        nothing = threading.Event()
+        while not nothing.wait(_NEWS_SECONDS):
+            self._print_alerts()
+
+    def summary(self, *, served_at: str | None) -> None:
+        """Print the final tables and a summary."""
+        self._console.print(self._tables(), "")
+        snapshot = self._pipeline.engine.snapshot()
+        for line in _summary_lines(snapshot, self._saving(), served_at=served_at):
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def document(self, seed: int) -> dict[str, Any]:
+        """All numbers, for ``--json``."""
+        snapshot = self._pipeline.engine.snapshot()
+        return demo_document(snapshot, self.sink.runs, self._saving(), seed=seed)
+
+    def _saving(self) -> Saving | None:
+        ended = {run.agent: run for run in self.sink.runs if run.report.outcome != "unknown"}
+        stopped, observed = (ended.get(agent) for agent in self._compared)
+        if stopped is None or observed is None or stopped.stop is None:
+            return None
+        return Saving(stopped, observed)
+
+    def _tables(self) -> Group:
+        groups = self._pipeline.engine.snapshot().groups
+        return Group(
+            _runs_table(self._planned, self.sink.runs, width=self._console.width),
+            "",
+            _agents_table(list(dict.fromkeys(agent for agent, _ in self._planned)), groups),
+        )
+
+    def _live_table(self) -> Live:
+        return Live(
+            get_renderable=self._frame,
+            console=self._console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+        )
+
+    def _frame(self) -> Group:
+        self._news.extend(self.sink.news())
+        room = max(self._console.height - _TABLE_LINES, 0)
+        news = list(self._news)[-room:] if room else []
+        return Group(self._tables(), "", *[Text(line, style="dim", no_wrap=True) for line in news])
+
+    def _print_news(self) -> None:
+        for line in self.sink.news():
+            click.echo(line)
+
+    def _print_alerts(self) -> None:
+        for line in self.alerts.news() if self.alerts is not None else ():
+            self._console.print(line, soft_wrap=True)  # in a terminal, above the table
+
+
+def _summary_lines(
+    snapshot: Snapshot, saving: Saving | None, *, served_at: str | None
+) -> Iterator[str]:
+    """The lines under the tables, in rich markup.
+
+    Args:
+        snapshot: of the engine, at the end.
+        saving: what the stop saved; ``None`` if one of the two runs did not get that far.
+        served_at: where ``/metrics`` is still served; ``None``, it is not.
+    """
+    steps, loop_steps = total_steps(snapshot)
+    if steps:
+        yield f"Loop ratio {loop_steps / steps:.4f}: {loop_steps} of {steps} steps were repeats."
+    if saving is not None:
+        stopped, observed = saving.stopped, saving.observed
+        yield (
+            f"{stopped.agent} was stopped at step {stopped.report.intervention_step}: "
+            f"{stopped.stop}."
+        )
+        yield (
+            f"{observed.agent}, only observed, took {observed.report.steps} steps: "
+            f"[bold green]the stop saved {saving.steps} steps, {saving.tokens:,.0f} tokens, "
+            f"{saving.seconds:.1f} s[/]."
+        )
+    yield ""
+    yield "[bold]Next steps[/]"
+    if served_at is not None:
+        yield f"  {served_at:<42}  these numbers, for Prometheus"
+    else:
+        yield "  tidegauge demo --serve                      keep serving the page and /metrics"
+    yield "  tidegauge demo --record demo.jsonl          then: tidegauge replay demo.jsonl"
+    yield "  tidegauge.configure(stop_on_loop=1)         use the same stop in your own agents"
+
+
+def _runs_table(
+    planned: Sequence[tuple[str, str]], runs: Iterable[DemoRun], *, width: int
+) -> Table:
+    """A row for each planned run, with its current measurements.
+
+    Args:
+        planned: (agent, task) of every run.
+        runs: those that have started.
+        width: columns of the terminal; in less than 98, tokens and seconds are left out.
+    """
+    costs = width >= _ROOM_FOR_COSTS
+    numbers = (*_NUMBERS, *_COSTS) if costs else _NUMBERS
+    table = _table("runs")
+    table.add_column("agent", no_wrap=True)
+    table.add_column("task", no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    started = {(run.agent, run.task): run for run in runs}
+    for agent, task in planned:
+        run = started.get((agent, task))
+        if run is None:
+            table.add_row(agent, task, *[""] * len(numbers), "waiting", style="dim")
+            continue
+        report, status = run.report, run.status
+        table.add_row(
+            agent,
+            task,
+            str(report.steps),
+            _loop(report),
+            _count(report.result_streak, report.result_streak_max, report.finished),
+            _count(report.failed_rounds, report.failed_rounds_max, report.finished),
+            _novelty(report.novelty),
+            *(_spent(run) if costs else ()),
+            Text(status, style=_STYLES.get(status, "")),
+        )
+    return table
+
+
+def _agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Table:
+    """A row for each agent: its success so far, and the bounds that it can still reach."""
+    table = _table("agents")
+    table.add_column("agent", no_wrap=True)
+    for name in ("runs", "solved", "loop\nratio", "AUV\nso far", "will end\nwithin"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(Text("0" + "1".rjust(_BAR_WIDTH - 1), style="dim"), no_wrap=True)
+    by_agent: Mapping[str, GroupSnapshot] = {group.key.agent: group for group in groups}
+    for agent in agents:
+        group = by_agent.get(agent)
+        if group is None:
+            table.add_row(agent, *[""] * 6, style="dim")
+            continue
+        finished, bounds, loop_steps = group.finished, auv_bounds(group), group.totals.loop_steps
+        ratio = sum(loop_steps.values()) / group.totals.steps if group.totals.steps else 0.0
+        table.add_row(
+            agent,
+            f"{finished.runs} of {group.runs_started}",
+            str(finished.finished.get("success", 0)),
+            Text(f"{ratio:.2f}", style="red" if ratio else ""),
+            "" if finished.of(AUV).value is None else f"{finished.of(AUV).value:.2f}",
+            "" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}",
+            Text() if bounds is None else _bar(*bounds),
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+
+
+def _spent(run: DemoRun) -> tuple[str, str]:
+    tokens = run.report.tokens
+    return "" if tokens is None else f"{tokens:,.0f}", f"{run.seconds:.1f}"
+
+
+def _loop(report: RunReport) -> Text:
+    """Period and repeats of the current loop; for a finished run, of its longest."""
+    period, repeats = report.loop_period, report.loop_repeats
+    if report.finished and report.loops:
+        _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
+    if not repeats:
+        return Text("")
+    return Text(f"{period} {_TIMES} {repeats}", style="red")
+
+
+def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
+    """The current count; for a finished run, its maximum."""
+    value = maximum if finished else now
+    if value is None:
+        return Text("")
+    return Text(str(value), style="red" if value >= 3 else "")
+
+
+def _novelty(value: float | None) -> Text:
+    if value is None:
+        return Text("")
+    return Text(f"{value:.2f}", style="red" if value < 0.25 else "yellow" if value < 0.5 else "")
+
+
+def _bar(lower: float, upper: float) -> Text:
+    """A bar with the certain part, the part that is still open, and the lost part."""
+    certain, possible = round(lower * _BAR_WIDTH), round(upper * _BAR_WIDTH)
+    return Text.assemble(
+        ("━" * certain, "green"),
+        ("─" * (possible - certain), "cyan"),
+        (" " * (_BAR_WIDTH - possible), ""),
+    )

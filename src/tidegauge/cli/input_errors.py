@@ -1,0 +1,66 @@
+"""Errors in recordings, printed on standard error."""
+
+from __future__ import annotations
+
+from typing import IO, Any, Final
+
+import click
+
+from tidegauge.recordings.line_replay import Fault
+
+__all__ = ["FatalInputError", "InputErrors"]
+
+_PRINTED_PER_FILE: Final = 20
+
+
+class FatalInputError(click.ClickException):
+    """An error under ``--strict``: printed like any other, and the command ends with code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line of the error."""
+        click.echo(self.message, err=True)
+
+
+class InputErrors:
+    """Prints the first 20 errors of each file, one line each, then how many more there were.
+
+    Args:
+        strict: whether the first error is fatal.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._unreadable = False
+        self._strict = strict
+        self._source = ""
+        self._count = 0
+
+    def fault(self, fault: Fault) -> None:
+        """A line is not valid."""
+        self._source = fault.source
+        self._count += 1
+        if self._strict:
+            raise FatalInputError(str(fault))
+        if self._count <= _PRINTED_PER_FILE:
+            click.echo(str(fault), err=True)
+
+    def unreadable(self, source: str, error: OSError) -> None:
+        """A file cannot be read."""
+        message = f"{source}: {error.strerror or error}"
+        if self._strict:
+            raise FatalInputError(message)
+        self._unreadable = True
+        click.echo(message, err=True)
+
+    def end_of_file(self) -> None:
+        """A file ends: print how many errors were not printed."""
+        more = self._count - _PRINTED_PER_FILE
+        self._count = 0
+        if more > 0:
+            click.echo(f"{self._source}: {more} more lines with errors", err=True)
+
+    def exit_if_unreadable(self) -> None:
+        """End the command with exit code 1 if a file could not be read."""
+        if self._unreadable:
+            raise click.exceptions.Exit(1)

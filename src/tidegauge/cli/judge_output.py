@@ -1,0 +1,302 @@
+"""What ``tidegauge judge`` writes: judgements, an estimate, agreement with labels."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+
+from tidegauge.cli.input_errors import InputErrors
+from tidegauge.cli.recording_options import read_recordings
+from tidegauge.cli.terminal import NOT_MEASURED, add_row, open_table, print_table, printable
+from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
+from tidegauge.diagnose.judges.competencies import rubric_named
+from tidegauge.diagnose.judges.cost import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, Estimate, Price
+from tidegauge.diagnose.judges.judgement import (
+    Judgement,
+    JudgementFile,
+    JudgementKey,
+    read_judgements,
+)
+from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.model_client import Usage
+from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, RubricJudge
+from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
+from tidegauge.errors import ConfigurationError, MissingExtraError
+
+__all__ = [
+    "RunsToJudge",
+    "chat_model",
+    "chosen_judges",
+    "judge_runs",
+    "judgement_store",
+    "print_agreement",
+    "print_estimate",
+]
+
+_MAX_NAMED: Final = 10
+
+
+class JudgementStore(Protocol):
+    """Keeps judgements."""
+
+    def add(self, judgement: Judgement, /) -> None:
+        """Keep a judgement."""
+
+    def __contains__(self, key: object, /) -> bool:
+        """Whether the case was judged."""
+
+    def __iter__(self) -> Iterator[Judgement]:
+        """All judgements."""
+
+
+class RunsToJudge:
+    """The runs of recordings, one at a time, in the order in which they ended.
+
+    Of several runs with the same id, only the first is taken and the others are reported, because
+    a judgement names its run by the id alone.
+
+    Args:
+        files: the recordings.
+        errors: reports errors in them.
+        max_tokens: largest record of a run, in estimated tokens.
+    """
+
+    def __init__(self, files: Iterable[str], errors: InputErrors, *, max_tokens: int) -> None:
+        self._files = list(files)
+        self._errors = errors
+        self._room = max_tokens * CHARACTERS_PER_TOKEN
+
+    def each(self, take: Callable[[Transcript], object]) -> None:
+        """Pass every run to ``take``; reading waits until it returns."""
+        known: set[str] = set()
+        again: list[str] = []
+
+        def taken(transcript: Transcript) -> None:
+            if transcript.run in known:
+                again.append(transcript.run)
+                return
+            known.add(transcript.run)
+            take(transcript)
+
+        transcripts = Transcripts(taken, room=self._room)
+        read_recordings(self._files, transcripts, self._errors)
+        transcripts.close()
+        if again:
+            names = ", ".join(printable(run) for run in dict.fromkeys(again[:_MAX_NAMED]))
+            click.echo(
+                f"skipped {len(again)} runs that have the id of an earlier run: {names}", err=True
+            )
+
+
+def chosen_judges(competencies: Sequence[str], own: Sequence[str]) -> tuple[Judge, ...]:
+    """The judges of these competencies, then the user's own; without either, the five.
+
+    Raises:
+        ConfigurationError: a competency or a judge does not exist.
+    """
+    named = [RubricJudge(rubric_named(name)) for name in dict.fromkeys(competencies)]
+    return (*named, *(_own_judge(place) for place in own)) or FIVE_JUDGES
+
+
+def _own_judge(place: str) -> Judge:
+    module, _, name = place.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as for python -m
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+        found = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise ConfigurationError(f"cannot load the judge {place!r}: {error}") from error
+    wanted = ("name", "competency", "rubric_version", "ask", "read")
+    missing = [member for member in wanted if not hasattr(found, member)]
+    if missing:
+        raise ConfigurationError(f"{place} is not a judge; it has no {', '.join(missing)}")
+    judge: Judge = found
+    return judge
+
+
+def chat_model(name: str) -> Any:
+    """The model with that name, from LangChain.
+
+    Raises:
+        ConfigurationError: it does not exist, or a package or key that it needs is missing.
+        MissingExtraError: LangChain is not installed.
+    """
+    try:
+        from langchain.chat_models import init_chat_model
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("langchain", extra="judge") from error
+    try:
+        return init_chat_model(name)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"--model {name}: {reason}") from error
+
+
+@contextlib.contextmanager
+def judgement_store(out: Path | None) -> Iterator[JudgementStore]:
+    """The file of the judgements; without one, they are printed."""
+    if out is None:
+        yield _Printed()
+    else:
+        with JudgementFile(out) as file:
+            yield file
+
+
+class _Printed:
+    """Judgements on standard output."""
+
+    def add(self, judgement: Judgement) -> None:
+        click.echo(judgement.line(), nl=False)
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Judgement]:
+        return iter(())
+
+
+def print_estimate(
+    runs: RunsToJudge,
+    judges: Sequence[Judge],
+    *,
+    model: str,
+    out: Path | None,
+    price: tuple[float, float] | None,
+) -> None:
+    """Print what judging would cost. Nothing is asked, and no file is changed."""
+    known: set[JudgementKey] = set()
+    if out is not None and out.is_file():
+        with out.open("rb") as lines:
+            latest = {found.key: found for found in read_judgements(lines)}
+        known = {key for key, found in latest.items() if found.error is None}
+    estimate = Estimate(judges, model, known)
+    runs.each(estimate.add)
+    tokens_in, tokens_out = estimate.input_tokens, estimate.output_tokens
+    click.echo(f"runs              {estimate.runs:,} ({estimate.cut_runs:,} with steps left out)")
+    click.echo(f"prompts           {estimate.questions:,}")
+    click.echo(f"  judged before   {estimate.known_questions:,}")
+    click.echo(f"  nothing to ask  {estimate.not_judged:,}")
+    click.echo(f"tokens in, about  {tokens_in:,} ({CHARACTERS_PER_TOKEN} characters each)")
+    click.echo(f"tokens out, about {tokens_out:,} ({ANSWER_TOKENS} an answer)")
+    if price is not None:
+        cost = Price(*price).of(input_tokens=tokens_in, output_tokens=tokens_out)
+        click.echo(f"price, about      {cost:,.2f}")
+
+
+def judge_runs(
+    runs: RunsToJudge,
+    judges: Sequence[Judge],
+    store: JudgementStore,
+    *,
+    model: str,
+    price: tuple[float, float] | None,
+    concurrency: int,
+    timeout: float,
+    attempts: int,
+    requests_per_minute: float | None,
+) -> None:
+    """Judge what was not judged yet, keep the judgements, and print what it cost."""
+    outcomes: Counter[str] = Counter()
+    failures: list[OSError] = []
+
+    def keep(_: Transcript, judgement: Judgement) -> None:
+        outcomes[_outcome(judgement)] += 1
+        try:
+            store.add(judgement)
+        except OSError as error:
+            failures.append(error)
+
+    judging = Judging(
+        chat_model(model),
+        judges,
+        concurrency=concurrency,
+        max_waiting=concurrency,
+        timeout=timeout,
+        attempts=attempts,
+        requests_per_minute=requests_per_minute,
+        name=model,
+        known=store,
+    )
+    judging.listen(keep)
+
+    def submit(transcript: Transcript) -> None:
+        if not failures:  # a judgement that cannot be kept must not be paid for
+            judging.submit(transcript, wait=True)
+
+    try:
+        runs.each(submit)
+        judging.wait()
+    finally:
+        judging.close(0)
+    if failures:
+        raise failures[0]
+    _print_usage(outcomes, judging.usage, price)
+
+
+def _outcome(judgement: Judgement) -> str:
+    if judgement.error_kind is not None:
+        return judgement.error_kind
+    return "scores" if judgement.score is not None else "not applicable"
+
+
+def _print_usage(counts: Counter[str], usage: Usage, price: tuple[float, float] | None) -> None:
+    outcomes = (
+        ", ".join(f"{count:,} {what}" for what, count in counts.most_common()) or "nothing to judge"
+    )
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    if usage.unreported:
+        tokens += f" ({usage.unreported:,} of {usage.answers:,} answers came without counts)"
+    cost = "" if price is None else f"; price {Price(*price).of_usage(usage):,.2f}"
+    click.echo(f"judged: {outcomes}; {tokens}{cost}", err=True)
+
+
+def print_agreement(
+    store: JudgementStore, judges: Sequence[Judge], *, against: Path, model: str | None
+) -> None:
+    """Print how far the scores in the store agree with the labels of people.
+
+    Raises:
+        ConfigurationError: the scores are of several models and none is named, or a label is
+            not valid.
+    """
+    asked = {(judge.name, judge.competency, judge.rubric_version) for judge in judges}
+    found = [
+        one
+        for one in store
+        if (one.judge, one.competency, one.rubric_version) in asked and model in (None, one.model)
+    ]
+    models = sorted({one.model for one in found})
+    if len(models) > 1:
+        raise ConfigurationError(
+            f"the scores are of several models; set --model to one of {', '.join(models)}"
+        )
+    scores = [CompetencyScore(one.run, one.competency, one.score) for one in found]
+    with against.open("rb") as lines:
+        labels = read_scores(lines, str(against))
+    table = open_table(("competency",), ("n", "Pearson", "Spearman", "Kendall"))
+    by_competency = agreements(scores, labels)
+    for competency, one in by_competency.items():
+        add_row(table, printable(competency), str(one.n), *map(_figure, one[1:]))
+    if len(by_competency) > 1:
+        add_row(table, "mean", "", *map(_figure, _means(by_competency.values())))
+    print_table(table)
+
+
+def _means(agreed: Iterable[Agreement]) -> Iterator[float | None]:
+    """The mean of each correlation over the competencies for which it is defined."""
+    for values in zip(*(one[1:] for one in agreed), strict=True):
+        known = [value for value in values if value is not None]
+        yield sum(known) / len(known) if known else None
+
+
+def _figure(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value:.2f}"

@@ -1,0 +1,274 @@
+"""What ``replay`` writes: a document, a table, a line for each step."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegauge.cli.terminal import (
+    NOT_MEASURED,
+    add_row,
+    open_table,
+    percent,
+    print_table,
+    printable,
+)
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy
+from tidegauge.streaming_metrics import (
+    AUV,
+    Engine,
+    GroupKey,
+    GroupSnapshot,
+    MemoryIndex,
+    RunReport,
+    SuccessRate,
+    group_entry,
+    run_entry,
+)
+from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.streaming_metrics.stale_score import StaleScore
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["RecordedRuns", "StepLines", "document", "print_groups"]
+
+_MAX_ACTIONS: Final = 1_000
+_MEASURED: Final = (
+    *("case", "gain", "progress", "error", "exploration_error", "exploitation_error"),
+    *("stale", "frontier", "pending"),
+)
+"""What a step's line has besides its run, its index and whether it loops."""
+
+
+class RecordedRuns:
+    """A sink for recorded runs: it keeps the report of every run, and no run expires.
+
+    :meth:`reports` and :meth:`groups` count runs without an end as unfinished, and so a run whose
+    id starts again.
+
+    Memory: about 1 kB a run, and the engine's state for each that is open at a time.
+
+    Args:
+        policy: decides what follows each step.
+
+    Attributes:
+        engine: the engine that measures.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.engine = Engine(
+            clock=None,
+            max_runs=sys.maxsize,
+            max_groups=sys.maxsize,
+            max_actions=_MAX_ACTIONS,
+            repetition=policy.thresholds.reads_words,
+            on_finished=self._finished,
+        )
+        self._sink = EngineSink(self.engine, policy)
+        self._reports: list[RunReport | None] = []  # in the order of the runs' first lines
+        self._open: dict[str, int] = {}  # run id -> index among them
+
+    def run_started(self, event: RunStarted) -> None:
+        if event.run in self._open:
+            # The engine ends it as unknown; here it counts as unfinished.
+            self._keep_unfinished(event.run)
+            del self._open[event.run]
+        self._sink.run_started(event)
+        self._open[event.run] = len(self._reports)
+        self._reports.append(None)
+
+    def step_issued(self, event: Step) -> Decision:
+        return self._sink.step_issued(event)
+
+    def step_observed(self, event: Outcome) -> Decision:
+        return self._sink.step_observed(event)
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        return self._sink.run_ended(event)
+
+    def reports(self) -> list[RunReport]:
+        """Every run, in the order of their first lines."""
+        for run in self._open:
+            self._keep_unfinished(run)
+        return [report for report in self._reports if report is not None]
+
+    def groups(self) -> dict[GroupKey, GroupSnapshot]:
+        """Every group of runs, in the order of their first lines."""
+        found = {group.key: group for group in self.engine.snapshot().groups}
+        return {report.group: found[report.group] for report in self.reports()}
+
+    def _keep_unfinished(self, run: str) -> None:
+        state = self.engine.get(run)
+        if state is not None:
+            self._reports[self._open[run]] = state.report()
+
+    def _finished(self, report: RunReport) -> None:
+        index = self._open.pop(report.run, None)
+        if index is not None:
+            self._reports[index] = report
+
+
+def document(runs: RecordedRuns, *, skipped_lines: int) -> dict[str, Any]:
+    """Every run, every group and the memory index of every task group, as plain data."""
+    groups = list(runs.groups().values())
+    return {
+        "runs": [run_entry(report) for report in runs.reports()],
+        "groups": [group_entry(group) for group in groups],
+        "memory_index": _memory_index(groups),
+        "skipped_lines": skipped_lines,
+    }
+
+
+def _memory_index(groups: list[GroupSnapshot]) -> list[dict[str, Any]]:
+    """The memory index of each task group with runs of both arms, over all agents."""
+    indexes: dict[str, MemoryIndex] = {}
+    for group in groups:
+        index = indexes.setdefault(group.key.task_group, MemoryIndex())
+        index.add(group.key.memory, group.finished.of(AUV))
+    return [
+        {
+            "task_group": task_group,
+            "on": index.arms["on"].value,
+            "off": index.arms["off"].value,
+            "value": index.value,
+            "stderr": index.standard_error,
+        }
+        for task_group, index in indexes.items()
+        if {"on", "off"} <= index.arms.keys()
+    ]
+
+
+def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
+    """Print a row for each group, and a line about all runs."""
+    reports = runs.reports()
+    loops = Counter(report.group for report in reports if report.loop_steps)
+    stops = Counter(report.group for report in reports if report.intervention == "stop")
+    groups = runs.groups()
+    if groups:
+        print_table(_table(groups, loops, stops))
+    unfinished = sum(not report.finished for report in reports)
+    steps = sum(report.steps for report in reports)
+    sys.stdout.write(
+        f"{len(reports)} runs, {unfinished} of them unfinished; {steps} steps; "
+        f"{skipped_lines} lines skipped\n"
+    )
+
+
+def _table(
+    groups: dict[GroupKey, GroupSnapshot], loops: Counter[GroupKey], stops: Counter[GroupKey]
+) -> Table:
+    numbers = ("runs", "success", "AUV", "loop ratio", "runs with a loop")
+    table = open_table(
+        ("agent", "task group", "memory"), (*numbers, "stopped") if stops else numbers
+    )
+    for key, group in groups.items():
+        row = [
+            *(printable(name) for name in key),
+            str(group.runs_started),
+            percent(group.finished.of(SuccessRate).value),
+            _auv(group.finished.of(AUV)),
+            percent(group.loop_ratio),
+            str(loops[key]),
+        ]
+        if stops:
+            row.append(str(stops[key]))
+        add_row(table, *row)
+    return table
+
+
+def _auv(auv: AUV) -> str:
+    if auv.value is None:
+        return NOT_MEASURED
+    error = auv.standard_error
+    return f"{auv.value:.3f}" if error is None else f"{auv.value:.3f} ± {error:.3f}"
+
+
+class StepLines:
+    """A sink in front of another that emits a line for every step.
+
+    Whether a step loops is known once its repetition is complete or broken off, so its line waits
+    until then. Lines of one run come in order, runs interleave. At most as many wait as a cycle
+    is long.
+
+    Args:
+        sink: takes the events.
+        engine: where the sink measures them.
+        emit: takes the lines.
+    """
+
+    def __init__(
+        self, sink: StepSink, engine: Engine, emit: Callable[[dict[str, Any]], object]
+    ) -> None:
+        self._sink = sink
+        self._engine = engine
+        self._emit = emit
+        self._waiting: dict[str, deque[dict[str, Any]]] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        self._release(event.run)  # of a run that is open under the same id
+        self._waiting[event.run] = deque()
+        self._sink.run_started(event)
+
+    def step_issued(self, event: Step) -> Decision:
+        """An action was issued: from here it is known whether it completes a repetition."""
+        decision = self._sink.step_issued(event)
+        run = self._engine.get(event.run)
+        if run is not None:
+            waiting = self._waiting.setdefault(event.run, deque())
+            waiting.append(_line(event.run, run.steps - 1))
+            for line in islice(reversed(waiting), run.of(Loops).settled):
+                line["loop"] = True
+        return decision
+
+    def step_observed(self, event: Outcome) -> Decision:
+        """A result was observed: from here all else about its step is known."""
+        decision = self._sink.step_observed(event)
+        run = self._engine.get(event.run)
+        if run is not None:
+            step = run.steps - 1 if event.step is None else event.step
+            for line in reversed(self._waiting.get(event.run) or ()):
+                if line["t"] == step:  # else its line is written: steps overlapped
+                    line.update(_measured(run))
+                    break
+            self._release(event.run, but=run.of(Loops).pending)
+        return decision
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        """A run ended: no waiting step can become a loop step."""
+        self._release(event.run)
+        self._waiting.pop(event.run, None)
+        return self._sink.run_ended(event)
+
+    def close(self) -> None:
+        """Emit the waiting lines of the runs without an end."""
+        for run in self._waiting:
+            self._release(run)
+
+    def _release(self, run: str, but: int = 0) -> None:
+        waiting = self._waiting.get(run) or deque()
+        while len(waiting) > but:
+            self._emit(waiting.popleft())
+
+
+def _line(run: str, step: int) -> dict[str, Any]:
+    """A step that was issued; its result is not known."""
+    return {"run": run, "t": step, "loop": False, **dict.fromkeys(_MEASURED)}
+
+
+def _measured(run: MeasuredRun) -> dict[str, Any]:
+    """The measurements after the step; those that its run does not support are ``None``."""
+    exploration = run.find(Exploration)
+    if exploration is None:
+        return {"stale": run.of(StaleScore).current}
+    measured = {name: getattr(exploration, name) for name in _MEASURED}
+    if exploration.case is None:
+        measured["progress"] = None
+    return measured

@@ -1,0 +1,182 @@
+"""Settings that ``serve``, ``worker`` and ``decisions`` share, and what is started from them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tidegauge._net.hosts import is_loopback
+from tidegauge.cli.command_settings import COUNT, FILE, PORT, SECONDS, SWITCH, TEXT, setting
+from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
+from tidegauge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidegauge._net.listener import Tls
+    from tidegauge.exporters.prometheus import MetricsServer
+    from tidegauge.exporters.reading import Reader
+    from tidegauge.receivers.otlp.assembly import AssemblyLimits
+
+__all__ = [
+    "MeasuringSettings",
+    "ServerSettings",
+    "print_metrics_addresses",
+    "rarely_collected",
+    "set_on_signal",
+]
+
+_COLLECT_AFTER: Final = (50_000, 20, 50)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Settings of every command that serves: address, host names, TLS, Kafka's properties."""
+
+    host: str = setting(TEXT, "127.0.0.1", help="Address to listen on.")
+    allowed_hosts: str | None = setting(
+        TEXT,
+        None,
+        "Further host names that clients may use, separated by commas. Loopback names and the "
+        "address itself are always allowed. Off: on a loopback address no others, elsewhere all.",
+    )
+    tls_certificate: str | None = setting(
+        FILE, None, "Use TLS on every port, with this certificate."
+    )
+    tls_key: str | None = setting(FILE, None, "The private key of that certificate.")
+    tls_client_ca: str | None = setting(
+        FILE,
+        None,
+        "Accept only clients whose certificate is signed by one of the certificates in this file.",
+    )
+    kafka_config: str | None = setting(
+        FILE, None, "TOML file of librdkafka properties: authentication, TLS, limits."
+    )
+
+    def __post_init__(self) -> None:
+        tls = (self.tls_certificate, self.tls_key, self.tls_client_ca)
+        if any(tls) and not (self.tls_certificate and self.tls_key):
+            raise ConfigurationError(
+                "TLS needs a certificate and its key; set both tls_certificate and tls_key"
+            )
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The names in ``allowed_hosts``.
+
+        >>> ServerSettings(allowed_hosts="gauge.example, gauge.internal").host_names
+        ('gauge.example', 'gauge.internal')
+        """
+        names = (self.allowed_hosts or "").split(",")
+        return tuple(name.strip() for name in names if name.strip())
+
+    @property
+    def tls(self) -> Tls | None:
+        """The files of TLS; ``None``: without TLS."""
+        from tidegauge._net.listener import Tls
+
+        return Tls.from_files(self.tls_certificate, self.tls_key, self.tls_client_ca)
+
+    def kafka_properties(self) -> KafkaProperties:
+        """The properties in the file ``kafka_config``."""
+        return {} if self.kafka_config is None else read_kafka_config(self.kafka_config)
+
+    def warn_if_exposed(self, exposed: str, protection: str) -> None:
+        """Warn on standard error if other machines can connect without a client certificate.
+
+        Args:
+            exposed: what other machines can do.
+            protection: how to prevent it.
+        """
+        if self.tls_client_ca is None and not is_loopback(self.host):
+            click.echo(
+                f"warning: {self.host} is reachable from other machines, and any of them can "
+                f"{exposed}; {protection}",
+                err=True,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringSettings(ServerSettings):
+    """Settings of the commands that measure runs: metrics, defaults and limits of runs."""
+
+    metrics_port: int = setting(PORT, 9464, "/metrics, /healthz and /readyz; / is the live page.")
+    page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
+    task_group: str | None = setting(TEXT, None, "Task group of runs that name none.")
+    t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
+    allowed_lateness: float = setting(
+        SECONDS, 0.5, "How long to wait for earlier spans that arrive late."
+    )
+    idle_seconds: float = setting(SECONDS, 600.0, "End a run that sends no span for this long.")
+    max_traces: int = setting(COUNT, 10_000, "Limit of open traces.")
+    max_runs: int = setting(COUNT, 10_000, "Limit of open runs.")
+    max_remembered_spans: int = setting(
+        COUNT, 500_000, "Spans remembered, to recognize duplicates."
+    )
+
+    @property
+    def assembly_limits(self) -> AssemblyLimits:
+        """The limits of assembling spans into runs."""
+        from tidegauge.receivers.otlp.assembly import AssemblyLimits
+
+        return AssemblyLimits(
+            allowed_lateness=self.allowed_lateness,
+            idle_seconds=self.idle_seconds,
+            traces=self.max_traces,
+            runs=self.max_runs,
+            spans=self.max_remembered_spans,
+        )
+
+    def start_metrics_server(self, reader: Reader, **contents: Any) -> MetricsServer:
+        """Serve ``/metrics`` of a reader, and other contents of the ``MetricsServer``."""
+        from tidegauge.exporters.prometheus import MetricsServer
+
+        server = MetricsServer(
+            host=self.host,
+            port=self.metrics_port,
+            certificate=self.tls_certificate,
+            key=self.tls_key,
+            client_ca=self.tls_client_ca,
+            allowed_hosts=self.host_names,
+            **contents,
+        )
+        server.start(reader)
+        return server
+
+
+def print_metrics_addresses(server: MetricsServer) -> None:
+    """Print where the live page and the metrics are."""
+    if server.page_url is not None:
+        click.echo(f"live page: {server.page_url}")
+    click.echo(f"metrics: {server.url}")
+
+
+def set_on_signal() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+@contextlib.contextmanager
+def rarely_collected() -> Iterator[None]:
+    """Run Python's garbage collector rarely, and never on the objects that exist now.
+
+    The objects made for a span are freed by reference counting once it is measured; until then
+    the collector would scan all of them again and again.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

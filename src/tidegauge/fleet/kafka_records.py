@@ -1,0 +1,270 @@
+"""What a fleet writes to Kafka and reads back: messages, decisions, and a worker's changelog.
+
+- A **message** of the topic has spans of one trace, or a step event. Its key is its run's id. A
+  message that does not have the documented form is a dead letter, with the reason.
+- A **decision** is a record of the topic of decisions. It may arrive twice, and after later ones.
+- A **changelog record** is what a worker keeps of a message until its run has ended: a line of JSON
+  about the message, and the message itself.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
+
+import orjson
+
+from tidegauge.errors import StepEventError
+from tidegauge.events import Outcome, RunEnded
+from tidegauge.fleet.transport import MAX_ID_BYTES
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.kafka.fields import (
+    VERSION,
+    Fields,
+    MessageError,
+    check_version,
+    invalid,
+    json_object,
+    text_or_none,
+)
+from tidegauge.receivers.kafka.span_decoding import decode_spans
+from tidegauge.recordings.encoding import encoded
+from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_event
+
+__all__ = [
+    "CLOCK_KEY",
+    "MAX_DECISION_BYTES",
+    "ChangelogRecord",
+    "DecisionAction",
+    "DecisionRecord",
+    "Message",
+    "ended_run",
+    "load_changelog_record",
+    "marker_key",
+    "read_decision",
+    "read_message",
+    "record_key",
+]
+
+
+class Message(NamedTuple):
+    """A valid message.
+
+    Args:
+        run: its key: the id of the run, or of the trace that the runs are in.
+        spans: spans of that trace; ``None``: it is a step event.
+        event: the step event; ``None``: it has spans.
+        turn: position of the event in its run: (index, 0) of a step, (index of its step, 1) of an
+            outcome, (number of steps, 0) of an end; ``None``: unknown.
+        offset: its offset in its partition.
+        value: its value.
+    """
+
+    run: str
+    spans: list[SpanData] | None = None
+    event: StepEvent | None = None
+    turn: tuple[int, int] | None = None
+    offset: int = -1
+    value: bytes | None = None
+
+
+def read_message(key: bytes | None, value: bytes | None, offset: int = -1) -> Message:
+    """Read a message.
+
+    Raises:
+        MessageError: it does not have the documented form.
+
+    >>> read_message(b"r", b'{"type": "end", "run": "r", "success": true}').event.success
+    True
+    """
+    data = json_object(value)
+    check_version(data.get("version", VERSION))
+    run = _run(data, key)
+    try:
+        if data.get("type") == "spans":
+            return Message(run, spans=decode_spans(data, len(value or b"")))
+        event = parse_event(data)
+    except StepEventError as error:
+        raise MessageError("invalid", str(error)) from error
+    return Message(run, event=event, turn=_turn(event, data), offset=offset, value=value)
+
+
+DecisionAction: TypeAlias = Literal["ended", "go_on", "nudge", "block", "stop"]
+"""The actions for a run, the mildest first; ``ended``: the run needs no decision any more."""
+
+MAX_DECISION_BYTES: Final = 65_536
+
+_ACTIONS: Final = get_args(DecisionAction)
+_MAX_REASON: Final = 200
+_MAX_MESSAGE: Final = 2_000
+
+
+class DecisionRecord(NamedTuple):
+    """A decision about a run.
+
+    Args:
+        run: the run's id.
+        action: what to do with the run.
+        step: index (from 0) of the step of the decision; ``None``: unknown.
+        reason: name of the signal that decided.
+        message: the reason in a sentence.
+        trace_id: the trace that the run is in, if it is in one.
+        time: time of the decision, in seconds since the epoch.
+
+    >>> record = DecisionRecord("r1", "stop", step=6, reason="loop_repeats")
+    >>> read_decision(b"r1", record.encoded()) == record
+    True
+    """
+
+    run: str
+    action: DecisionAction
+    step: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    trace_id: str | None = None
+    time: float | None = None
+
+    def encoded(self) -> bytes:
+        """The record's value."""
+        return encoded({"type": "decision", "version": VERSION, **self._asdict()}, nulls=True)
+
+
+def read_decision(key: bytes | None, value: bytes | None) -> DecisionRecord:
+    """Read a record of the topic of decisions.
+
+    Args:
+        key: the run's id in UTF-8.
+        value: the JSON object.
+
+    Raises:
+        MessageError: it does not have the documented form.
+    """
+    if len(value or b"") > MAX_DECISION_BYTES:
+        raise MessageError("invalid", f"larger than {MAX_DECISION_BYTES} bytes")
+    data = json_object(value)
+    if data.get("type") != "decision":
+        raise MessageError("malformed", "not a decision")
+    check_version(data.get("version"))
+    run, action = _run(data, key), data.get("action")
+    if action not in _ACTIONS:
+        raise MessageError("invalid", f"action must be one of {', '.join(_ACTIONS)}")
+    reason, message = text_or_none(data, "reason"), text_or_none(data, "message")
+    return DecisionRecord(
+        run,
+        cast("DecisionAction", action),
+        # -1 is how a worker writes that the step is unknown.
+        None if data.get("step") == -1 else _count(data, "step"),
+        None if reason is None else reason[:_MAX_REASON],
+        None if message is None else message[:_MAX_MESSAGE],
+        None if data.get("trace_id") is None else _id(data, "trace_id"),
+        _time(data),
+    )
+
+
+_RECORD: Final = b"r"
+_MARKER: Final = b"e"
+CLOCK_KEY: Final = b"c"
+"""Key of the time up to which the output of the changelog's messages was produced."""
+
+_OFFSET: Final = struct.Struct(">q")
+
+
+class ChangelogRecord(NamedTuple):
+    """A message of a run that has not ended.
+
+    Args:
+        offset: its offset in its partition.
+        now: time at which it was processed, in seconds since the epoch.
+        key: its key.
+        value: its value.
+
+    >>> ChangelogRecord(7, 1.5, "r", b'{"type":"end"}').encoded()
+    b'{"version":1,"offset":7,"now":1.5,"key":"r"}\\n{"type":"end"}'
+    """
+
+    offset: int
+    now: float
+    key: str
+    value: bytes
+
+    def encoded(self) -> bytes:
+        """The record in the changelog."""
+        known = {"version": VERSION, "offset": self.offset, "now": self.now, "key": self.key}
+        return orjson.dumps(known) + b"\n" + self.value
+
+
+def load_changelog_record(data: bytes) -> ChangelogRecord:
+    """Read what :meth:`ChangelogRecord.encoded` wrote.
+
+    Raises:
+        ValueError: it has another version or another form.
+    """
+    head, _, value = data.partition(b"\n")
+    try:
+        known = orjson.loads(head)
+        if known["version"] != VERSION:
+            raise ValueError(f"changelog version {known['version']!r} is not supported")
+        return ChangelogRecord(int(known["offset"]), float(known["now"]), str(known["key"]), value)
+    except (KeyError, TypeError) as error:
+        raise ValueError("not a changelog record") from error
+
+
+def record_key(offset: int) -> bytes:
+    """The key of a changelog record: keys sort in the order of the log."""
+    return _RECORD + _OFFSET.pack(offset)
+
+
+def marker_key(run: str) -> bytes:
+    """The key of the marker that a run has ended."""
+    return _MARKER + run.encode("utf-8", "surrogatepass")
+
+
+def ended_run(key: bytes) -> str | None:
+    """The run of a marker's key; ``None``: it is the key of a record."""
+    return key[1:].decode("utf-8", "surrogatepass") if key[:1] == _MARKER else None
+
+
+def _run(data: Fields, key: bytes | None) -> str:
+    run = _id(data, "run")
+    if key != run.encode():
+        raise MessageError("key", "the key is not the run's id")
+    return run
+
+
+def _id(data: Fields, name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not 0 < len(value.encode()) <= MAX_ID_BYTES:
+        raise MessageError("invalid", f"{name} must be a string of 1 to {MAX_ID_BYTES} bytes")
+    return value
+
+
+def _turn(event: StepEvent, data: Fields) -> tuple[int, int] | None:
+    match event:
+        case RecordedStep() | OpenStep():
+            index = _count(data, "t")
+            return None if index is None else (index, 0)
+        case Outcome():
+            return event.step or 0, 1
+        case RunEnded():
+            steps = _count(data, "steps")
+            return None if steps is None else (steps, 0)
+    return None
+
+
+def _count(data: Fields, name: str) -> int | None:
+    value = data.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise invalid(name, "an integer of 0 or more", value)
+    return value
+
+
+def _time(data: dict[str, Any]) -> float | None:
+    value = data.get("time")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise invalid("time", "seconds since the epoch", value)
+    return float(value)

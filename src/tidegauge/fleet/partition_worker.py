@@ -1,0 +1,186 @@
+"""A worker of a fleet: one engine, fed by the partitions that are assigned to it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry._logs import NoOpLogger
+from opentelemetry.trace import NoOpTracer
+
+from tidegauge import catalog
+from tidegauge.catalog import MetricDefinition
+from tidegauge.errors import MissingExtraError
+from tidegauge.exporters.page import Page
+from tidegauge.exporters.reading import Reader
+from tidegauge.fleet.kafka_records import Message
+from tidegauge.fleet.partition import MAX_STATE_BYTES, Partition
+from tidegauge.fleet.sink import FleetSink
+from tidegauge.instrumentation.current import set_recorder
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.instrumentation.spans.external_run import RunDefaults
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy
+from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, AssemblyLimits
+from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.tracer import SpanFactory
+
+__all__ = ["Worker", "WorkerSettings"]
+
+_STUCK_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Settings of a worker.
+
+    Args:
+        group: the consumer group of the workers that share the topic.
+        config: properties of the Kafka clients.
+        defaults: attributes of runs whose spans do not give them.
+        limits: how much of a partition is held, and for how long.
+        max_state_bytes: limit of the changelog of a partition's live runs.
+        t_max: turns within which success counts, for runs that do not give it.
+        max_groups: distinct (agent, task group) pairs in metrics; further ones are ``other``.
+        max_actions: distinct action names in metrics; further ones are ``other``.
+        exactly_once: write summaries and decisions once, even if a worker dies; they become visible
+            when their input is committed.
+        page: whether there is a live page.
+        digest_key: key of the digests of places, so that all workers show the same.
+    """
+
+    brokers: str
+    topic: str
+    group: str = "tidegauge"
+    state_dir: Path = Path("tidegauge-state")
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    policy: Policy = field(default_factory=Policy)
+    defaults: RunDefaults | None = None
+    limits: AssemblyLimits = ASSEMBLY_LIMITS
+    max_state_bytes: int = MAX_STATE_BYTES
+    t_max: int | None = None
+    max_groups: int = 200
+    max_actions: int = 50
+    commit_seconds: float = 1.0
+    exactly_once: bool = False
+    page: bool = True
+    digest_key: bytes | None = field(default=None, repr=False)
+
+
+class Worker:
+    """One of a group of workers that share the partitions of a topic.
+
+    Attributes:
+        engine: holds the runs.
+        page: the live page; ``None``: without one.
+        spans: encodes places for the metrics.
+
+    Raises:
+        MissingExtraError: Quix Streams is not installed.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        try:
+            from tidegauge.fleet.application import FleetApplication
+        except ImportError as error:
+            raise MissingExtraError("quixstreams", extra="worker") from error
+        self._settings = settings
+        # Restored events show the time of the original ones.
+        event_log = EventLog(clock=lambda: self._sink.now) if settings.page else None
+        self.engine = Engine(
+            # Partitions end idle runs, by the times of their logs.
+            clock=None,
+            max_runs=sys.maxsize,
+            max_groups=settings.max_groups,
+            max_actions=settings.max_actions,
+            t_max=settings.t_max,
+            repetition=settings.policy.thresholds.reads_words,
+            on_finished=self._run_finished,
+            event_log=event_log,
+        )
+        live = EngineSink(self.engine, settings.policy)
+        self._crossings = live.crossings
+        self._sink = FleetSink(live, self._produce)
+        self.spans = SpanFactory(
+            NoOpTracer(), NoOpLogger("tidegauge"), digest_key=settings.digest_key
+        )
+        self.page = (
+            None if event_log is None else Page(event_log, digest=self.spans.exported_digest)
+        )
+        if self.page is not None:
+            self.page.start(Reader(self.engine))
+        set_recorder(Recorder(self._sink, self.spans))
+        self._application = FleetApplication(
+            settings.brokers,
+            settings.topic,
+            settings.group,
+            state_dir=settings.state_dir,
+            make_partition=self._make_partition,
+            commit_seconds=settings.commit_seconds,
+            exactly_once=settings.exactly_once,
+            config=settings.config,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it processes messages, waits for them, or restores partitions."""
+        application = self._application
+        return application.restoring or time.monotonic() - application.beat < _STUCK_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its partitions and has restored them."""
+        return self.alive and self._application.ready
+
+    def run(self) -> None:
+        """Work until SIGTERM or Ctrl-C, in the main thread."""
+        self._application.run()
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """Its health, as metrics of the catalogue: by metric and the values of its labels."""
+        application = self._application
+        partitions = tuple(application.partitions.values())
+        counts = application.counts
+        metrics: dict[MetricDefinition, Mapping[tuple[str, ...], float]] = {
+            **self._crossings.metrics(),
+            catalog.WORKER_PARTITIONS: {(): len(partitions)},
+            catalog.WORKER_RUNS: {(): len(self._sink)},
+            catalog.WORKER_LAG: {(): application.lag},
+            catalog.WORKER_MESSAGES: {(): counts.messages},
+            catalog.WORKER_DUPLICATES: {(): counts.duplicates},
+            catalog.WORKER_LATE: {(): counts.late},
+            catalog.WORKER_ABORTED: {(): counts.aborted},
+            catalog.WORKER_DEAD_LETTERS: {
+                (reason,): application.output.dead_letters.get(reason, 0)
+                for reason in catalog.WORKER_DEAD_LETTERS.values
+            },
+            catalog.WORKER_PRODUCED: {
+                (kind,): application.output.produced.get(kind, 0)
+                for kind in catalog.WORKER_PRODUCED.values
+            },
+            catalog.WORKER_STATE_BYTES: {(): sum([one.state_bytes for one in partitions])},
+            catalog.WORKER_RESTORED_RUNS: {(): application.restored_runs},
+        }
+        if application.restore_seconds is not None:
+            metrics[catalog.WORKER_RESTORE_SECONDS] = {(): application.restore_seconds}
+        return metrics
+
+    def _make_partition(self, reject: Callable[[Message, str], None]) -> Partition:
+        settings = self._settings
+        return Partition(
+            self._sink,
+            reject,
+            defaults=settings.defaults,
+            limits=settings.limits,
+            max_state_bytes=settings.max_state_bytes,
+        )
+
+    def _produce(self, kind: str, key: str, record: bytes) -> None:
+        self._application.output.produce(kind, key, record)
+
+    def _run_finished(self, report: RunReport) -> None:
+        self._sink.run_finished(report)

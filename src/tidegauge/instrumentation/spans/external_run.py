@@ -1,0 +1,380 @@
+"""Open spans as a tree, and the runs in it: what encloses what, and where a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from opentelemetry.trace import SpanContext
+
+from tidegauge._span_faults import span_faults
+from tidegauge.events import ABSENT, RunOutcome, RunStarted
+from tidegauge.instrumentation.recorder import RecordedRun, Recorder
+from tidegauge.instrumentation.spans.convention_reader import OUR_SCOPE, may_enclose_run, read_span
+from tidegauge.instrumentation.spans.genai import tool_result
+from tidegauge.instrumentation.spans.json_values import control_flow, error_type, labels
+from tidegauge.instrumentation.spans.matching import SpanTurns
+from tidegauge.instrumentation.spans.span import (
+    NO_INFO,
+    AgentSpan,
+    Attributes,
+    RunInfo,
+    SpanData,
+    ToolSpan,
+)
+
+__all__ = [
+    "MAX_DEPTH",
+    "ExternalRun",
+    "Node",
+    "OpenSpan",
+    "RunDefaults",
+    "child_root",
+    "ending",
+    "open_run",
+    "root_of",
+    "tool_around",
+]
+
+MAX_DEPTH: Final = 1_000
+"""How many spans around another are looked at."""
+
+_TOOL: Final = "execute_tool "
+_STOPPED: Final = ("RunStopped", "GraphRunStopped")
+
+
+class OpenSpan(Protocol):
+    """A span that is still open: its attributes so far, which may change."""
+
+    @property
+    def attributes(self) -> Attributes | None:
+        """Its attributes so far."""
+
+
+class Node:
+    """A span's place among the others.
+
+    Attributes:
+        live: gives its attributes; the ended span itself, where that is at hand.
+        run: the run that it is the root of.
+        known: whether anything is known of it but that others are inside it.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_reading",
+        "known",
+        "live",
+        "name",
+        "parent",
+        "run",
+        "scope",
+        "span_id",
+        "trace_id",
+    )
+
+    def __init__(
+        self,
+        trace_id: int,
+        span_id: int,
+        parent: Node | None,
+        *,
+        name: str,
+        scope: str,
+        live: OpenSpan | None,
+        known: bool = True,
+    ) -> None:
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.parent = parent
+        self.name = name
+        self.scope = scope
+        self.live = live
+        self.run: ExternalRun | None = None
+        self.known = known
+        self._ended: SpanData | None = None
+        self._reading: object = None
+
+    @property
+    def attributes(self) -> Attributes:
+        """What is known of it so far."""
+        return (self.live.attributes if self.live is not None else None) or {}
+
+    def reading(self) -> object:
+        """What it is, by what is known of it so far; an ended span is read once."""
+        live = self.live
+        if isinstance(live, SpanData):
+            if self._ended is not live:
+                self._ended, self._reading = live, read_span(live)
+            return self._reading
+        ids = (self.trace_id, self.span_id, None)
+        return read_span(SpanData(*ids, self.name, self.scope, self.attributes, 0, 0))
+
+    def info(self) -> RunInfo:
+        """What is known of its run so far."""
+        reading = self.reading()
+        return reading.info if isinstance(reading, AgentSpan) else NO_INFO
+
+    def lineage(self) -> Iterator[Node]:
+        """The spans around it, innermost first, without our own."""
+        node = self.parent
+        for _ in range(MAX_DEPTH):
+            if node is None:
+                return
+            if node.scope != OUR_SCOPE:
+                yield node
+            node = node.parent
+        if node is not None:
+            span_faults.repair("depth")
+
+    def enclosing_run(self) -> ExternalRun | None:
+        """The innermost run that it is in."""
+        if self.run is not None:
+            return self.run
+        return next((node.run for node in self.lineage() if node.run is not None), None)
+
+
+def root_of(around: Sequence[Node], scope: str) -> Node | None:
+    """The root of the run of a call in none so far.
+
+    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before.
+
+    Args:
+        around: the spans around the call, innermost first.
+        scope: the instrumentation that shows the call.
+    """
+    if around and not around[-1].known:
+        return next((node for node in reversed(around) if _surely_agent(node)), around[-1])
+    enclosing = [(node, may_enclose_run(node.name, node.attributes)) for node in around]
+    known = [node for node, encloses in enclosing if encloses]
+    if known:
+        return known[-1]
+    perhaps = [node for node, encloses in enclosing if encloses is None and node.scope == scope]
+    return perhaps[-1] if perhaps else None
+
+
+def tool_around(
+    around: Sequence[Node], waiting: Collection[str], *, unknown: bool = False
+) -> Node | None:
+    """The outermost tool call around another call, inside their run.
+
+    Args:
+        around: the spans between the call and its run, innermost first.
+        waiting: names of the tools that the run waits for: a span without attributes before it
+            ends is one of them, if it has such a name.
+        unknown: whether a span that nothing is known of counts as a tool call.
+    """
+    for node in reversed(around):
+        if not node.known:
+            if unknown:
+                return node
+            continue
+        attributes = node.attributes
+        if node.name.startswith(_TOOL) or (not attributes and node.name in waiting):
+            return node
+        if attributes and not isinstance(node.reading(), AgentSpan | None):
+            return node
+    return None
+
+
+def child_root(
+    around: Sequence[Node], tool: Node | None, info: RunInfo, agent: str | None
+) -> Node | None:
+    """The root of a run inside the run around it; ``None``, the call belongs to that one.
+
+    Args:
+        around: the spans between the call and the run around it, innermost first.
+        tool: the outermost tool call among them.
+        info: what the call shows of its run.
+        agent: the agent of the run around it.
+    """
+    inside = around
+    if tool is not None:  # one that nothing is known of may be the agent in the tool
+        inside = around[: around.index(tool) + (not tool.known)]
+    for node in reversed(inside):
+        reading = node.reading()
+        if isinstance(reading, AgentSpan) and reading.sure:
+            name = reading.info.agent
+            if tool is not None or (name is not None and name != agent):
+                return node
+    if info.agent is None or info.agent == agent:
+        return None
+    if tool is not None:
+        return inside[-1] if inside else None
+    names = (info.agent, f"invoke_agent {info.agent}", f"execute_task {info.agent}")
+    named = (node for node in reversed(inside) if node.name in names or not node.known)
+    return next(named, None)
+
+
+def _surely_agent(node: Node) -> bool:
+    reading = node.reading() if node.known else None
+    return isinstance(reading, AgentSpan) and reading.sure
+
+
+class RunDefaults(NamedTuple):
+    """Labels of runs whose spans have none; ``None``: not given."""
+
+    agent: str | None = None
+    task_group: str | None = None
+    t_max: int | None = None
+    memory: str | None = None
+    model: str | None = None
+
+    def labels(self) -> dict[str, str]:
+        """Those that spans can have, too."""
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        given.pop("model", None)
+        return {name: str(value) for name, value in given.items()}
+
+
+class ExternalRun:
+    """One run.
+
+    Attributes:
+        recorded: takes its steps.
+        turns: tracks its turns and their calls.
+        root: the span that it ends with; ``None``, it has.
+        agent: the name that its spans know its agent by.
+        scopes: the instrumentations that have shown it.
+        traces: the traces that it is in.
+        last_seen: when a span of it ended last, by the clock of the grouping.
+        around: the run that it happens in, if any.
+        handed_over: it is a step of that run: it was handed over to, by no tool.
+    """
+
+    __slots__ = (
+        "agent",
+        "around",
+        "handed_over",
+        "last_seen",
+        "recorded",
+        "root",
+        "scopes",
+        "traces",
+        "turns",
+    )
+
+    def __init__(
+        self, recorded: RecordedRun, root: Node, agent: str, around: ExternalRun | None = None
+    ) -> None:
+        self.recorded = recorded
+        self.turns = SpanTurns(recorded)
+        self.root: Node | None = root
+        self.agent = agent
+        self.scopes: set[str] = set()
+        self.traces = {root.trace_id}
+        self.last_seen = 0.0
+        self.around = around
+        self.handed_over = False
+
+    def report_result(self, span: SpanData, reading: object) -> None:
+        """Report its result to the run around it, when it is a step of that run.
+
+        Args:
+            span: its root.
+            reading: what that is.
+        """
+        if self.around is None or not self.handed_over:
+            return
+        asked: object = ABSENT
+        answered: object = ABSENT
+        if isinstance(reading, AgentSpan):
+            asked, answered = reading.asked, reading.answered
+        step = ToolSpan(
+            NO_INFO,
+            self.recorded.event.agent,
+            asked,
+            None,
+            tool_result(span, answered),
+            span.failed and not control_flow(span),
+        )
+        self.around.turns.tool(span, step, alone=True)
+
+    def end(self, **ending: Any) -> None:
+        """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        self.turns.settle(then=partial(self.recorded.end, **ending))
+
+
+def open_run(
+    run_id: str,
+    root: Node,
+    info: RunInfo,
+    model: str | None,
+    *,
+    recorder: Recorder,
+    defaults: RunDefaults,
+    resource: Mapping[str, Any],
+    inner: Sequence[Node] = (),
+    around: ExternalRun | None = None,
+) -> ExternalRun:
+    """Make a run, without spans of ours. Its first report opens it.
+
+    Args:
+        run_id: what it is called by.
+        root: the span that it ends with.
+        info: what the first call in it shows of it.
+        model: name of the model that was called first.
+        recorder: takes its steps.
+        defaults: labels of runs whose spans have none.
+        resource: attributes of the process that made the spans.
+        inner: the spans between the root and that call, innermost first.
+        around: the run that it happens in.
+    """
+    known = root.info()
+    for node in reversed(inner):
+        known = known.filled_from(node.info())
+    known = info.filled_from(known)
+    name = root.info().agent or _plain(root.name) or known.agent or ""
+    outer = around.recorded.event if around is not None else None
+    given = dict(known.labels)
+    if outer is None:
+        given = {**labels(resource), **defaults.labels(), **given}
+    elif given.get("agent") == outer.agent:
+        del given["agent"]  # inherited with the rest of the metadata
+    t_max = given.get("t_max", "")
+    event = RunStarted(
+        run=run_id,
+        agent=given.get("agent") or name or _service(resource),
+        task=given.get("task") or known.task,
+        task_group=given.get("task_group") or (outer.task_group if outer else ""),
+        t_max=int(t_max) if t_max.isdecimal() and int(t_max) > 0 else None,
+        model=defaults.model or model,
+        memory=given.get("memory") or (outer.memory if outer else None),
+        parent=outer.run if outer else None,
+        conversation=known.conversation or (outer.conversation if outer else None),
+        trace_id=f"{root.trace_id:032x}",
+    )
+    recorded = recorder.make_run(event)
+    theirs = SpanContext(root.trace_id, root.span_id, is_remote=False)
+    run = ExternalRun(recorded, root, name, around)
+    run.turns.report_first(partial(recorded.start, None, theirs))
+    return run
+
+
+def ending(span: SpanData) -> dict[str, Any]:
+    """How a run ended, from its root: what ``RecordedRun.end`` takes."""
+    if not span.failed:
+        return {}
+    kind = error_type(span)
+    outcome: RunOutcome | None = "error"
+    if control_flow(span):
+        outcome = "stopped" if kind in _STOPPED else None
+    return {"outcome": outcome, "reason": kind}
+
+
+def _service(resource: Mapping[str, Any]) -> str:
+    """The name of the process, where its user gave it one."""
+    name = str(resource.get("service.name") or "")
+    return "" if name.startswith("unknown_service") else name
+
+
+def _plain(name: str) -> str:
+    """A span's name without its operation.
+
+    >>> _plain("invoke_agent helper"), _plain("helper.workflow"), _plain("helper")
+    ('helper', 'helper', 'helper')
+    """
+    for operation in ("invoke_agent", "invoke_workflow", "execute_task"):
+        name = name.removeprefix(operation)
+    return name.removesuffix(".workflow").strip()

@@ -1,0 +1,430 @@
+"""Joins a run's ended spans to its turns: which call of which turn a span shows.
+
+The rules of :mod:`tidegauge.instrumentation.turns` hold. What spans add to them:
+
+- A turn is issued when the model's span has ended and shows its tool calls, which is before any of
+  the tools runs. A tool that no model chose is a turn by itself.
+- Where model spans do not show calls (contents are not captured), a turn is what ran between two
+  model calls. It is issued, late, when the second has ended. With no model spans at all, tools that
+  overlap in time are one turn.
+- A tool's span may come from another host, whose clock is off: it then seems to end before the
+  model chose it, or apart from what another instrumentation shows of the same call. Its call is
+  found by the model's id of it, by its parent, then by name and time. The contradiction is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, cast
+
+from tidegauge._critical import here
+from tidegauge._span_faults import span_faults
+from tidegauge.events import ABSENT, CallResult, Outcome
+from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.spans.dedupe import (
+    MAX_SKEW,
+    Interval,
+    SeenModel,
+    same_arguments,
+    same_model_call,
+)
+from tidegauge.instrumentation.spans.span import (
+    UNKNOWN_ARGUMENTS,
+    SpanData,
+    ToolSpan,
+    clock_of,
+)
+from tidegauge.instrumentation.turns import MAX_CALLS, ChosenCall, Turn, TurnCall, TurnTracker
+
+__all__ = ["SpanTurns"]
+
+_MAX_RECENT: Final = 64
+
+
+class _SpanCall(TurnCall):
+    """A call as spans show it.
+
+    Attributes:
+        scopes: the instrumentations that have shown it.
+        when: when it ran; ``None`` until a span has shown it.
+        clock: the clock of that time.
+        parent: id of the span around the one that has shown it.
+    """
+
+    __slots__ = ("clock", "parent", "scopes", "when")
+
+    turn: _SpanTurn
+
+    def __init__(self, name: str, arguments: object, call_id: str | None = None) -> None:
+        super().__init__(name, UNKNOWN_ARGUMENTS if arguments is ABSENT else arguments, call_id)
+        self.scopes: set[str] = set()
+        self.when: Interval | None = None
+        self.clock = ""
+        self.parent: int | None = None
+
+    def show(self, span: SpanData, tool: ToolSpan) -> None:
+        """A span shows it, or shows it being tried again."""
+        self.scopes = {span.scope}
+        self.result, self.raised = tool.result, tool.raised
+        self.when = Interval(span.start, span.end)
+        self.clock, self.parent = clock_of(span.resource), span.parent_id
+
+    def show_again(self, span: SpanData, tool: ToolSpan) -> None:
+        """Another span shows the same call: what the first left out is taken from it."""
+        self.scopes.add(span.scope)
+        if self.arguments is UNKNOWN_ARGUMENTS and tool.arguments is not ABSENT:
+            self.arguments = tool.arguments
+        if self.result is None or self.result.outcome is ABSENT:
+            self.result = tool.result
+
+    def may_be(self, tool: ToolSpan) -> bool:
+        """Whether a span of this name may show it."""
+        if self.id and tool.id:
+            return self.id == tool.id
+        return same_arguments(self.arguments, tool.arguments)
+
+
+class _SpanTurn(Turn):
+    """A turn as spans show it.
+
+    Attributes:
+        since: when it was chosen, in nanoseconds.
+        clock: the clock of that time.
+    """
+
+    __slots__ = ("clock", "since")
+
+    calls: list[_SpanCall]  # type: ignore[assignment]
+
+    def __init__(self, calls: list[_SpanCall], since: int, clock: str) -> None:
+        super().__init__(list(calls))
+        self.since = since
+        self.clock = clock
+
+
+class SpanTurns(TurnTracker):
+    """Tracks the turns of one run by its ended spans, which end in any thread.
+
+    Reports are put in a queue under the lock and sent after it, in that order, by one thread at a
+    time. Another thread leaves its reports to that one and does not wait.
+
+    Args:
+        recorded: takes the steps.
+    """
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        super().__init__(recorded)
+        self._reports: deque[Callable[[], object]] = deque()
+        self._sending = threading.Lock()
+        self._recent: deque[_SpanTurn] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
+        self._unchosen: list[_SpanCall] = []  # that no model span shows
+        self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
+        self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
+        self._has_models = False  # whether there are model spans at all
+        self._shows_calls = False  # whether they show their calls
+
+    def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
+        """A model call has ended: what came before is settled, what it chose is a step.
+
+        Args:
+            span: its span.
+            seen: what the span shows.
+            in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
+        """
+        with here.critical, self._lock:
+            self._take_model(span, seen, in_tool=in_tool)
+        self.send()
+
+    def _take_model(self, span: SpanData, seen: SeenModel, *, in_tool: bool) -> None:
+        shown = seen.model
+        again = self._shown_already(seen)
+        if not again:
+            if not in_tool:
+                if shown.calls is not None and self._unchosen:
+                    span_faults.repair("unmatched", len(self._unchosen))
+                self._turn(shown.answers)
+            self._count_tokens(shown.tokens, in_tool)
+        if in_tool:
+            return
+        self._has_models = True
+        if shown.calls is not None:
+            self._shows_calls = True
+        if shown.calls and not again:
+            self._open_turn(_calls(shown.calls), span.end, seen.clock)
+
+    def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
+        """A tool call has ended.
+
+        Args:
+            span: its span.
+            tool: what that shows.
+            alone: whether it is a step by itself where no model chose it.
+        """
+        with here.critical, self._lock:
+            self._take_tool(span, tool, alone=alone)
+        self.send()
+
+    def _take_tool(self, span: SpanData, tool: ToolSpan, *, alone: bool) -> None:
+        if self._shown_by_another(span, tool):
+            return
+        found = self._chosen(span, tool)
+        if found is not None:
+            if span.end < found.turn.since:
+                _count_skew(span)
+            found.show(span, tool)
+            self._observe_ended(found.turn)
+            return
+        if self._shown_elsewhere(span, tool):
+            return
+        call = _SpanCall(tool.name, tool.arguments, tool.id)
+        call.show(span, tool)
+        if self._shows_calls or alone:
+            if not alone:
+                span_faults.repair("unmatched")
+            self._observe_ended(self._open_turn([call], span.start, call.clock))
+            return
+        if not self._has_models and not self._overlaps_unchosen(span):
+            self._report_unchosen()
+        self._unchosen.append(call)
+        if len(self._unchosen) > MAX_CALLS:
+            self._report_unchosen()
+
+    def waiting(self) -> set[str]:
+        """Names of the tools that are waited for."""
+        with here.critical, self._lock:
+            return {call.name for call in self._open_calls() if call.result is None}
+
+    def settle(self, *, then: Callable[[], object] | None = None) -> None:
+        """No more spans arrive: report what is known of the rest.
+
+        Args:
+            then: reported after it.
+        """
+        with here.critical, self._lock:
+            self._turn(())
+            if then is not None:
+                self._reports.append(then)
+        self.send()
+
+    def report_first(self, report: Callable[[], object]) -> None:
+        """Report this before anything else, with the next :meth:`send`."""
+        self._reports.append(report)
+
+    def send(self) -> None:
+        """Send the queued reports, unless another thread is sending."""
+        reports = self._reports
+        while reports:
+            if not self._sending.acquire(blocking=False):
+                return  # the thread that sends takes ours, too
+            try:
+                while reports:
+                    reports.popleft()()
+            finally:
+                self._sending.release()
+
+    def _turn(self, answers: Sequence[tuple[str, CallResult]]) -> None:
+        """The model chooses again. The answers that it is shown are for calls without a span."""
+        self._report_unchosen()
+        for turn in self._turns():
+            if turn.ended:
+                self._close(turn)
+        for call_id, result in answers:
+            for call in self._open_calls():
+                if call.id == call_id and call.result is None:
+                    call.result = result
+                    self._observe_ended(call.turn)
+
+    def _shown_already(self, seen: SeenModel) -> bool:
+        """Whether another instrumentation has shown this model call; what it left out is taken."""
+        for index, before in enumerate(() if self._shown_by_one(seen.scope) else self._models):
+            if not same_model_call(before, seen):
+                continue
+            if before.model.tokens is None:
+                self._count_tokens(seen.model.tokens, False)
+            if before.model.calls is None and seen.model.calls is not None:
+                self._models[index] = before._replace(model=seen.model)
+                if seen.model.calls:
+                    self._open_turn(_calls(seen.model.calls), seen.when.end, seen.clock)
+            return True
+        self._models.append(seen)
+        return False
+
+    def _count_tokens(self, tokens: int | None, in_tool: bool) -> None:
+        if tokens is None:
+            return
+        if in_tool and self._open:
+            turn = self._turns()[-1]
+            turn.tokens = (turn.tokens or 0) + tokens
+        else:
+            self._tokens = (self._tokens or 0) + tokens
+
+    def _shown_by_one(self, scope: str) -> bool:
+        """Whether this instrumentation alone has shown anything so far."""
+        if len(self._scopes) < 2:
+            self._scopes.add(scope)
+        return len(self._scopes) < 2
+
+    def _shown_by_another(self, span: SpanData, tool: ToolSpan) -> bool:
+        if self._shown_by_one(span.scope):
+            return False
+        when = Interval(span.start, span.end)
+        shown = [
+            call
+            for call in self._all_calls()
+            if call.name == tool.name
+            and call.when is not None
+            and span.scope not in call.scopes
+            and call.when.overlaps(when)
+            and call.may_be(tool)
+        ]
+        if not shown:
+            return False
+        call = next((call for call in shown if call.id and call.id == tool.id), shown[0])
+        call.show_again(span, tool)
+        return True
+
+    def _shown_elsewhere(self, span: SpanData, tool: ToolSpan) -> bool:
+        """Whether a call that is known is shown from another host, at another time."""
+        clock = clock_of(span.resource)
+        known = [call for call in self._all_calls() if call.name == tool.name]
+        call = next((call for call in known if _same_id(call, span, tool, clock)), None)
+        if call is None:
+            when = Interval(span.start, span.end)
+            call = next(
+                (
+                    call
+                    for call in known
+                    if call.when is not None
+                    and (
+                        call.parent == span.span_id
+                        or (
+                            call.clock != clock
+                            and span.scope not in call.scopes
+                            and call.when.near(when)
+                            and call.may_be(tool)
+                        )
+                    )
+                ),
+                None,
+            )
+        if call is None:
+            return False
+        if call.when is None:  # the model was shown its result
+            call.show(span, tool)
+        else:
+            if call.clock != clock and not call.when.overlaps(Interval(span.start, span.end)):
+                _count_skew(span)
+            call.show_again(span, tool)
+        return True
+
+    def _turns(self) -> list[_SpanTurn]:
+        return cast("list[_SpanTurn]", list(self._open))
+
+    def _open_calls(self) -> list[_SpanCall]:
+        return [call for turn in self._turns() for call in turn.calls]
+
+    def _all_calls(self) -> list[_SpanCall]:
+        recent = [call for turn in self._recent for call in turn.calls]
+        return [*self._unchosen, *self._open_calls(), *recent]
+
+    def _chosen(self, span: SpanData, tool: ToolSpan) -> _SpanCall | None:
+        """The call of a turn that a tool's span shows for the first time, or tried again."""
+        called = [
+            call
+            for call in self._open_calls()
+            if call.name == tool.name and (call.result is None or call.raised)
+        ]
+        named = [call for call in called if span.end >= call.turn.since]
+        if tool.id is not None:
+            exact = [call for call in named if call.id == tool.id]
+            if exact:
+                return exact[-1]
+            exact = [call for call in called if _elsewhere(call, span) and call.id == tool.id]
+            if exact:
+                return exact[0]
+            named = [call for call in named if call.id is None]
+            called = [call for call in called if call.id is None]
+        if not named:
+            named = [
+                call
+                for call in called
+                if _elsewhere(call, span) and call.turn.since - span.end <= MAX_SKEW
+            ]
+        waiting = [call for call in named if call.result is None]
+        for candidates in (waiting, named):
+            for call in candidates:
+                if same_arguments(call.arguments, tool.arguments):
+                    return call
+        return waiting[0] if waiting else None
+
+    def _overlaps_unchosen(self, span: SpanData) -> bool:
+        when = Interval(span.start, span.end)
+        return any(call.when is not None and call.when.overlaps(when) for call in self._unchosen)
+
+    def _report_unchosen(self) -> None:
+        """The calls that no model span shows are a turn, which is over."""
+        calls, self._unchosen = self._unchosen, []
+        if calls:
+            since = min(call.when.start for call in calls if call.when is not None)
+            self._close(self._new_turn(calls, since, calls[0].clock))
+
+    def _open_turn(self, calls: list[_SpanCall], since: int, clock: str) -> _SpanTurn:
+        turn = self._new_turn(calls, since, clock)
+        for dropped in self._open.add(turn):
+            span_faults.drop("too_many", len(dropped.calls))
+        return turn
+
+    def _new_turn(self, calls: list[_SpanCall], since: int, clock: str) -> _SpanTurn:
+        turn = _SpanTurn(calls, since, clock)
+        turn.spent, self._tokens = self._tokens, None
+        self._reports.append(partial(self._issue, turn))
+        return turn
+
+    def _observe_ended(self, turn: _SpanTurn) -> None:
+        """Observe a turn that has ended; a call that raised may be tried again."""
+        if turn.ended and not turn.raised:
+            self._close(turn)
+
+    def _close(self, turn: Turn) -> None:
+        if not turn.observed:
+            self._reports.append(partial(self._observe, turn))
+            self._recent.append(cast("_SpanTurn", turn))
+        super()._close(turn)
+
+    def _observe(self, turn: Turn) -> None:
+        if turn.step is None:
+            return
+        one = cast("_SpanTurn", turn)
+        results = tuple([call.result or CallResult() for call in one.calls])
+        shown = [call.when for call in one.calls if call.when is not None]
+        seconds = (max(when.end for when in shown) - one.since) / 1e9 if shown else None
+        if seconds is not None and (seconds < 0 or any(when.end < when.start for when in shown)):
+            seconds = math.nan  # not known, and no clock of ours measured it
+        recorded = self._recorded
+        recorded.observe(
+            Outcome(recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
+        )
+
+
+def _calls(chosen: Sequence[ChosenCall]) -> list[_SpanCall]:
+    return [_SpanCall(*call) for call in chosen]
+
+
+def _same_id(call: _SpanCall, span: SpanData, tool: ToolSpan, clock: str) -> bool:
+    """Whether a call has this id, and it is not one that a model gave twice."""
+    if call.id is None or call.id != tool.id or call.result is None or call.raised:
+        return False
+    return call.when is None or call.clock != clock
+
+
+def _elsewhere(call: _SpanCall, span: SpanData) -> bool:
+    """Whether a span is from another process, as far as is known, than the model's."""
+    return span.remote or call.turn.clock != clock_of(span.resource)
+
+
+def _count_skew(span: SpanData) -> None:
+    span_faults.skew(str(span.resource.get("service.name") or ""))

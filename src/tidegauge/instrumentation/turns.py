@@ -1,0 +1,476 @@
+"""The turns of one run: the calls that the model chose, and their results.
+
+Every adapter (callbacks, hooks, spans, decorators) parses what its framework reports and hands it
+to a :class:`TurnTracker`, which reports steps and their results.
+
+A **turn** is all tool calls that one answer of the model chose. It is one step of the run.
+
+- *Issued*: when the answer is known, before any of its calls runs. A call that no answer chose is a
+  turn by itself. It is issued when it begins if its arguments are known. Otherwise it waits, with
+  the other such calls of the same turn, until the model is asked again.
+- *Observed*: when the last of its calls has ended. A call that raised may be tried again until the
+  model is asked again; until then its turn stays open. A blocked turn is not observed.
+- *Joined*: a call that begins is found by the model's id of it. Without an id it is found by its
+  name and arguments, then by its name. If a framework gives only names, it is the first call that
+  has not begun. Calls that never begin take their results from the answers that the model is shown.
+- *Late or repeated*: a turn is observed once. Results that come later are ignored. If the model is
+  asked again in the same node before any call ran, and chooses the same, that is the same turn.
+- *Bounded*: a tracker waits for at most 1,000 calls and knows at most 1,000 blocked ones. Beyond
+  that it drops the oldest turns: their steps stay unobserved.
+
+Calls may end in several threads, so a lock protects the turns. It is not held during a report,
+because reports run user code: extractors, keys and normalisers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from tidegauge._critical import here
+from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
+    Decision,
+    Outcome,
+    Signals,
+    Step,
+    StepSignals,
+    made,
+)
+from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.values import same_value
+
+__all__ = ["MAX_CALLS", "ChosenCall", "OpenTurns", "Turn", "TurnCall", "TurnTracker"]
+
+MAX_CALLS: Final = 1_000
+"""Limit of the calls that a run waits for, and of the blocked calls that it knows."""
+
+
+class ChosenCall(NamedTuple):
+    """A tool call that the model chose."""
+
+    name: str
+    arguments: object
+    id: str | None = None
+
+
+class TurnCall:
+    """One call of a turn.
+
+    Attributes:
+        turn: the turn that it belongs to.
+        name: name of the tool.
+        arguments: its arguments; ``ABSENT``, not known yet.
+        id: the model's id of the call; ``None``, it has none.
+        begun: whether its tool was started.
+        result: its result; ``None``, it has not ended.
+        raised: whether it raised an exception, so that it may be tried again.
+        output: the result that a hook reported before the call ended.
+        span: its span, if the adapter opens one.
+    """
+
+    __slots__ = ("arguments", "begun", "id", "name", "output", "raised", "result", "span", "turn")
+
+    turn: Turn
+
+    def __init__(self, name: str, arguments: object = ABSENT, call_id: str | None = None) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.id = call_id
+        self.begun = False
+        self.result: CallResult | None = None
+        self.raised = False
+        self.output: object = ABSENT
+        self.span: Span = INVALID_SPAN
+
+
+class Turn:
+    """The calls of one step.
+
+    Attributes:
+        calls: in the order in which they were chosen.
+        loose: whether no answer chose its calls, and it is issued when the next turn begins.
+        node: the execution of a graph's node in which they were chosen; ``None``, no graph.
+        step: index of the step; ``None`` if there is nothing to observe: the step is blocked, or
+            could not be reported.
+        decision: the decision when the step was issued; ``None``, not issued yet.
+        observed: whether its result was reported, or will never be reported.
+        spent: tokens spent on choosing it.
+        tokens: tokens spent inside its tools.
+    """
+
+    __slots__ = ("calls", "decision", "loose", "node", "observed", "spent", "step", "tokens")
+
+    def __init__(self, calls: list[TurnCall], node: object = None, *, loose: bool = False) -> None:
+        self.calls = calls
+        for call in calls:
+            call.turn = self
+        self.loose = loose
+        self.node = node
+        self.step: int | None = None
+        self.decision: Decision | None = None
+        self.observed = False
+        self.spent: int | None = None
+        self.tokens: int | None = None
+
+    @property
+    def signals(self) -> Signals | StepSignals | None:
+        """The signals when the step was issued."""
+        return None if self.decision is None else self.decision.signals
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its calls must be answered without running them."""
+        return self.decision is not None and self.decision.action == "block"
+
+    @property
+    def ended(self) -> bool:
+        """Whether all calls have ended."""
+        for call in self.calls:  # noqa: SIM110 -- at every step: no generator for one call
+            if call.result is None:
+                return False
+        return True
+
+    @property
+    def raised(self) -> bool:
+        """Whether a call raised an exception, so that it may be tried again."""
+        for call in self.calls:  # noqa: SIM110 -- as above
+            if call.raised:
+                return True
+        return False
+
+
+class OpenTurns:
+    """Turns in order, with at most :data:`MAX_CALLS` calls; beyond that, the oldest are dropped.
+
+    Attributes:
+        turns: the turns.
+    """
+
+    __slots__ = ("_calls", "turns")
+
+    def __init__(self) -> None:
+        self.turns: dict[Turn, None] = {}
+        self._calls = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.turns)
+
+    def __contains__(self, turn: object) -> bool:
+        return turn in self.turns
+
+    def __iter__(self) -> Iterator[Turn]:
+        return iter(tuple(self.turns))
+
+    def add(self, turn: Turn) -> list[Turn]:
+        """Append a turn. Returns the turns that were dropped for it."""
+        turns = self.turns
+        if turn in turns:
+            self.remove(turn)
+        turns[turn] = None
+        self._calls += len(turn.calls)
+        dropped: list[Turn] = []
+        while self._calls > MAX_CALLS and len(turns) > 1:
+            dropped.append(next(iter(turns)))
+            self.remove(dropped[-1])
+        return dropped
+
+    def find(self, step: int) -> Turn | None:
+        """The turn whose step has this index."""
+        return next((turn for turn in tuple(self.turns) if turn.step == step), None)
+
+    def remove(self, turn: Turn) -> bool:
+        """Remove a turn. Returns whether it was present."""
+        if turn not in self.turns:
+            return False
+        del self.turns[turn]
+        self._calls -= len(turn.calls)
+        return True
+
+
+class TurnTracker:
+    """Tracks one run's turns and reports them, by the rules in the module's docstring.
+
+    Args:
+        recorded: takes the steps.
+        sequential: whether the framework runs all calls of a turn before it asks the model again:
+            a turn that is still open then is over, and its missing results stay unknown.
+    """
+
+    def __init__(self, recorded: RecordedRun, *, sequential: bool = False) -> None:
+        self._recorded = recorded
+        self._sequential = sequential
+        self._lock = threading.Lock()
+        self._tokens: int | None = None  # since the last step
+        self._open = OpenTurns()
+        self._blocked = OpenTurns()
+        self._by_id: dict[str, TurnCall] = {}  # calls of open and blocked turns
+        self._last: Turn | None = None
+        self._loose: Turn | None = None  # calls that no answer chose, not issued yet
+
+    def add_tokens(self, tokens: int | None, call: TurnCall | None = None) -> None:
+        """Add a model call's tokens: to the next step, or to the step whose tool made the call."""
+        if tokens is None:
+            return
+        with here.critical, self._lock:
+            if call is None:
+                self._tokens = (self._tokens or 0) + tokens
+            else:
+                call.turn.tokens = (call.turn.tokens or 0) + tokens
+
+    def choose(
+        self,
+        chosen: Sequence[ChosenCall],
+        *,
+        tokens: int | None = None,
+        entropy: float | None = None,
+        node: object = None,
+        blockable: bool = False,
+    ) -> None:
+        """The model chose these calls; none of them runs yet.
+
+        Args:
+            chosen: the calls.
+            tokens: tokens of the model's answer.
+            entropy: of the model's answer, in nats per token.
+            node: the execution of a graph's node in which it chose; ``None``, no graph.
+            blockable: whether the adapter can answer every one of them without running it.
+        """
+        with here.critical, self._lock:
+            if tokens is not None:
+                self._tokens = (self._tokens or 0) + tokens
+            last = self._last
+            same_node = last is not None and node is not None and last.node == node
+            if last is not None and same_node and self._is_retry(last, chosen):
+                return
+            over: list[Turn] = []
+            if self._open.turns or self._sequential or self._loose is not None:
+                over = self._take_over()
+            turn = Turn([TurnCall(*call) for call in chosen], node)
+            self._add(turn)
+        if over:
+            self._report(over)
+        self._issue(turn, entropy, blockable=blockable)
+
+    def blocked(self, call_id: str) -> Decision | None:
+        """The decision to block a chosen call; ``None``, the call may run.
+
+        The calls of a turn are one action: all of them are blocked, or none.
+
+        Args:
+            call_id: the model's id of the call.
+        """
+        call = self._by_id.get(call_id)
+        return call.turn.decision if call is not None and call.turn.blocked else None
+
+    def begin(self, name: str, arguments: object = ABSENT, call_id: str | None = None) -> TurnCall:
+        """A tool is about to run. Returns its chosen call, or a new call if no answer chose it.
+
+        A retry is the same call, because the agent chose only once. A blocked call that runs anyway
+        is not a step.
+        """
+        if call_id is not None:
+            call = self._by_id.get(call_id)
+            if call is not None and call.result is None:  # the usual case needs no lock
+                call.begun = True
+                return call
+        with here.critical, self._lock:
+            call = self._find(name, arguments, call_id)
+            if call is not None:
+                call.begun = True
+                call.result, call.raised = None, False
+                return call
+            call = TurnCall(name, arguments, call_id)
+            call.begun = True
+            if arguments is ABSENT:
+                self._add_loose(call)
+                return call
+            over = self._take_over()
+            turn = Turn([call])
+            self._add(turn)
+        self._report(over)
+        self._issue(turn)
+        return call
+
+    def end(
+        self,
+        call: TurnCall,
+        result: CallResult,
+        *,
+        raised: bool = False,
+        arguments: object = ABSENT,
+    ) -> None:
+        """A call has ended.
+
+        Args:
+            call: the call that :meth:`begin` returned.
+            result: its result.
+            raised: whether it raised an exception, so that it may be tried again.
+            arguments: its arguments, if they were not known before.
+        """
+        turn = call.turn
+        with here.critical, self._lock:
+            call.result, call.raised = result, raised
+            if call.arguments is ABSENT:
+                call.arguments = arguments
+            if turn.observed or turn is self._loose:
+                return
+            for one in turn.calls:
+                if one.result is None or one.raised:
+                    return
+            self._close(turn)
+        self._observe(turn)
+
+    def next_turn(self, answers: Iterable[tuple[str, CallResult]] = ()) -> None:
+        """The model is about to choose again, or the run ends: the turns before are over.
+
+        Args:
+            answers: (id of a call, its result) in the model's messages: results of calls that never
+                began, because their tool is unknown or another party refused them.
+        """
+        blocked = self._sequential and self._blocked.turns
+        if not self._open.turns and not blocked and self._loose is None:
+            return
+        shown = list(answers)  # reads user objects: without the lock
+        with here.critical, self._lock:
+            over = self._take_over()
+            for call_id, result in shown:
+                call = self._by_id.get(call_id)
+                if call is not None and call.result is None and call.turn in self._open:
+                    call.result = result
+                    if call.turn.ended:
+                        self._close(call.turn)
+                        over.append(call.turn)
+        self._report(over)
+
+    def _add(self, turn: Turn) -> None:
+        """Open a turn, and wait for its calls."""
+        turn.spent, self._tokens = self._tokens, None
+        self._last = turn
+        self._wait_for(turn)
+
+    def _wait_for(self, turn: Turn) -> None:
+        by_id = self._by_id
+        for call in turn.calls:
+            if call.id is not None:
+                before = by_id.get(call.id)
+                if before is not None and len(before.turn.calls) == 1:
+                    self._open.remove(before.turn)  # the model reuses its ids
+                by_id[call.id] = call
+        held = self._blocked if turn.blocked else self._open
+        for dropped in held.add(turn):
+            self._forget(dropped)
+
+    def _close(self, turn: Turn) -> None:
+        """Close a turn: its result is reported now, or never."""
+        turn.observed = True
+        self._open.remove(turn)
+        self._forget(turn)
+
+    def _forget(self, turn: Turn) -> None:
+        for call in turn.calls:
+            if call.id is not None and self._by_id.get(call.id) is call:
+                del self._by_id[call.id]
+
+    def _take_over(self) -> list[Turn]:
+        """Close the turns that are over when the model is asked again. Returns them in order."""
+        over: list[Turn] = []
+        if self._open.turns:
+            over = [turn for turn in self._open if self._sequential or turn.ended]
+            for turn in over:
+                self._close(turn)
+        if self._sequential:
+            for turn in self._blocked:
+                self._blocked.remove(turn)
+                self._forget(turn)
+        if self._loose is not None:
+            over.append(self._take_loose(self._loose))
+        return over
+
+    def _add_loose(self, call: TurnCall) -> None:
+        """Hold a call that no answer chose, until the model is asked again."""
+        loose = self._loose
+        if loose is None:
+            loose = self._loose = Turn([], loose=True)
+        call.turn = loose
+        if len(loose.calls) < MAX_CALLS:
+            loose.calls.append(call)
+
+    def _take_loose(self, loose: Turn) -> Turn:
+        loose.observed = True
+        loose.spent, self._tokens, self._loose = self._tokens, None, None
+        return loose
+
+    def _find(self, name: str, arguments: object, call_id: str | None) -> TurnCall | None:
+        """The chosen call that is about to run."""
+        if call_id is not None:
+            return self._by_id.get(call_id)
+        held = [*self._open, *self._blocked] if arguments is ABSENT else list(self._open)
+        calls = [call for turn in held for call in turn.calls if self._is_current(call)]
+        named = [call for call in calls if call.name == name]
+        if arguments is ABSENT:
+            return next((call for call in (*named, *calls) if not call.begun), None)
+        same = [call for call in named if same_value(call.arguments, arguments)]
+        fresh = next((call for call in (*same, *named) if not call.begun), None)
+        return fresh or next(iter(same), None)
+
+    def _is_current(self, call: TurnCall) -> bool:
+        """Whether no later call has taken its id."""
+        return call.id is None or self._by_id.get(call.id) is call
+
+    def _is_retry(self, last: Turn, chosen: Sequence[ChosenCall]) -> bool:
+        """Whether the model chose the calls of the last turn again; then they get the new ids.
+
+        The model is asked again in the same execution of a node if middleware or a parser rejected
+        its answer.
+        """
+        if len(last.calls) != len(chosen):
+            return False
+        pairs = list(zip(last.calls, chosen, strict=True))
+        for call, again in pairs:
+            if call.begun or call.name != again.name:
+                return False
+            if not same_value(call.arguments, again.arguments):
+                return False
+        self._forget(last)
+        for call, again in pairs:
+            call.id = again.id or call.id
+        self._wait_for(last)
+        return True
+
+    def _report(self, over: Sequence[Turn]) -> None:
+        """Report turns that are over; call it without the lock."""
+        for turn in over:
+            if turn.loose:
+                if any(call.arguments is ABSENT for call in turn.calls):
+                    continue  # without arguments, all calls would be equal
+                self._issue(turn)
+            self._observe(turn)
+
+    def _issue(self, turn: Turn, entropy: float | None = None, *, blockable: bool = False) -> None:
+        recorded = self._recorded
+        calls = tuple([made(Call, (call.name, call.arguments, None)) for call in turn.calls])
+        run = recorded.event.run
+        fields = (run, calls, ABSENT, turn.spent, entropy, (), (), None, blockable, None)
+        decision, step = recorded.issue(made(Step, fields))
+        turn.decision = decision
+        if decision.action != "block":
+            turn.step = step
+            return
+        with here.critical, self._lock:
+            turn.observed = True
+            if self._open.remove(turn):
+                self._wait_for(turn)
+
+    def _observe(self, turn: Turn) -> None:
+        if turn.step is not None:
+            results = tuple([call.result or CallResult() for call in turn.calls])
+            recorded = self._recorded
+            run, step, tokens = recorded.event.run, turn.step, turn.tokens
+            fields = (run, results, step, None, None, (), (), None, tokens, None, None, False)
+            recorded.observe(made(Outcome, fields))

@@ -1,0 +1,359 @@
+"""Backtest: what stopping at a calibrated threshold would have done to recorded runs.
+
+Repeatedly, some successful runs of a group are drawn to learn the threshold, and every other run of
+the group is judged by it: no run is both. Every score is judged on the same draws, so that they can
+be compared. The rule to beat is step count alone.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.policies.calibration import conformal_threshold
+from tidegauge.policies.trace import RunTrace
+
+__all__ = [
+    "BEFOREHAND",
+    "Backtest",
+    "BacktestRow",
+    "BacktestSummary",
+    "Share",
+    "backtest",
+    "backtest_thresholds",
+    "summarise",
+]
+
+BEFOREHAND: Final = "steps"
+"""The score that all others are compared with: the number of steps so far."""
+
+_LEAST_GOOD: Final = 30
+_LEAST_BAD: Final = 10
+_INTERVAL: Final = (2.5, 97.5)
+
+_Floats: TypeAlias = NDArray[np.float64]
+
+
+class _Key(NamedTuple):
+    task_group: str
+    agent: str
+
+
+class Share(NamedTuple):
+    """A mean over the draws, with its 95% bootstrap interval.
+
+    Attributes:
+        value: the mean.
+        low: lower end of the interval.
+        high: upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+class BacktestRow(NamedTuple):
+    """What one score's threshold did to one group of runs. ``None``: there was nothing to measure.
+
+    Attributes:
+        task_group: the group's task group.
+        agent: its agent.
+        score: which score.
+        runs: runs whose success is known.
+        good: those that succeeded.
+        good_stopped: share of the good test runs that were stopped.
+        bad_stopped: share of the other test runs that were stopped.
+        steps_saved: saved steps / all steps of the test runs.
+        tokens_saved: the same of tokens, over the test runs that report them.
+        seconds_saved: the same of seconds.
+        delay: steps from the onset of trouble (a loop, a streak, failed rounds) to the stop, over
+            the bad runs that were stopped and had one; less than 0 if stopped before it.
+        stopped_at: mean step, from 1, at which bad runs were stopped.
+        with_threshold: share of the draws that gave a threshold.
+        draws: share of the successful runs stopped, and of the steps saved, draw by draw.
+    """
+
+    task_group: str
+    agent: str
+    score: str
+    runs: int
+    good: int
+    good_stopped: Share | None
+    bad_stopped: Share | None
+    steps_saved: Share | None
+    tokens_saved: Share | None
+    seconds_saved: Share | None
+    delay: float | None
+    stopped_at: float | None
+    with_threshold: float
+    draws: tuple[_Floats, _Floats]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the group is large enough for the summary: 30 successful runs and 10 others."""
+        return self.good >= _LEAST_GOOD and self.runs - self.good >= _LEAST_BAD
+
+
+class BacktestSummary(NamedTuple):
+    """The plain mean of a score over the groups that are large enough.
+
+    Attributes:
+        score: which score.
+        good_stopped: mean share of successful runs stopped.
+        steps_saved: mean share of steps saved.
+        groups: how many groups.
+    """
+
+    score: str
+    good_stopped: Share | None
+    steps_saved: Share | None
+    groups: int
+
+
+class Backtest(NamedTuple):
+    """A backtest's result.
+
+    Attributes:
+        rows: one for each group and score.
+        summary: one for each score.
+        left_out: groups without a row, as (task group, agent, successful runs): too few of them.
+    """
+
+    rows: list[BacktestRow]
+    summary: list[BacktestSummary]
+    left_out: list[tuple[str, str, int]]
+
+
+def backtest(
+    traces: Iterable[RunTrace],
+    *,
+    scores: Sequence[str],
+    alpha: float,
+    calibration_runs: int = 20,
+    repeats: int = 200,
+    leave_out_agent: bool = False,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Backtest:
+    """Judge scores by what their thresholds would have done, group by group.
+
+    Args:
+        traces: runs; those whose success is unknown are ignored.
+        scores: names of scores that the traces follow.
+        alpha: share of successful runs that may be stopped.
+        calibration_runs: number of successful runs per threshold.
+        repeats: how often they are drawn.
+        leave_out_agent: learn each agent's thresholds from other agents' runs of its task
+            group only.
+        seed: of the draws.
+        advance: called after each group with its number of runs.
+
+    Raises:
+        ConfigurationError: a number is out of range.
+    """
+    if calibration_runs < 1 or repeats < 1:
+        raise ConfigurationError(
+            f"calibration_runs {calibration_runs} or repeats {repeats} is out of range; "
+            "use at least 1"
+        )
+    conformal_threshold((), alpha)  # raises if alpha is out of range
+    groups = _grouped(traces)
+    rows: list[BacktestRow] = []
+    left_out: list[tuple[str, str, int]] = []
+    for key, runs in groups.items():
+        pool = [
+            run
+            for other, others in groups.items()
+            if other.task_group == key.task_group and (other == key) != leave_out_agent
+            for run in others
+            if run.success
+        ]
+        advance(len(runs))
+        if len(pool) < calibration_runs + (not leave_out_agent):
+            left_out.append((*key, len(pool)))
+            continue
+        rng = _generator(seed, key)
+        draws = [rng.choice(len(pool), calibration_runs, replace=False) for _ in range(repeats)]
+        test = np.ones((repeats, len(runs)))
+        if not leave_out_agent:
+            place = {id(run): index for index, run in enumerate(runs)}
+            at = np.array([place[id(run)] for run in pool])
+            for draw, kept in zip(draws, test, strict=True):
+                kept[at[draw]] = 0
+        weights = test * _resampled(test, rng)
+        for score in scores:
+            highest = [run.highest(score) for run in pool]
+            thresholds = [
+                conformal_threshold([highest[one] for one in draw], alpha) for draw in draws
+            ]
+            rows.append(_row(key, score, runs, [thresholds] * len(runs), (test, weights)))
+    return Backtest(rows, [summarise(score, rows) for score in scores], left_out)
+
+
+def backtest_thresholds(
+    traces: Iterable[RunTrace],
+    above: Callable[[RunTrace, str], float | None],
+    *,
+    scores: Sequence[str],
+    repeats: int = 200,
+    seed: int = 0,
+) -> Backtest:
+    """Judge given thresholds on runs that they were not learned from.
+
+    Args:
+        traces: the runs.
+        above: gives the threshold that holds for a run and a score; ``None``, there is none.
+        scores: names of the scores.
+        repeats: how often the runs are resampled for the intervals.
+        seed: of the resampling.
+    """
+    rows = []
+    for key, runs in _grouped(traces).items():
+        rng = _generator(seed, key)
+        test = np.ones((repeats, len(runs)))
+        weights = test * _resampled(test, rng)
+        for score in scores:
+            held = [[above(run, score)] for run in runs]
+            if all(threshold is None for (threshold,) in held):
+                continue
+            rows.append(_row(key, score, runs, held, (test, weights)))
+    return Backtest(rows, [summarise(score, rows) for score in scores], [])
+
+
+def summarise(score: str, rows: Iterable[BacktestRow]) -> BacktestSummary:
+    """The plain mean of a score over the groups that are large enough."""
+    own = [row for row in rows if row.score == score and row.counts]
+    means = [
+        Share(
+            float(np.mean([share.value for share in known if share is not None])),
+            *_interval(np.mean([row.draws[which] for row in own], axis=0)),
+        )
+        if own and all(share is not None for share in known)
+        else None
+        for which, known in enumerate(
+            ([row.good_stopped for row in own], [row.steps_saved for row in own])
+        )
+    ]
+    return BacktestSummary(score, means[0], means[1], len(own))
+
+
+def _grouped(traces: Iterable[RunTrace]) -> dict[_Key, list[RunTrace]]:
+    groups: dict[_Key, list[RunTrace]] = {}
+    for trace in traces:
+        if trace.success is not None:
+            groups.setdefault(_Key(trace.task_group, trace.agent), []).append(trace)
+    return groups
+
+
+def _generator(seed: int, key: _Key) -> np.random.Generator:
+    """A generator that depends on the seed and the group only, not on the other groups."""
+    name = f"{key.task_group}\0{key.agent}".encode("utf-8", "surrogatepass")
+    return np.random.default_rng([seed, xxhash.xxh3_64_intdigest(name)])
+
+
+def _resampled(test: _Floats, rng: np.random.Generator) -> _Floats:
+    """How often each run is drawn when the test runs of each repeat are drawn again."""
+    chances = test / test.sum(axis=1, keepdims=True)
+    sizes = test.sum(axis=1).astype(np.int64)
+    return np.array(
+        [rng.multinomial(size, one) for size, one in zip(sizes, chances, strict=True)], dtype=float
+    )
+
+
+def _row(
+    key: _Key,
+    score: str,
+    runs: Sequence[RunTrace],
+    thresholds: Sequence[Sequence[float | None]],
+    draws: tuple[_Floats, _Floats],
+) -> BacktestRow:
+    """What the thresholds of each run, one a draw or one for all, do to the test runs.
+
+    ``draws`` has which runs are tested, and how often each is when they are resampled.
+    """
+    test, weights = draws
+    repeats = len(test)
+    stopped, steps, tokens, seconds = (np.zeros((repeats, len(runs))) for _ in range(4))
+    delays, moments = np.full((2, repeats, len(runs)), np.nan)
+    for index, run in enumerate(runs):
+        rises = run.rises[score]
+        values = [rise.value for rise in rises]
+        own = thresholds[index]
+        for draw in range(repeats):
+            threshold = own[draw if len(own) > 1 else 0]
+            at = len(rises) if threshold is None else bisect_right(values, threshold)
+            if at == len(rises):
+                continue
+            rise = rises[at]
+            stopped[draw, index] = 1
+            steps[draw, index] = run.steps - rise.steps
+            if run.tokens is not None:
+                tokens[draw, index] = run.tokens - (rise.tokens or 0.0)
+            if run.seconds is not None:
+                seconds[draw, index] = run.seconds - (rise.seconds or 0.0)
+            moments[draw, index] = rise.steps
+            if run.onset is not None:
+                delays[draw, index] = rise.steps - run.onset
+    good = np.array([bool(run.success) for run in runs])
+    amounts = [
+        [run.steps for run in runs],
+        [run.tokens or 0.0 for run in runs],
+        [run.seconds or 0.0 for run in runs],
+    ]
+
+    def share(part: _Floats, whole: _Floats) -> tuple[Share | None, _Floats]:
+        def of(weighed: _Floats) -> _Floats:
+            whole_of, part_of = (weighed * whole).sum(axis=1), (weighed * part).sum(axis=1)
+            none = np.full(repeats, np.nan)
+            found: _Floats = np.divide(part_of, whole_of, out=none, where=whole_of > 0)
+            return found
+
+        drawn, plain = of(weights), of(test)
+        if np.isnan(plain).all():
+            return None, drawn
+        return Share(float(np.nanmean(plain)), *_interval(drawn)), drawn
+
+    good_stopped, good_draws = share(stopped * good, np.tile(good.astype(float), (repeats, 1)))
+    bad_stopped, _ = share(stopped * ~good, np.tile((~good).astype(float), (repeats, 1)))
+    saved = [
+        share(part, np.tile(np.array(whole, dtype=float), (repeats, 1)))
+        for part, whole in zip((steps, tokens, seconds), amounts, strict=True)
+    ]
+    bad = (test > 0) & ~good
+    return BacktestRow(
+        *key,
+        score,
+        len(runs),
+        int(good.sum()),
+        good_stopped,
+        bad_stopped,
+        saved[0][0],
+        saved[1][0],
+        saved[2][0],
+        _mean(delays[bad]),
+        _mean(moments[bad]),
+        sum(any(own[draw % len(own)] is not None for own in thresholds) for draw in range(repeats))
+        / repeats,
+        (good_draws, saved[0][1]),
+    )
+
+
+def _interval(draws: _Floats) -> tuple[float, float]:
+    known = draws[~np.isnan(draws)]
+    if not len(known):
+        return math.nan, math.nan
+    low, high = np.percentile(known, _INTERVAL)
+    return float(low), float(high)
+
+
+def _mean(values: _Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

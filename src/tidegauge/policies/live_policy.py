@@ -1,0 +1,160 @@
+"""A policy on live runs: its state for each run, its decisions, and its advice to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tidegauge.events import Decision, Identity, Signals, Situation
+from tidegauge.policies.policy import Policy
+from tidegauge.policies.rule import PolicyAction, Rule
+from tidegauge.policies.thresholds import Threshold
+from tidegauge.streaming_metrics.interventions import Interventions
+from tidegauge.streaming_metrics.metric import Stateful
+from tidegauge.streaming_metrics.run import LiveSignals, MeasuredRun
+
+__all__ = ["LivePolicy", "RunPolicy", "advise"]
+
+_MAX_NAME: Final = 100
+_BLOCKED: Final = "This call was not run: it would have the same result again."
+_GO_ON: Final = "Do something that you have not tried, or finish and say what is missing."
+
+
+class RunPolicy(Stateful):
+    """The state of a policy for one run.
+
+    Attributes:
+        exceeded: scores that exceeded their threshold, each with the step at which it first did.
+        nudged: the value of each signal at its last nudge, while it holds.
+    """
+
+    __slots__ = ("exceeded", "nudged")
+
+    def __init__(self) -> None:
+        self.exceeded: dict[str, int] = {}
+        self.nudged: dict[str, float] = {}
+
+
+class LivePolicy:
+    """Decides on runs of an engine. Called with the run's lock held; it only computes.
+
+    Args:
+        policy: the rules and thresholds.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._has_thresholds = bool(policy.thresholds)
+
+    def decide(self, run: MeasuredRun, moment: int, blockable: bool, /) -> Decision | None:
+        """The decision on the run; ``None``, it continues.
+
+        Args:
+            run: the run.
+            moment: 0, a step was issued; 1, its result was observed.
+            blockable: whether the issued call can still be answered without being run.
+        """
+        policy, state = self._policy, run.policy
+        if state is None:
+            state = run.policy_state(RunPolicy)
+        interventions = run.metrics.get(Interventions)
+        if interventions is not None and interventions.stopped is not None:
+            step, reason = interventions.stopped
+            message = f"the run was stopped at step {step}"
+            return Decision("stop", reason, message, run.signals())
+        exceeded = policy.exceeded(LiveSignals(run)) if self._has_thresholds else ()
+        if not exceeded and not state.nudged:  # type: ignore[attr-defined]
+            # Most steps return here: no signal has reached the threshold of its rule.
+            counted = run.totals.interventions
+            for read, bound, falls, key in policy.bars(run, moment):
+                value = read(run)
+                if value is None or (value > bound if falls else value < bound):
+                    continue
+                if key not in counted:
+                    break
+            else:
+                return None
+        return self._decided(run, state, exceeded, blockable)  # type: ignore[arg-type]
+
+    def _decided(
+        self,
+        run: MeasuredRun,
+        state: RunPolicy,
+        exceeded: Sequence[tuple[Threshold, PolicyAction]],
+        blockable: bool,
+    ) -> Decision | None:
+        policy = self._policy
+        signals = run.signals()
+        for threshold, _ in exceeded:
+            state.exceeded.setdefault(threshold.score, signals.step)
+        decision = policy.decide(signals, blockable=blockable, exceeded=exceeded)
+        if decision.nudge or state.nudged:
+            holding = policy.nudges(signals, exceeded)
+            decision = _due(decision, signals, state, holding)
+        if not decision.stop:
+            for reason in policy.would_stop(signals, exceeded):
+                if ("would_stop", reason) not in run.totals.interventions:
+                    run.intervene("would_stop", reason, signals.step)
+        if decision.action == "go_on":
+            return None
+        run.intervene(decision.action, decision.reason or "", signals.step)
+        situation = run.situation()
+        advice = advise(decision.message or "", situation, blocked=decision.block)
+        return decision._replace(advice=advice, situation=situation)
+
+
+def _due(
+    decision: Decision, signals: Signals, state: RunPolicy, holds: Sequence[Rule | Threshold]
+) -> Decision:
+    """A nudge is due when its rule holds, and again when the signal has grown by the threshold."""
+    holding = {rule.name: rule for rule in holds}
+    due: Rule | Threshold | None = None
+    for signal in [known for known in state.nudged if known not in holding]:
+        del state.nudged[signal]  # it has cleared
+    if not decision.nudge:  # a stronger action decides: nudges stay due
+        return decision
+    for name, rule in holding.items():
+        value, last = rule.value(signals) or 0.0, state.nudged.get(name)
+        if last is None or value >= last + rule.again > last:
+            due = due or rule
+            state.nudged[name] = value
+    if due is None:
+        return Decision(signals=signals)
+    return Decision("nudge", due.name, due.message(signals), signals)
+
+
+def advise(happened: str, situation: Situation, *, blocked: bool = False) -> str:
+    """A message to the model: what repeats, and what it has not tried.
+
+    The list of open places and tasks helped models most in Exploration and Exploitation Errors Are
+    Measurable for Language Model Agents (arXiv 2604.13151), section 6.
+
+    Args:
+        happened: what repeats and since when, in the words of the rule.
+        situation: places not visited and tasks that are ready.
+        blocked: whether the message replaces the result of a call.
+
+    >>> situation = Situation(unexplored=("cellar", "attic"), repeated=("look", "wait"))
+    >>> print(advise("the same 2 steps repeated twice, since step 2", situation))
+    You make no progress: the same 2 steps repeated twice, since step 2 (look, wait).
+    Not visited yet: cellar, attic.
+    Do something that you have not tried, or finish and say what is missing.
+    """
+    steps = f" ({_listed(situation.repeated)})" if situation.repeated else ""
+    lines = [f"You make no progress: {happened}{steps}."]
+    if blocked:
+        lines.insert(0, _BLOCKED)
+    if situation.unexplored:
+        lines.append(f"Not visited yet: {_listed(situation.unexplored)}.")
+    if situation.pending:
+        lines.append(f"Ready to be done: {_listed(situation.pending)}.")
+    lines.append(_GO_ON)
+    return "\n".join(lines)
+
+
+def _listed(names: Iterable[Identity]) -> str:
+    return ", ".join(_shortened(str(name)) for name in names)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"

@@ -1,0 +1,289 @@
+"""Assigns received spans to runs before the spans around them have arrived.
+
+In the agent's process a span is known from its start. Over the wire it arrives after it has ended,
+and so after the spans inside it. Until then it is a node without data, and these rules assign a
+model or tool call inside it to a run:
+
+- Nothing else is open in its trace: the node becomes the root of a run, as soon as a call inside
+  it reports a step or the name of its agent. If it arrives, is not clearly an agent, and has a
+  parent, that parent becomes the root.
+- A run is open in its trace: the node is assumed to be inside that run. If the run waits for no
+  tool, the call belongs to the run, or to an agent inside it if the call names another agent.
+- If the run waits for a tool, the node may be that tool, or an agent inside it. Unless the call
+  names another agent, or is the tool that the run waits for, it waits until the node arrives.
+
+A span with a parent in another process is the root of its run, if it can be one.
+
+Run ids follow from the spans, so they are the same on every receiver, and the agent can compute
+them: the outermost run that opens first in a trace has the trace's id, any other run has that id
+and its root's, ``<32 digits>-<16 digits>``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping
+from itertools import count
+from typing import Any, Final
+
+from tidegauge._span_faults import span_faults
+from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.instrumentation.spans.convention_reader import may_enclose_run
+from tidegauge.instrumentation.spans.external_run import (
+    MAX_DEPTH,
+    ExternalRun,
+    Node,
+    RunDefaults,
+    ending,
+    root_of,
+)
+from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    ModelSpan,
+    SpanData,
+    ToolSpan,
+    clock_of,
+)
+
+__all__ = ["ArrivedSpans"]
+
+_MAX_NAMED: Final = 100_000
+"""Limit of the remembered traces that a run has its id from."""
+
+
+class ArrivedSpans(Grouping):
+    """A grouping that gets spans after they have ended.
+
+    Args:
+        recorder: gives the recorder that new runs are reported to.
+        defaults: attributes of runs whose spans do not give them.
+        max_runs: limit of open runs; one more ends the run that was idle for longest.
+        idle_seconds: a run without a span for this long is ended.
+        orphan_seconds: the same, if the outermost known span of the run has ended: the spans
+            around it are probably sent elsewhere.
+        across_traces: see :class:`Grouping`.
+        clock: seconds.
+
+    Attributes:
+        late_calls: calls that arrived after their run was ended.
+    """
+
+    def __init__(
+        self,
+        recorder: Callable[[], Recorder],
+        defaults: RunDefaults | None = None,
+        *,
+        max_runs: int,
+        idle_seconds: float,
+        orphan_seconds: float,
+        across_traces: bool = True,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            recorder,
+            defaults,
+            max_runs=max_runs,
+            idle_seconds=idle_seconds,
+            across_traces=across_traces,
+            clock=clock,
+        )
+        self._orphan_seconds = orphan_seconds
+        self.late_calls = 0
+        # By run: the end to report if its root never arrives, from its outermost known span.
+        self._enclosed: dict[str, Mapping[str, Any]] = {}
+        self._named: OrderedDict[int, None] = OrderedDict()  # traces that a run has its id from
+
+    @property
+    def open_runs(self) -> int:
+        """The number of open runs."""
+        return len(self._runs)
+
+    def node(self, trace_id: int, span_id: int) -> Node | None:
+        """The node of a span, if it has one yet."""
+        return self._nodes.get((trace_id, span_id))
+
+    def forget(self, trace_id: int, span_id: int) -> None:
+        """Stop waiting for a span that has not arrived."""
+        self._nodes.pop((trace_id, span_id), None)
+
+    def unname(self, trace_id: int) -> None:
+        """Let the next run of a trace have the trace's id again, if no run is open."""
+        if trace_id not in self._traces:
+            self._named.pop(trace_id, None)
+
+    def resolve(
+        self, span: SpanData, arrived: Mapping[int, SpanData], emitted: Container[int]
+    ) -> list[int]:
+        """Fill in the node of a span that has arrived, and those of the spans around it.
+
+        Args:
+            span: the span.
+            arrived: the spans of its trace that were not emitted yet, by id.
+            emitted: ids of the spans of its trace that were emitted.
+
+        Returns:
+            Ids of the parents that have not arrived and were unknown before.
+        """
+        chain: list[Node] = []
+        awaited: list[int] = []
+        current: SpanData | None = span
+        while current is not None:
+            node = self._become_known(current)
+            if chain:
+                chain[-1].parent = node
+            chain.append(node)
+            parent_id, current = _parent_id(current), None
+            if parent_id is None:
+                break
+            parent = self._nodes.get((node.trace_id, parent_id))
+            outer = arrived.get(parent_id)
+            if len(chain) == 1 and outer is not None and _before(span, outer):
+                span_faults.skew(str(span.resource.get("service.name") or ""))
+            if outer is not None and (parent is None or not parent.known):
+                if len(chain) < MAX_DEPTH:
+                    current = outer
+                else:
+                    span_faults.repair("depth")
+            elif parent is not None:
+                if node is not parent and node not in parent.lineage():
+                    node.parent = parent
+            else:
+                outermost = self._traces.get(node.trace_id)
+                root = None if outermost is None else outermost.root
+                if root is not None and (root in chain or node in root.lineage()):
+                    root = None
+                if parent_id in emitted:
+                    node.parent = root
+                else:
+                    node.parent = self._unknown(node, parent_id, root)
+                    awaited.append(parent_id)
+        for node in reversed(chain):
+            if node.run is not None:
+                self._climb(node, node.run)
+        return awaited
+
+    def pending_parent(
+        self, span: SpanData, call: ModelSpan | ToolSpan
+    ) -> tuple[Node | None, bool]:
+        """The span around a call that has not arrived and decides to which run the call belongs.
+
+        Returns:
+            The pending span, if there is one; and whether the call must wait for it. If not, the
+            call makes that span the root of a run, and no other call needs to wait for it.
+        """
+        node = self._nodes.get((span.trace_id, span.span_id))
+        inner: list[Node] = []
+        for each in node.lineage() if node is not None else ():
+            if each.run is not None:
+                unknown = _deciding(each.run, inner, call)
+                return unknown, unknown is not None
+            inner.append(each)
+        root = root_of(inner, span.scope)
+        if root is None or root.known:
+            return None, False
+        has_step = isinstance(call, ToolSpan) or bool(call.calls)
+        return root, not has_step and call.info.agent is None
+
+    def expire(self, now: float) -> None:
+        """End the runs that were idle for too long."""
+        orphans: list[tuple[ExternalRun, Mapping[str, Any]]] = []
+        with self._lock:
+            gone = self._take_expired()
+            for run_id, end_arguments in tuple(self._enclosed.items()):
+                run = self._runs.get(run_id)
+                if run is None:
+                    del self._enclosed[run_id]
+                elif now - run.last_seen > self._orphan_seconds:
+                    orphans.append((run, end_arguments))
+                    self._evict(run)
+        for run, reason in gone:
+            run.end(outcome="unknown", reason=reason)
+        for run, end_arguments in orphans:
+            run.end(**end_arguments)
+
+    def _run_id(self, root: Node, around: ExternalRun | None) -> str:
+        run_id = f"{root.trace_id:032x}"
+        if around is None and root.trace_id not in self._named:
+            self._named[root.trace_id] = None
+            if len(self._named) > _MAX_NAMED:
+                self._named.popitem(last=False)
+            return run_id
+        run_id = f"{run_id}-{root.span_id:016x}"
+        if run_id not in self._runs:
+            return run_id
+        # Its root was the root of another run, which now has a root further out.
+        return next(name for n in count(2) if (name := f"{run_id}-{n}") not in self._runs)
+
+    def _become_known(self, span: SpanData) -> Node:
+        """The node of a span that has arrived."""
+        key = (span.trace_id, span.span_id)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._add(Node(*key, None, name=span.name, scope=span.scope, live=span))
+        elif not node.known:
+            node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
+            node.parent = None
+        return node
+
+    def _unknown(self, inside: Node, span_id: int, parent: Node | None) -> Node:
+        scope = inside.scope
+        return self._add(
+            Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
+        )
+
+    def _add(self, node: Node) -> Node:
+        self._nodes[node.trace_id, node.span_id] = node
+        if len(self._nodes) > MAX_OPEN_SPANS:
+            self._nodes.popitem(last=False)
+        return node
+
+    def _late(self) -> None:
+        self.late_calls += 1
+
+    def _climb(self, node: Node, run: ExternalRun) -> None:
+        """The assumed root of a run has arrived: it may have been the wrong one."""
+        around = list(node.lineage())
+        if run.around is not None or not around or any(each.run is not None for each in around):
+            return
+        reading = node.reading()
+        if node.name == run.agent or (isinstance(reading, AgentSpan) and reading.sure):
+            return
+        root = root_of(around, node.scope)
+        if root is None:
+            return
+        node.run, root.run, run.root = None, run, root
+        if isinstance(node.live, SpanData):
+            self._enclosed[run.recorded.id] = ending(node.live)
+
+
+def _parent_id(span: SpanData) -> int | None:
+    """Id of its parent; ``None`` also if it is the root of a run in this process."""
+    if span.remote and may_enclose_run(span.name, span.attributes):
+        return None
+    return span.parent_id
+
+
+def _before(inner: SpanData, outer: SpanData) -> bool:
+    """Whether a span starts before its parent, by the clock of another host."""
+    if not 0 < inner.start < outer.start:
+        return False
+    clocks = {clock_of(inner.resource), clock_of(outer.resource)}
+    return len(clocks) == 2 and "" not in clocks
+
+
+def _deciding(run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan) -> Node | None:
+    """The pending span between a call and its run that may be a tool, or an agent in one."""
+    unknown = next((node for node in inner if not node.known), None)
+    if unknown is None:
+        return None
+    waiting = run.turns.waiting()
+    if not waiting or (isinstance(call, ToolSpan) and call.name in waiting):
+        return None
+    if call.info.agent is not None and call.info.agent != run.agent:
+        return None
+    for node in inner[: inner.index(unknown)]:
+        reading = node.reading()
+        if isinstance(reading, AgentSpan) and reading.sure:
+            return None
+    return unknown

@@ -1,0 +1,266 @@
+"""Spans from OTLP trace requests in protobuf, and what reading a request in any encoding shares.
+
+An invalid span is rejected and counted, the rest of its request is accepted (OTLP's partial
+success); a malformed request raises.
+
+Most received spans have no attribute of an agent. The attributes of these are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from google.protobuf.descriptor_pb2 import (  # type: ignore[import-untyped]
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tidegauge._span_faults import span_faults
+from tidegauge.errors import TidegaugeError
+from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES
+from tidegauge.instrumentation.spans.span import Attributes, SpanData
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_EVENTS",
+    "READ_LIMITS",
+    "REMOTE",
+    "Decoded",
+    "DecodedSpans",
+    "Encoding",
+    "MalformedRequestError",
+    "ReadLimits",
+    "decode_protobuf",
+]
+
+Encoding: TypeAlias = Literal["protobuf", "json"]
+
+REMOTE: Final = 0x300
+"""Flags of a span with a remote parent: the sender knows whether it is, and it is."""
+
+MAX_DEPTH: Final = 32
+"""Limit of the depth of lists and mappings in an attribute."""
+
+MAX_EVENTS: Final = 128
+"""Limit of the events of a span."""
+
+_MARKERS: Final = tuple(name.encode() for name in sorted(MARKER_ATTRIBUTES))
+_NOTHING: Final[Attributes] = {}
+_NOT_READ: Final[Attributes] = {"": None}
+"""Stands for the attributes of a span without marker attributes: all that counts is that it has
+some."""
+
+
+class ReadLimits(NamedTuple):
+    """How much of a request is read.
+
+    Args:
+        spans: spans in one request; further ones are rejected.
+        attributes: attributes of one span, resource or event; further ones are dropped.
+        text: characters of a text in an attribute; longer texts are cut.
+    """
+
+    spans: int = 100_000
+    attributes: int = 2_000
+    text: int = 1_048_576
+
+
+READ_LIMITS: Final = ReadLimits()
+
+
+class MalformedRequestError(TidegaugeError, ValueError):
+    """A body that is not a trace request; the message says why."""
+
+
+class Decoded(NamedTuple):
+    """The contents of a request.
+
+    Args:
+        spans: the accepted spans.
+        rejected: number of rejected spans by reason: ``invalid``, ``too_many``.
+    """
+
+    spans: list[SpanData]
+    rejected: Mapping[str, int] = {}
+
+    @property
+    def rejected_spans(self) -> int:
+        """The number of rejected spans."""
+        return sum(self.rejected.values())
+
+    @property
+    def reason(self) -> str | None:
+        """Why spans were rejected, for the sender; ``None``: none was.
+
+        >>> Decoded([], {"invalid": 2}).reason
+        '2 spans rejected: invalid ids, names or times'
+        """
+        why = {"invalid": "invalid ids, names or times", "too_many": "too many in one request"}
+        reasons = [f"{count} spans rejected: {why[kind]}" for kind, count in self.rejected.items()]
+        return "; ".join(reasons) or None
+
+    def response(self) -> bytes:
+        """The response to the request, in protobuf."""
+        response = ExportTraceServiceResponse()
+        if self.rejected_spans:
+            response.partial_success.rejected_spans = self.rejected_spans
+            response.partial_success.error_message = self.reason or ""
+        return bytes(response.SerializeToString())
+
+
+class DecodedSpans:
+    """Collects the accepted spans of a request and counts the rejected ones.
+
+    Args:
+        limits: how many are accepted.
+    """
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self._max_spans = limits.spans
+        self._rejected: dict[str, int] = {}
+        self._spans: list[SpanData] = []
+
+    @property
+    def decoded(self) -> Decoded:
+        """The result so far."""
+        return Decoded(self._spans, self._rejected)
+
+    def add(self, span: SpanData | None) -> None:
+        """Add a span if its ids are valid and there is room; ``None``: it is invalid."""
+        if span is None or not span.trace_id or not span.span_id:
+            self.reject("invalid")
+        elif len(self._spans) >= self._max_spans:
+            self.reject("too_many")
+        else:
+            self._spans.append(span)
+
+    def reject(self, reason: str) -> None:
+        """Count a rejected span."""
+        self._rejected[reason] = self._rejected.get(reason, 0) + 1
+
+
+def _request_with_spans_as_bytes() -> Any:
+    """OTLP's trace request with its spans as bytes, to be parsed one by one.
+
+    A reference to any part of a protobuf message keeps the whole message alive, and a request may
+    have megabytes. On the wire, messages and bytes are the same; so this message is the official
+    one with the spans of a scope declared as bytes. Then a span keeps nothing else of its request
+    alive, its size is known, and everything else is validated as the official message is.
+    """
+    pool = DescriptorPool()  # a separate one: the official messages stay as they are
+    for module in (common_pb2, resource_pb2, trace_pb2):
+        file = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for message in file.message_type:
+            for field in message.field:
+                if (message.name, field.name) == ("ScopeSpans", "spans"):
+                    field.type = FieldDescriptorProto.TYPE_BYTES
+                    field.ClearField("type_name")
+        pool.AddSerializedFile(file.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName("opentelemetry.proto.trace.v1.TracesData"))
+
+
+_WireRequest: Final[Any] = _request_with_spans_as_bytes()
+"""``TracesData``, which is the same as ``ExportTraceServiceRequest`` on the wire."""
+
+
+def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+    """The spans of a serialised ``ExportTraceServiceRequest``.
+
+    Raises:
+        MalformedRequestError: the body is not such a request.
+
+    >>> decode_protobuf(b"")
+    Decoded(spans=[], rejected={})
+    """
+    spans = DecodedSpans(limits)
+    try:
+        for resource_spans in _WireRequest.FromString(body).resource_spans:
+            resource = _attributes(resource_spans.resource.attributes, limits)
+            for scope_spans in resource_spans.scope_spans:
+                scope = scope_spans.scope.name
+                for raw in scope_spans.spans:
+                    spans.add(_span(raw, scope, resource, limits))
+    except DecodeError as error:
+        raise MalformedRequestError(f"not a trace request in protobuf: {error}") from error
+    return spans.decoded
+
+
+def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> SpanData | None:
+    """One span; ``None``: its ids are invalid."""
+    span = Span.FromString(raw)
+    trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
+    if len(trace_id) != 16 or len(span_id) != 8 or len(parent_id) not in (0, 8):
+        return None
+    status = span.status
+    return SpanData(
+        int.from_bytes(trace_id),
+        int.from_bytes(span_id),
+        int.from_bytes(parent_id) or None,
+        span.name,
+        scope,
+        _span_attributes(raw, span.attributes, limits),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        status.code == 2,
+        status.message or None,
+        _events(span.events, limits) if span.events else (),
+        resource,
+        span.flags & REMOTE == REMOTE,
+        len(raw),
+    )
+
+
+def _span_attributes(raw: bytes, pairs: Any, limits: ReadLimits) -> Attributes:
+    """The attributes of a span, if it has a marker attribute."""
+    for marker in _MARKERS:  # a match elsewhere in the span costs reading them, no more
+        if marker in raw:
+            if len(pairs) > limits.attributes or any(
+                len(pair.value.string_value) > limits.text for pair in pairs
+            ):
+                span_faults.repair("cut")
+            return _attributes(pairs, limits)
+    return _NOT_READ if pairs else _NOTHING
+
+
+def _attributes(pairs: Any, limits: ReadLimits) -> Attributes:
+    most = limits.text
+    return {
+        pair.key: pair.value.string_value[:most] or _value(pair.value, limits)
+        for pair in pairs[: limits.attributes]
+    }
+
+
+def _events(events: Any, limits: ReadLimits) -> tuple[tuple[str, Attributes], ...]:
+    if len(events) > MAX_EVENTS:
+        span_faults.repair("cut")
+    return tuple(
+        [(event.name, _attributes(event.attributes, limits)) for event in events[:MAX_EVENTS]]
+    )
+
+
+def _value(value: Any, limits: ReadLimits, depth: int = 0) -> Any:
+    text = value.string_value
+    if text:
+        return text[: limits.text]
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        if depth >= MAX_DEPTH:
+            return None
+        items = value.array_value.values[: limits.attributes]
+        return tuple([_value(item, limits, depth + 1) for item in items])
+    if kind == "kvlist_value":
+        if depth >= MAX_DEPTH:
+            return None
+        pairs = value.kvlist_value.values[: limits.attributes]
+        return {pair.key: _value(pair.value, limits, depth + 1) for pair in pairs}
+    return None if kind is None else getattr(value, kind)

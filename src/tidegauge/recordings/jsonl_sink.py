@@ -1,0 +1,358 @@
+"""Step events as lines: what :mod:`tidegauge.recordings.line_replay` reads."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Protocol
+
+from tidegauge._canonical import ValueCache
+from tidegauge._critical import here, reset_after_fork
+from tidegauge._guard import guarded
+from tidegauge.events import (
+    Absent,
+    Call,
+    CallResult,
+    Identity,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Signals,
+    Step,
+    StepSignals,
+    Task,
+    ToolDeclaration,
+)
+from tidegauge.recordings.encoding import ContentEncoder, amount, encoded, moment
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, declared_by_name
+from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
+
+__all__ = ["JsonlSink", "Lines"]
+
+_MAX_UNOBSERVED: Final = 1_000  # as many as the engine waits for
+_NO_LOCK: Final = nullcontext()
+
+
+class Lines(Protocol):
+    """Receives lines."""
+
+    def add(self, line: bytes, /) -> None:
+        """Add one line, without its newline."""
+
+
+class JsonlSink:
+    """Writes a line for the start, the end and every step of every run.
+
+    A replay of the lines gives the numbers of the live run, so lines keep the order of the events.
+    One line contains both moments of a step, unless another event of its run came between them:
+    then the step's line contains its index, and a separate line contains the result. Only the last
+    step of a run waits for its result.
+
+    :meth:`step_line` and :meth:`result_lines` encode the user's values before. The events of one
+    run then come one at a time: their reporter holds :meth:`locked`. The engine knows which runs
+    are open: nothing here expires.
+
+    Args:
+        lines: receives the lines.
+        contents: encodes contents.
+        declarations: declared tools by name, as for the engine.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        lines: Lines,
+        contents: ContentEncoder,
+        *,
+        declarations: Mapping[str, ToolDeclaration] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lines = lines
+        self._contents = contents
+        self._declarations = dict(declarations or {})
+        self._clock = clock
+        self._runs: dict[str, _OpenRun] = {}
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._runs = {}
+
+    def locked(self, run: str) -> AbstractContextManager[object]:
+        """A lock to hold, in a critical section, while reporting to the engine and here."""
+        known = self._runs.get(run)
+        return _NO_LOCK if known is None else known.lock
+
+    @guarded("jsonl", default=None)
+    def run_started(self, event: RunStarted, *, t_max: int | None = None) -> None:
+        """A run began.
+
+        Args:
+            event: the start.
+            t_max: turns within which success counts, as in the engine.
+        """
+        self._runs[event.run] = _OpenRun()
+        self._write(
+            {
+                "type": "start",
+                "run": event.run,
+                "agent": event.agent or None,
+                "task": None if event.task is None else self._contents.content(event.task),
+                "task_group": event.task_group or None,
+                "model": event.model,
+                "t_max": t_max if t_max and t_max > 0 else None,
+                "memory": event.memory,
+                "operations": amount(event.operations),
+                "height": amount(event.height),
+                **self._where(event.place, event.exits, event.tasks),
+                "goal": None if event.goal is None else self._contents.identity(event.goal),
+                "reach": event.reach if event.reach != "adjacent" else None,
+                "parent": event.parent,
+                "trace_id": event.trace_id,
+                "time": moment(event.time),
+            }
+        )
+
+    @guarded("jsonl", default=None)
+    def step_line(
+        self, event: Step, step: DigestedStep, cache: ValueCache | None = None
+    ) -> dict[str, Any] | None:
+        """The part of an action's line that depends on the user's values.
+
+        Args:
+            event: the action.
+            step: its digests.
+            cache: values read from it.
+        """
+        line: dict[str, Any] = {"type": "step", "run": step.run}
+        shown = self._contents
+        if step.state_given:
+            if shown.plain:
+                line["state"] = shown.content(event.state, cache)
+            elif step.state is not None:
+                line["state"] = shown.digest(step.state)
+        if len(event.calls) == 1:
+            line.update(self._call(event.calls[0], step.action, cache))
+        else:
+            line["calls"] = [
+                self._call(call, digest, cache)
+                for call, digest in zip(event.calls, step.calls, strict=True)
+            ]
+        if step.tokens is not None:
+            line["tokens"] = step.tokens
+        if step.entropy is not None:
+            line["entropy"] = amount(step.entropy)
+        if step.uses:
+            line["uses"] = self._identities(step.uses)
+        if step.mentions:
+            line["mentions"] = self._identities(step.mentions)
+        line["time"] = moment(step.time)
+        return line
+
+    @guarded("jsonl", default=())
+    def result_lines(
+        self, event: Outcome, outcome: DigestedOutcome, cache: ValueCache | None = None
+    ) -> Sequence[dict[str, Any]]:
+        """The parts of a result's line that depend on the results; as :meth:`step_line`."""
+        # A round with a result that is not comparable has no outcome: none of them is written.
+        comparable = all(digest is not None for digest, _ in outcome.results)
+        return [
+            self._result(result, digest if comparable else None, failed, cache)
+            for result, (digest, failed) in zip(event.results, outcome.results, strict=True)
+        ]
+
+    def step_issued(
+        self, step: DigestedStep, line: dict[str, Any] | None, signals: Signals | StepSignals
+    ) -> None:
+        """Write an issued action as the step that the engine's answer names.
+
+        Args:
+            step: the action.
+            line: the result of :meth:`step_line`.
+            signals: the engine's answer.
+        """
+        run = self._runs.get(step.run)
+        if run is None:
+            return
+        self._write_waiting(run)
+        similarity = signals.similarity if isinstance(signals, Signals) else None
+        if line is not None and similarity is not None and not self._contents.plain:
+            line["similarity"] = similarity  # its words are not written
+        run.last = signals.step
+        run.waiting = line
+        run.unobserved[signals.step] = _Issued(self._clock(), step.time, len(step.calls))
+        if len(run.unobserved) > _MAX_UNOBSERVED:
+            run.unobserved.popitem(last=False)
+
+    def timed(self, outcome: DigestedOutcome) -> DigestedOutcome:
+        """The result with its step's index and seconds, so that all receivers agree on them."""
+        run = self._runs.get(outcome.run)
+        step = outcome.step if outcome.step is not None or run is None else run.last
+        issued = run.unobserved.get(step) if run is not None and step is not None else None
+        if issued is None:
+            return outcome
+        seconds = outcome.seconds
+        if seconds is None and not outcome.blocked:
+            if outcome.time is None or issued.time is None:
+                seconds = self._clock() - issued.clock
+            elif outcome.time >= issued.time:
+                seconds = outcome.time - issued.time
+        return outcome._replace(step=step, seconds=seconds)
+
+    def step_observed(self, outcome: DigestedOutcome, results: Sequence[Mapping[str, Any]]) -> None:
+        """Write an observed result with the index of its step.
+
+        Args:
+            outcome: the outcome.
+            results: the result of :meth:`result_lines`.
+        """
+        run, step = self._runs.get(outcome.run), outcome.step
+        issued = run.unobserved.pop(step, None) if run is not None and step is not None else None
+        if run is None or issued is None:
+            return
+        if step == run.last and run.waiting is not None:
+            line, run.waiting = run.waiting, None
+        else:
+            self._write_waiting(run)
+            line = {"type": "outcome", "run": outcome.run, "late_outcome": step}
+        self._add(line, outcome, results, issued.calls)
+        self._write(line)
+
+    @guarded("jsonl", default=None)
+    def run_ended(self, event: RunEnded) -> None:
+        """A run ended."""
+        run = self._runs.pop(event.run, None)
+        if run is None:
+            return
+        with here.critical, run.lock:  # events being reported come first
+            self._write_waiting(run)
+        line: dict[str, Any] = {
+            "type": "end",
+            "run": event.run,
+            "success": event.success,
+            "reason": event.reason,
+            "time": moment(event.time),
+        }
+        if event.outcome in ("stopped", "error"):  # the others say no more than success does
+            line["outcome"] = event.outcome
+        self._write(line)
+
+    def _write_waiting(self, run: _OpenRun) -> None:
+        """Write the waiting step, because another event comes before its result."""
+        line, run.waiting = run.waiting, None
+        if line is not None:
+            line["late_outcome"] = run.last
+            self._write(line)
+
+    def _add(
+        self,
+        line: dict[str, Any],
+        outcome: DigestedOutcome,
+        results: Sequence[Mapping[str, Any]],
+        calls: int,
+    ) -> None:
+        if outcome.blocked:
+            line["blocked"] = True
+        elif calls == 1:
+            line.update(results[0] if results else {})
+        else:
+            given = line.setdefault("calls", [{} for _ in range(calls)])
+            for call, result in zip(given, results, strict=False):
+                call.update(result)
+        if outcome.tokens is not None:
+            line["tokens"] = (line.get("tokens") or 0) + outcome.tokens
+        if outcome.seconds is not None and not outcome.blocked:
+            line["seconds"] = amount(outcome.seconds)
+        progress = outcome.progress
+        if progress is not None and not math.isnan(progress):
+            line["progress"] = min(max(progress, 0.0), 1.0)
+        if outcome.achieved:
+            line["achieved"] = self._identities(outcome.achieved)
+        if outcome.place is not None or outcome.exits is not None or outcome.tasks:
+            line.update(self._where(outcome.place, outcome.exits, outcome.tasks))
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._lines.add(encoded(line))
+
+    def _call(self, call: Call, digest: bytes, cache: ValueCache | None) -> dict[str, Any]:
+        """A call as compared; ``digest`` distinguishes it from others of the same tool."""
+        declared = call.declared or declared_by_name(self._declarations, call.action)
+        line: dict[str, Any] = {"action": action_name(call.action)}
+        if not self._contents.plain:
+            line["args"] = self._contents.digest(digest)
+        else:
+            arguments = compared_arguments(declared, call.arguments)
+            line["args"] = None if arguments is None else self._contents.arguments(arguments, cache)
+        if declared is not None:
+            line.update(_declared(declared))
+        return line
+
+    def _result(
+        self,
+        result: CallResult,
+        digest: bytes | Absent | None,
+        failed: bool | None,
+        cache: ValueCache | None,
+    ) -> dict[str, Any]:
+        line: dict[str, Any] = {}
+        if failed is not None:
+            line["error"] = failed
+        if isinstance(
+            digest, bytes
+        ):  # else not observed, or not comparable: absent in a replay too
+            shown = self._contents
+            outcome = result.outcome
+            line["outcome"] = shown.content(outcome, cache) if shown.plain else shown.digest(digest)
+        return line
+
+    def _where(
+        self, place: Identity | None, exits: Iterable[Identity] | None, tasks: Iterable[Task]
+    ) -> dict[str, Any]:
+        shown = self._contents
+        return {
+            "place": None if place is None else shown.place(place),
+            "exits": None if exits is None else [shown.place(one) for one in exits],
+            "tasks": [
+                {
+                    "id": shown.identity(task.id),
+                    "requires": [
+                        [shown.identity(one) for one in needed] for needed in task.requires
+                    ],
+                }
+                for task in tasks
+            ]
+            or None,
+        }
+
+    def _identities(self, values: Iterable[Identity]) -> list[Any] | None:
+        return [self._contents.identity(value) for value in values] or None
+
+
+class _Issued(NamedTuple):
+    clock: float
+    time: float | None
+    calls: int
+
+
+class _OpenRun:
+    __slots__ = ("last", "lock", "unobserved", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # re-entrant: its end is reported while it ends
+        self.last: int | None = None
+        self.waiting: dict[str, Any] | None = None  # the line of the last step, before its result
+        self.unobserved: OrderedDict[int, _Issued] = OrderedDict()
+
+
+def _declared(declared: ToolDeclaration) -> dict[str, Any]:
+    poll = declared.poll
+    line: dict[str, Any] = {"mutates": True} if declared.mutates else {}
+    if isinstance(poll, timedelta):
+        line["poll_seconds"] = poll.total_seconds()
+    elif poll:
+        line["poll"] = poll if type(poll) is bool else int.__index__(poll)
+    return line

@@ -1,0 +1,121 @@
+"""What the page shows in addition to numbers: the last steps of runs, and recent events."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tidegauge._critical import here, reset_after_fork
+from tidegauge.events import RunStarted
+from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.step_history import StepHistory
+
+__all__ = ["MAX_ENDED", "MAX_EVENTS", "EndedRun", "EventLog", "LogEvent"]
+
+MAX_EVENTS: Final = 100
+"""How many of the last events are kept."""
+
+MAX_ENDED: Final = 50
+"""How many of the runs that ended last are kept."""
+
+
+class LogEvent(NamedTuple):
+    """Something in a run.
+
+    Attributes:
+        number: they are counted from 1.
+        time: seconds since the epoch.
+        run_number: number of the run's history.
+        run: id of the run.
+        agent: its agent.
+        what: ``cycle``, ``result_streak`` or ``failed_rounds`` set in; ``nudge``, ``block``,
+            ``stop`` or ``would_stop``; or ``ended``.
+        step: at which step; of a run that ended, how many it took.
+        why: the reason of an intervention, or the outcome of a run.
+    """
+
+    number: int
+    time: float
+    run_number: int
+    run: str
+    agent: str
+    what: str
+    step: int
+    why: str
+
+
+class EndedRun(NamedTuple):
+    """A run that ended: its report without the list of loops, and its last steps."""
+
+    report: RunReport
+    history: StepHistory
+
+
+class EventLog:
+    """Keeps what the page shows in addition to numbers: bounded, and not read by scrapes.
+
+    An engine that is given one keeps the last steps of every run. Without it they cost nothing.
+
+    Args:
+        contents: keep the beginnings of arguments and results.
+        clock: seconds since the epoch.
+
+    >>> log = EventLog(clock=lambda: 5.0)
+    >>> history = log.history(RunStarted(run="r1", agent="browser"))
+    >>> history.report("cycle", 7, "")
+    >>> [(one.agent, one.what, one.step) for one in log.events()]
+    [('browser', 'cycle', 7)]
+    """
+
+    def __init__(self, *, contents: bool = False, clock: Callable[[], float] = time.time) -> None:
+        self.contents = contents
+        self._clock = clock
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._run_numbers = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()  # re-entrant for readers, as the engine's
+        self._events: deque[LogEvent] = deque(maxlen=MAX_EVENTS)
+        self._ended: OrderedDict[int, EndedRun] = OrderedDict()  # by number, oldest first
+        self.has_tokens = False  # whether a run that ended had reported tokens
+
+    def history(self, started: RunStarted) -> StepHistory:
+        """The history of a run that begins."""
+        run, agent = started.run, started.agent
+
+        def report(history: StepHistory, what: str, step: int, why: str) -> int:
+            now = self._clock()
+            return self._keep(LogEvent(0, now, history.number, run, agent, what, step, why))
+
+        return StepHistory(next(self._run_numbers), started=self._clock(), report=report)
+
+    def run_ended(self, report: RunReport, history: StepHistory) -> None:
+        """A run ended."""
+        ended = EndedRun(report.replaced(loops=[]), history)
+        with here.critical, self._lock:
+            self._ended[history.number] = ended
+            if len(self._ended) > MAX_ENDED:
+                self._ended.popitem(last=False)
+            self.has_tokens = self.has_tokens or report.tokens is not None
+        history.report("ended", report.steps, report.outcome)
+
+    def ended(self, number: int) -> EndedRun | None:
+        """The run of that number, if it is one of those that ended last."""
+        return self._ended.get(number)
+
+    def events(self, after: int = 0) -> list[LogEvent]:
+        """What happened since the event of that number, as far as it is kept, in order."""
+        with here.critical, self._lock:
+            return [one for one in self._events if one.number > after]
+
+    def _keep(self, one: LogEvent) -> int:
+        with here.critical, self._lock:
+            number = next(self._numbers)
+            self._events.append(one._replace(number=number))
+        return number

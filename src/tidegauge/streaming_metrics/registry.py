@@ -1,0 +1,185 @@
+"""All metrics. To add one, add its declaration here.
+
+The metrics take a step in the order of their declarations: one that reads another comes after it.
+It is also the order of reports and of the table in the docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidegauge.catalog import OTHER_METRICS, MetricDefinition
+from tidegauge.streaming_metrics import (
+    auv,
+    entropy_split,
+    exploration,
+    failed_rounds,
+    horizon,
+    interventions,
+    loop_cost,
+    loop_ratio,
+    loop_split,
+    loops,
+    memory_index,
+    navigation,
+    novelty,
+    pass_at_k,
+    polling_allowance,
+    premature_halt,
+    progress_auv,
+    recall_lag,
+    recurrence,
+    repetition,
+    result_streak,
+    run_counts,
+    stale_score,
+    success,
+)
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupDeclaration,
+    GroupHistogram,
+    GroupView,
+    Measured,
+    MetricValue,
+    Signal,
+    Sum,
+)
+
+__all__ = [
+    "ABSENT_FIELDS",
+    "GROUPS",
+    "HISTOGRAMS",
+    "METRICS",
+    "OF_ARMS",
+    "OF_GROUPS",
+    "OF_RUNS",
+    "RUNS",
+    "SIGNALS",
+    "SIGNAL_READERS",
+    "SUMS",
+    "metrics_table",
+    "signals_table",
+]
+
+RUNS: Final[tuple[Declaration[Any], ...]] = (
+    run_counts.DECLARATION,
+    recurrence.DECLARATION,
+    novelty.DECLARATION,
+    polling_allowance.DECLARATION,
+    loops.DECLARATION,
+    loop_cost.DECLARATION,
+    recall_lag.DECLARATION,
+    result_streak.DECLARATION,
+    failed_rounds.DECLARATION,
+    progress_auv.DECLARATION,
+    entropy_split.DECLARATION,
+    stale_score.DECLARATION,
+    exploration.DECLARATION,
+    navigation.DECLARATION,
+    repetition.DECLARATION,
+    interventions.DECLARATION,
+    premature_halt.DECLARATION,
+)
+"""The metrics of runs."""
+
+GROUPS: Final[tuple[GroupDeclaration[Any], ...]] = (
+    success.RATE,
+    success.CURVE,
+    auv.OF_GROUPS,
+    loop_ratio.OF_GROUPS,
+    loop_split.SPLIT,
+    loop_split.SHARE,
+    pass_at_k.OF_GROUPS,
+    horizon.OF_GROUPS,
+    premature_halt.OF_GROUPS,
+    recall_lag.OF_GROUPS,
+    entropy_split.OF_GROUPS,
+)
+"""The metrics of groups, over the runs that ended."""
+
+SUMS: Final[tuple[Sum, ...]] = tuple(one for metric in RUNS for one in metric.sums)
+"""The sums that runs and groups keep."""
+
+HISTOGRAMS: Final[tuple[GroupHistogram, ...]] = (
+    *(one for metric in RUNS for one in metric.histograms),
+    *(one for metric in GROUPS for one in metric.histograms),
+)
+"""The histograms of groups, over the runs that ended."""
+
+SIGNALS: Final[Mapping[str, Signal]] = MappingProxyType(
+    {signal.name: signal for metric in RUNS for signal in metric.signals}
+)
+"""The signals for policy rules, by name."""
+
+SIGNAL_READERS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **{name: signal.read for name, signal in SIGNALS.items()},
+        **{name: read for metric in RUNS for name, read in metric.details.items()},
+    }
+)
+"""How to read each number of :class:`~tidegauge.events.Signals` from a run."""
+
+ABSENT_FIELDS: Final[Mapping[str, Any]] = MappingProxyType(
+    {name: value for metric in RUNS for name, value in metric.absent.items()}
+)
+"""The fields that metrics add to a run's report, each with its value for "not measured"."""
+
+
+def _histogram(name: str) -> Callable[[GroupView], MetricValue]:
+    def read(group: GroupView) -> MetricValue:
+        found: MetricValue = group.finished.histograms[name]
+        return found
+
+    return read
+
+
+OF_GROUPS: Final[tuple[Measured[GroupView], ...]] = (
+    *(one for metric in RUNS for one in metric.of_group),
+    *(one for metric in GROUPS for one in metric.of_group),
+    *(Measured(one.metric, _histogram(one.name)) for one in HISTOGRAMS),
+)
+"""Metrics of the catalog that are read from a group, all arms of a memory experiment together."""
+
+OF_ARMS: Final[tuple[Measured[GroupView], ...]] = tuple(
+    one for metric in GROUPS for one in metric.of_arm
+)
+"""Metrics of the catalog that are read from each arm of a memory experiment."""
+
+OF_RUNS: Final[tuple[Measured[Any], ...]] = tuple(one for metric in RUNS for one in metric.of_run)
+"""Metrics of the catalog that are read from the report of a single run."""
+
+METRICS: Final[tuple[MetricDefinition, ...]] = (
+    *(one.metric for one in (*OF_GROUPS, *OF_ARMS)),
+    memory_index.MEMORY_INDEX,
+    *(one.metric for one in OF_RUNS),
+    exploration.RUN_PLACE,
+    *OTHER_METRICS,
+)
+"""The whole catalog, in the order of its documentation."""
+
+
+def metrics_table() -> str:
+    """The catalog as the Markdown table of ``docs/prometheus.md``.
+
+    >>> print(metrics_table().splitlines()[2][:52])
+    | `tidegauge_runs_started_total` | counter of runs |
+    """
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        if metric.values:
+            labels += ": " + ", ".join(metric.values)
+        rows.append(
+            f"| `{metric.name}` | {metric.kind} of {metric.unit} | {labels} | {metric.help} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def signals_table() -> str:
+    """The signals as the Markdown table of ``docs/stepping-in.md``."""
+    rows = ["| signal | value |", "| --- | --- |"]
+    rows += [f"| `{signal.name}` | {signal.help} |" for signal in SIGNALS.values()]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,733 @@
+"""One run: its metrics, which take each step when it is issued and observed, and its decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from tidegauge._guard import arrived_from_outside
+from tidegauge.events import (
+    Decision,
+    RunEnded,
+    RunOutcome,
+    RunStarted,
+    Signals,
+    Situation,
+    StepSignals,
+)
+from tidegauge.streaming_metrics.buckets import Exemplar
+from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
+from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.fingerprint import task_digest
+from tidegauge.streaming_metrics.interventions import Interventions
+from tidegauge.streaming_metrics.limits import BoundedNames
+from tidegauge.streaming_metrics.loops import Loops, in_exempt_loop
+from tidegauge.streaming_metrics.metric import Stateful
+from tidegauge.streaming_metrics.records import (
+    FinishedRun,
+    IssuedStep,
+    ObservedStep,
+    added,
+    all_failed,
+    amount,
+    made,
+)
+from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS, SIGNAL_READERS
+from tidegauge.streaming_metrics.repetition import Repetition
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import StepHistory
+from tidegauge.streaming_metrics.totals import Totals
+
+__all__ = ["Decider", "Issued", "LiveSignals", "MeasuredRun"]
+
+M = TypeVar("M", bound=Stateful)
+S = TypeVar("S", bound=Stateful)
+
+_ISSUED: Final = 0
+_OBSERVED: Final = 1
+_MAX_UNOBSERVED: Final = 1_000
+_MAX_SITUATION: Final = 10
+
+
+class Decider(Protocol):
+    """A policy, which a run asks at both moments of every step. It only computes."""
+
+    def decide(self, run: MeasuredRun, moment: int, blockable: bool, /) -> Decision | None:
+        """The decision on the run; ``None``, it continues.
+
+        Args:
+            run: the run.
+            moment: 0, a step was issued; 1, its result was observed.
+            blockable: whether the issued call can still be answered without being run.
+        """
+
+
+class Issued(NamedTuple):
+    """What is kept of a step until its result is observed."""
+
+    calls: list[bytes]
+    action: bytes
+    state: bytes | None
+    tokens: float | None
+    entropy: float | None
+    time: float | None
+    now: float | None
+    loop_matched: int
+    loop_settled: int
+    loop_first_step: int
+    likeness: float
+    name: str = ""
+
+
+_Update: TypeAlias = tuple[str, Callable[..., None], Stateful | None, bool]
+"""A metric's name, its update function, the metric, and whether the step is the only argument."""
+
+_Steps: TypeAlias = type[IssuedStep] | type[ObservedStep]
+
+
+class MeasuredRun:
+    """The metrics of one active run. Every method is called with :attr:`lock` held.
+
+    Attributes:
+        started: how it began, with a digest of its task.
+        group: the group that it counts in.
+        settings: the engine's settings for its runs.
+        metrics: its metrics, by class.
+        totals: the sums that it adds to its group.
+        baseline: the part of the totals that was counted elsewhere; ``None``, nothing was.
+        history: its last steps; ``None``, they are not kept.
+        lost: metrics that an internal error left incomplete: they are absent from then on.
+        unguarded: whether an internal error has switched its policy off.
+        policy: the policy's state for this run, opaque to the run.
+        saved_policy: the policy's part of the state that the run was loaded from.
+        previous: digest of the last result, which is the state before the next step.
+        faults: internal errors that occurred while the lock was held, not recorded yet.
+        ended: the record that its group takes, once it has ended.
+    """
+
+    __slots__ = (
+        "_absent",
+        "_plans",
+        "actions",
+        "baseline",
+        "ended",
+        "faults",
+        "finished",
+        "group",
+        "history",
+        "last_seen",
+        "latest",
+        "lock",
+        "lost",
+        "metrics",
+        "open_steps",
+        "outcome",
+        "policy",
+        "previous",
+        "refused",
+        "saved_policy",
+        "settings",
+        "started",
+        "steps",
+        "success",
+        "t_max",
+        "tokens",
+        "totals",
+        "unguarded",
+    )
+
+    def __init__(
+        self,
+        started: RunStarted,
+        *,
+        group: GroupKey,
+        settings: RunSettings,
+        t_max: int | None,
+        actions: BoundedNames[str],
+        task: bytes | None = None,
+        history: StepHistory | None = None,
+    ) -> None:
+        # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
+        self.lock = threading.RLock()
+        self.started = started
+        if started.task is not None:
+            self.started = dataclasses.replace(started, task=task_digest(started.task))
+        self.group = group
+        self.settings = settings
+        self.t_max = t_max
+        self.actions = actions
+        self.history = history
+        self.last_seen = 0.0
+        self.steps = 0
+        self.tokens: float | None = None
+        self.totals: Any = Totals()  # the attributes are those that metrics declare
+        self.baseline: Totals | None = None
+        self.metrics: dict[type[Stateful], Any] = {}
+        self.lost: tuple[str, ...] = ()
+        self.unguarded = False
+        self.policy: Stateful | None = None
+        self.saved_policy: Mapping[str, Any] | None = None
+        self.faults: list[tuple[str, Exception]] = []
+        self.open_steps: OrderedDict[int, Issued] = OrderedDict()
+        self.refused: Issued | None = None  # the step before, if it was blocked
+        self.previous = task
+        self.latest = StepSignals(started.run, -1, b"", b"")
+        self.finished = False
+        self.success: bool | None = None
+        self.outcome: RunOutcome = "unknown"
+        self.ended: FinishedRun | None = None
+        for metric in RUNS:
+            if metric.kind is not None and _is_there(metric, started, settings):
+                self.metrics[metric.kind] = metric.made(self)
+        self.plan()
+
+    def of(self, kind: type[S], /) -> S:
+        """The run's metric of that class, which every run has."""
+        found: S = self.metrics[kind]
+        return found
+
+    def find(self, kind: type[S], /) -> S | None:
+        """The run's metric of that class; ``None`` if no step has needed it yet."""
+        found: S | None = self.metrics.get(kind)
+        return found
+
+    @property
+    def completed_steps(self) -> int:
+        """How many steps have their result."""
+        return self.steps - len(self.open_steps)
+
+    def issue(
+        self,
+        step: DigestedStep,
+        now: float | None,
+        decider: Decider | None = None,
+        full: bool = False,
+    ) -> Decision:
+        """Take an issued action. Loops are detected here, before the action runs.
+
+        Args:
+            step: the action.
+            now: seconds on the engine's clock.
+            decider: the policy to ask.
+            full: whether the decision has all signals even if the run continues.
+        """
+        # Read at once: a field of a named tuple takes longer than a name.
+        (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
+         at, blockable, similarity, words, shown, not_comparable) = step  # fmt: skip
+        t, loops = self.steps, self.metrics[Loops]
+        seen = reported if given else self.previous
+        # The agent cannot return to an unknown state: 16 bytes that equal no other state.
+        state = seen or b"unknown %08d" % t
+        taken = (state, action, name)
+        refused = self.refused
+        insists = refused is not None and action == refused.action
+        if insists and (not given or seen == refused.state):  # type: ignore[union-attr]
+            # Asking again for what was blocked continues the loop, whatever its period.
+            taken = loops.expected or taken
+        record = made(
+            IssuedStep,
+            (t, *taken, uses, mentions, len(calls), declared, now if at is None else at, words,
+             similarity),
+        )  # fmt: skip
+        # From here on the step counts. Nothing can interrupt stores without a call between them;
+        # the metrics that follow are each interrupted alone (see _give).
+        self.refused = None
+        self.previous = None
+        self.steps = t + 1
+        self.totals.steps += 1
+        arrived = self._give(_ISSUED, record)
+        try:
+            # Spent when the action was chosen, even if it is never observed.
+            if tokens is not None:
+                self.tokens = added(self.tokens, tokens)
+            loops = self.metrics[Loops]
+            matched = loops.matched
+            repetition = self.metrics.get(Repetition)
+            kept = (
+                calls,
+                action,
+                seen,
+                tokens,
+                entropy,
+                at,
+                now,
+                matched if matched > 0 else 0,
+                loops.settled,
+                loops.first_step,
+                0.0 if repetition is None else repetition.current,
+                name,
+            )
+            if loops.settled > 1 and self.open_steps:
+                self._settle_open_steps(t, loops.settled)
+            self.open_steps[t] = made(Issued, kept)
+            if len(self.open_steps) > _MAX_UNOBSERVED:
+                self.open_steps.popitem(last=False)
+            self.latest = made(
+                StepSignals,
+                (self.started.run, t, action, state, loops.period, loops.repeats,
+                 loops.first_step, name),
+            )  # fmt: skip
+            if self.history is not None:
+                self.history.issued(t, action, name, loops.settled, shown)
+            if not_comparable:
+                self.count_not_comparable(name, not_comparable)
+        except BaseException as error:
+            arrived = self._lose("step", error) or arrived
+        if arrived is not None:
+            raise arrived
+        decision = self._decided(decider, _ISSUED, blockable, full)
+        if decision.action == "block":
+            waiting = self.open_steps.get(t)
+            if waiting is not None:
+                self._observe(t, waiting, DigestedOutcome(step.run, (), t, blocked=True), now)
+        return decision
+
+    def _settle_open_steps(self, t: int, settled: int) -> None:
+        """Steps whose results are still to come turned out to be loop steps with step ``t``."""
+        for earlier in range(t + 1 - settled, t):
+            waiting = self.open_steps.get(earlier)
+            if waiting is not None:
+                self.open_steps[earlier] = waiting._replace(loop_settled=1)
+
+    def observe(
+        self,
+        outcome: DigestedOutcome,
+        now: float | None,
+        decider: Decider | None = None,
+        full: bool = False,
+    ) -> Decision | None:
+        """Take a step's result; ``None`` if no open step has this index.
+
+        The arguments are those of :meth:`issue`.
+        """
+        step = outcome.step
+        t = self.steps - 1 if step is None else step
+        issued = self.open_steps.get(t)
+        if issued is None:
+            return None
+        self._observe(t, issued, outcome, now)
+        return self._decided(decider, _OBSERVED, False, full)
+
+    def _observe(self, t: int, issued: Issued, outcome: DigestedOutcome, now: float | None) -> None:
+        # Read at once: a field of a named tuple takes longer than a name.
+        (_, results, _, place, exits, tasks, achieved,
+         progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
+        (calls, action, state, spent, entropy, began, since, matched, settled, first, likeness,
+         name) = issued  # fmt: skip
+        latest = t == self.steps - 1
+        refused = self.refused
+        if blocked:
+            # The loop is taken to continue as it did, so that insisting on it escalates.
+            expected = self.of(Loops).expected if latest else None
+            digest = expected[0] if expected is not None else None
+            refused = issued if expected is not None else None
+            results = ()
+            seconds = None
+        else:
+            digest = round_outcome(calls, results)
+            if seconds is not None:
+                seconds = amount(seconds)
+            # Reported times and those of our clock cannot be subtracted from one another.
+            elif began is None or at is None:
+                seconds = _between(since, now)
+            else:
+                seconds = _between(began, at)
+        size = len(calls)
+        taken = (
+            t,
+            action,
+            digest,
+            size,
+            results[0][1] if size == 1 and results else all_failed(results, size),
+            spent if tokens is None else added(spent, tokens),
+            seconds,
+            progress,
+            entropy,
+            matched,
+            settled,
+            first,
+            place,
+            exits,
+            tasks,
+            achieved,
+            state,
+            likeness,
+            latest,
+            tokens,
+            nearer,
+        )
+        record = made(ObservedStep, taken)
+        # From here on the result counts; as in issue().
+        del self.open_steps[t]
+        self.refused = refused
+        if latest:
+            self.previous = digest
+        arrived = self._give(_OBSERVED, record)
+        try:
+            if tokens is not None:
+                self.tokens = added(self.tokens, tokens)
+            if self.history is not None:
+                self.history.observed(record, self.of(StaleScore).current, shown)
+            if digest is None and any(one[0] is None for one in results):
+                self.count_not_comparable(name, ("result",))
+        except BaseException as error:
+            arrived = self._lose("step", error) or arrived
+        if arrived is not None:
+            raise arrived
+
+    def _give(self, moment: int, record: object) -> BaseException | None:
+        """Give every metric a step. One that fails is lost, and the others take the step.
+
+        Returns:
+            An exception that arrived from outside meanwhile, to be raised at the end.
+        """
+        arrived: BaseException | None = None
+        updates: Iterator[_Update] | None = None
+        name = ""
+        while True:
+            try:
+                if updates is None:
+                    missing = self._absent[moment]
+                    if missing is not None and missing[0](record) != missing[1]:
+                        arrived = self._bring(moment, record) or arrived
+                    updates = iter(self._plans[moment])
+                for name, update, metric, alone in updates:  # noqa: B007 -- read where it fails
+                    if alone:
+                        update(record)
+                    else:
+                        update(self, metric, record)
+                return arrived
+            except BaseException as error:
+                arrived = self._lose(name, error) or arrived
+
+    def _lose(self, name: str, error: BaseException) -> BaseException | None:
+        """Drop a metric that failed, because it may be incomplete, and switch the policy off.
+
+        The other metrics still take the step, so that they all count the same steps.
+
+        Returns:
+            The exception, if it arrived from outside; else ``None``, and it will be recorded.
+        """
+        self.unguarded = True
+        metric = _BY_NAME.get(name)
+        if metric is not None and metric.kind is not None and name not in self.lost:
+            self._drop(metric)
+            if metric.feeds is not None:  # may be incomplete, too
+                self._drop(_BY_KIND[metric.feeds])
+            self.plan()
+        if not isinstance(error, Exception) or arrived_from_outside(error):
+            return error
+        self.faults.append((f"metric.{name}", error))
+        return None
+
+    def _drop(self, metric: Declaration[Any]) -> None:
+        if metric.name in self.lost:
+            return
+        self.lost = (*self.lost, metric.name)
+        if metric.always:
+            self.metrics[metric.kind] = metric.made(self)  # type: ignore[index]
+        else:
+            self.metrics.pop(metric.kind, None)  # type: ignore[arg-type]
+
+    def _bring(self, moment: int, record: Any) -> BaseException | None:
+        """Create the metrics that a step needs and that the run does not have yet."""
+        arrived: BaseException | None = None
+        for metric in _CALLED_FOR[moment]:
+            kind = metric.kind
+            if kind is None or kind in self.metrics or metric.name in self.lost:
+                continue
+            if metric.feeds is not None and _BY_KIND[metric.feeds].name in self.lost:
+                continue
+            # No generator: what a signal handler raises while one is closed would be lost.
+            if not [
+                one for one in metric.brought_by if getattr(record, one) != _default(moment, one)
+            ]:
+                continue
+            try:
+                self.metrics[kind] = metric.made(self)
+            except BaseException as error:
+                arrived = self._lose(metric.name, error) or arrived
+        self.plan()
+        return arrived
+
+    def plan(self) -> None:
+        """Plan which updates each step needs, by the metrics that the run has."""
+        fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in self.metrics}
+        plans: tuple[list[_Update], list[_Update]] = ([], [])
+        for metric in RUNS:
+            kind = metric.kind
+            if metric.name in self.lost or kind in fed:
+                continue
+            found = None if kind is None else self.metrics.get(kind)
+            if kind is not None and found is None:
+                continue
+            for plan, update in zip(plans, (metric.issued, metric.observed), strict=True):
+                if update is True:
+                    plan.append((metric.name, found.update, None, True))  # type: ignore[union-attr]
+                elif update:
+                    plan.append((metric.name, update, found, False))
+        self._plans = (tuple(plans[0]), tuple(plans[1]))
+        there = frozenset(self.metrics)
+        self._absent = (_missing(0, there), _missing(1, there))
+
+    def _decided(
+        self, decider: Decider | None, moment: int, blockable: bool, full: bool
+    ) -> Decision:
+        """Ask the policy."""
+        decision = None
+        if decider is not None and not self.unguarded:
+            try:
+                decision = decider.decide(self, moment, blockable)
+            except Exception as error:
+                self.unguarded = True  # after an internal error, the run gets no more decisions
+                if arrived_from_outside(error):
+                    raise
+                self.faults.append(("policy", error))
+        if decision is not None:
+            return decision
+        signals = self.signals() if full else self.latest
+        return made(Decision, ("go_on", None, None, signals, None, None))
+
+    def signals(self) -> Signals:
+        """All signals of the run now."""
+        return Signals(
+            **{name: read(self) for name, read in _READERS.items()},
+            more={name: read(self) for name, read in _MORE_READERS.items()},
+        )
+
+    def situation(self) -> Situation:
+        """Where the agent can continue, and what it repeats."""
+        exploration, loops = self.find(Exploration), self.of(Loops)
+        repeated = tuple(loops.cycle_names[:_MAX_SITUATION]) if loops.period else ()
+        if exploration is None:
+            return Situation(repeated=repeated)
+        return Situation(
+            exploration.here,
+            tuple(islice(exploration.unexplored, _MAX_SITUATION)),
+            tuple(islice(exploration.ready, _MAX_SITUATION)),
+            repeated,
+        )
+
+    def policy_state(self, make: Callable[[], S]) -> S:
+        """The policy's state for this run, created on the first call."""
+        state = self.policy
+        if state is None:
+            state = self.policy = make()
+            if self.saved_policy is not None:
+                state.load(self.saved_policy)
+        found: Any = state
+        return found  # type: ignore[no-any-return]
+
+    def intervene(self, action: str, reason: str, step: int) -> None:
+        """Count an intervention, or one that would have been (``would_stop``).
+
+        A stop counts once a run for each reason, a nudge and a blocked call each time.
+        """
+        counted = self.totals.interventions
+        key = (action, reason)
+        if action in ("stop", "would_stop") and key in counted:
+            return
+        interventions = self.find(Interventions)
+        if interventions is None:
+            interventions = self.metrics[Interventions] = Interventions()
+            self.plan()
+        counted[key] = counted.get(key, 0) + 1
+        self._exemplify("interventions", *key)
+        if self.history is not None:
+            self.history.intervened(action, reason, step)
+        if action == "stop":
+            interventions.stop(step, reason)
+        elif action == "would_stop" and interventions.would_stop is None:
+            interventions.observed_stop(step, reason, waits=step in self.open_steps)
+            self.totals.saved_steps += max(self.steps - (interventions.saved_from or 0), 0)
+
+    def count_onset(self, kind: str, step: int, *, exempt: bool = False) -> None:
+        """Count the onset of a loop. A loop of exempt steps is not logged."""
+        onsets = self.totals.onsets
+        onsets[kind] = onsets.get(kind, 0) + 1
+        self._exemplify("loops", kind)
+        if self.history is not None and not exempt:
+            self.history.report(kind, step, "")
+
+    def count_not_comparable(self, name: str, parts: Sequence[str]) -> None:
+        """Count parts of a step that cannot be compared."""
+        counts = self.totals.not_comparable
+        for part in parts:
+            key = (self.actions.admit(name), part)
+            counts[key] = counts.get(key, 0) + 1
+
+    def _exemplify(self, *counted: str) -> None:
+        trace_id = self.started.trace_id
+        if trace_id is not None:
+            self.totals.exemplars[counted] = Exemplar(trace_id, 1.0, time.time())
+
+    def end(self, event: RunEnded) -> FinishedRun:
+        """Close the run. Returns the record that its group takes."""
+        self.finished = True
+        interventions = self.find(Interventions)
+        stopped = interventions is not None and interventions.stopped is not None
+        outcome = event.outcome or ("stopped" if stopped else None)
+        success = event.success
+        if success is None and outcome in ("stopped", "error"):
+            success = False
+        if outcome is None:
+            outcome = "unknown" if success is None else "success" if success else "failure"
+        self.success, self.outcome = success, outcome
+        started = self.started
+        numbers: dict[str, Any] = {}
+        for metric in RUNS:
+            found = None if metric.kind is None else self.metrics.get(metric.kind)
+            if metric.ended is not None and found is not None:
+                numbers.update(self._numbers(metric, metric.ended, found))
+        self.ended = FinishedRun(
+            success=success,
+            steps=self.steps,
+            outcome=outcome,
+            task=started.task,
+            t_max=self.t_max,
+            operations=started.operations,
+            height=started.height,
+            memory=started.memory,
+            lost=self.lost,
+            trace_id=started.trace_id,
+            ended=time.time() if started.trace_id is not None else None,
+            **numbers,
+        )
+        return self.ended
+
+    def report(self) -> RunReport:
+        """A report of everything that is measured now."""
+        numbers = dict(ABSENT_FIELDS)
+        for metric in RUNS:
+            if metric.report is not None:
+                found = None if metric.kind is None else self.metrics.get(metric.kind)
+                if found is not None or metric.kind is None:
+                    numbers.update(self._numbers(metric, metric.report, found))
+        started = self.started
+        return RunReport(
+            run=started.run,
+            group=self.group,
+            agent=started.agent,
+            task_group=started.task_group,
+            memory=started.memory,
+            model=started.model,
+            trace_id=started.trace_id,
+            steps=self.steps,
+            t_max=self.t_max,
+            finished=self.finished,
+            success=self.success,
+            outcome=self.outcome,
+            tokens=self.tokens,
+            exempt=in_exempt_loop(self),
+            unguarded=self.unguarded,
+            lost=self.lost,
+            numbers=numbers,
+        )
+
+    def _numbers(
+        self,
+        metric: Declaration[Any],
+        read: Callable[[MeasuredRun, Any], Mapping[str, Any]],
+        found: Any,
+    ) -> Mapping[str, Any]:
+        """The fields of a metric; none if it fails, so that the run can be shown and ended."""
+        try:
+            return read(self, found)
+        except Exception as error:
+            if arrived_from_outside(error):
+                raise
+            if metric.name not in self.lost:  # counted once, however often the run is read
+                self._lose(metric.name, error)
+            if metric.name not in self.lost:  # it keeps nothing that _lose() could drop
+                self.lost = (*self.lost, metric.name)
+            return {}
+
+    @property
+    def counted(self) -> Totals:
+        """The totals that were counted here."""
+        totals: Totals = self.totals
+        return totals if self.baseline is None else totals.without(self.baseline)
+
+    def restore_ended(self) -> None:
+        """End the restoration: everything so far was counted elsewhere."""
+        self.baseline = Totals()
+        self.baseline.add(self.totals)
+
+
+class LiveSignals:
+    """The signals of a run, each read on access. Used with the run's lock held."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: MeasuredRun) -> None:
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        read = _READERS.get(name) or _MORE_READERS.get(name)
+        if read is None:
+            raise AttributeError(f"there is no signal called {name}")
+        return read(self._run)
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None or end < start else end - start
+
+
+def _is_there(metric: Declaration[Any], started: RunStarted, settings: RunSettings) -> bool:
+    """Whether a run has the metric from the start."""
+    if metric.brought_by_start is not None:
+        return metric.brought_by_start(started, settings)
+    return not metric.brought_by
+
+
+_Missing: TypeAlias = tuple[Callable[[Any], Any], Any]
+"""Reads the fields that bring metrics which a run does not have, and their default values."""
+
+_RECORDS: Final[tuple[_Steps, _Steps]] = (IssuedStep, ObservedStep)
+_CALLED_FOR: Final = tuple(
+    tuple(one for one in RUNS if set(one.brought_by) & set(record._fields)) for record in _RECORDS
+)
+_BY_NAME: Final[Mapping[str, Declaration[Any]]] = {metric.name: metric for metric in RUNS}
+_BY_KIND: Final[Mapping[type[Stateful], Declaration[Any]]] = {
+    metric.kind: metric for metric in RUNS if metric.kind is not None
+}
+_READERS: Final[Mapping[str, Callable[[MeasuredRun], Any]]] = {
+    "run": lambda run: run.started.run,
+    "step": lambda run: run.steps - 1,
+    "action_digest": lambda run: run.latest.action_digest,
+    "state_digest": lambda run: run.latest.state_digest,
+    "agent": lambda run: run.started.agent,
+    "tool": lambda run: run.latest.tool,
+    "task_group": lambda run: run.started.task_group,
+    **{name: read for name, read in SIGNAL_READERS.items() if name in Signals._fields},
+}
+_MORE_READERS: Final = {
+    name: read for name, read in SIGNAL_READERS.items() if name not in Signals._fields
+}
+
+
+def _default(moment: int, name: str) -> Any:
+    return _RECORDS[moment]._field_defaults[name]
+
+
+@lru_cache(1_000)
+def _missing(moment: int, there: frozenset[type[Stateful]]) -> _Missing | None:
+    record = _RECORDS[moment]
+    names = {
+        name for one in _CALLED_FOR[moment] if one.kind not in there for name in one.brought_by
+    }
+    fields = [name for name in record._fields if name in names]
+    if not fields:
+        return None
+    read = itemgetter(*(record._fields.index(name) for name in fields))
+    nothing = tuple(_default(moment, name) for name in fields)
+    return read, nothing if len(fields) > 1 else nothing[0]

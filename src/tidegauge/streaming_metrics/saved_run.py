@@ -1,0 +1,122 @@
+"""A run as plain data (JSON), so that another process can continue it.
+
+It does not contain the settings of the engine (normaliser, declarations of tools, distances): both
+processes must have the same. Nor does it contain clocks: the duration of a step that was open is
+known only if its times are reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegauge.events import RunStarted, StepSignals, Task
+from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from tidegauge.streaming_metrics.registry import RUNS
+from tidegauge.streaming_metrics.run import Issued, MeasuredRun
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.totals import Totals
+
+__all__ = ["VERSION", "load_run", "save_run", "saved_start"]
+
+VERSION: Final = 4
+"""Increase it whenever the meaning of the state changes."""
+
+_VALUES: Final = (
+    "finished",
+    "lost",
+    "outcome",
+    "previous",
+    "steps",
+    "success",
+    "t_max",
+    "tokens",
+    "unguarded",
+)
+
+
+def save_run(run: MeasuredRun) -> dict[str, Any]:
+    """The state of a run. Call it with the run's lock held."""
+    return {
+        "run": run.started.run,
+        "version": VERSION,
+        "started": to_plain(dataclasses.asdict(run.started)),
+        "metrics": {
+            metric.name: run.metrics[metric.kind].state()
+            for metric in RUNS
+            if metric.kind in run.metrics
+        },
+        "values": {name: to_plain(getattr(run, name)) for name in _VALUES},
+        "latest": to_plain(tuple(run.latest)),
+        "issued": [[t, _saved_step(one)] for t, one in run.open_steps.items()],
+        "refused": None if run.refused is None else _saved_step(run.refused),
+        "totals": run.totals.state(),
+        "policy": run.saved_policy if run.policy is None else run.policy.state(),
+    }
+
+
+def load_run(run: MeasuredRun, state: Mapping[str, Any]) -> None:
+    """Continue a run from a state of :func:`save_run`. Call it with the run's lock held.
+
+    Args:
+        run: a run that was opened with :func:`saved_start`.
+        state: the state.
+
+    Raises:
+        ValueError: the state has another version or form; the run is then unusable.
+    """
+    saved_start(state)  # checks the version
+    try:
+        _load(run, state)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("The state of a run has another form.") from error
+    run.restore_ended()
+
+
+def saved_start(state: Mapping[str, Any]) -> RunStarted:
+    """The start of the run in a state. Open the run with it, then load the state.
+
+    Raises:
+        ValueError: the state has another version or form.
+    """
+    if state.get("version") != VERSION:
+        raise ValueError(
+            f"The state of a run has version {state.get('version')!r}; only {VERSION} can be read."
+        )
+    try:
+        started = from_plain(state["started"])
+        started["tasks"] = tuple(Task(*task) for task in started["tasks"])
+        return RunStarted(**started)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("The state of a run has another form.") from error
+
+
+def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
+    run.metrics.clear()
+    for metric in RUNS:
+        data = state["metrics"].get(metric.name)
+        if metric.kind is not None and (data is not None or metric.always):
+            loaded = run.metrics[metric.kind] = metric.made(run)
+            loaded.load(data)
+    exploration = run.find(Exploration)
+    if exploration is not None:
+        exploration.stale_score = run.of(StaleScore)  # they share it
+    for name in _VALUES:
+        setattr(run, name, from_plain(state["values"][name]))
+    run.latest = StepSignals(*from_plain(state["latest"]))
+    run.open_steps = OrderedDict((t, _loaded_step(one)) for t, one in state["issued"])
+    run.refused = None if state["refused"] is None else _loaded_step(state["refused"])
+    run.totals = Totals.loaded(state["totals"])
+    run.policy, run.saved_policy = None, state["policy"]
+    run.plan()
+
+
+def _saved_step(step: Issued) -> Any:
+    return to_plain(tuple(step._replace(now=None)))
+
+
+def _loaded_step(data: Any) -> Issued:
+    return Issued(*from_plain(data))

@@ -1,0 +1,37 @@
+"""How fast the machine is now: limits of processor time mean a quiet machine."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+__all__ = ["slowness"]
+
+_QUIET_SECONDS = 0.010
+"""What the reference takes on the quiet machine for which limits are written."""
+
+
+def slowness() -> float:
+    """How many times slower than on a quiet machine this process is now; at least 1.
+
+    Processor time is no constant: caches and memory are shared with whatever else runs. So the
+    reference is of the kind that is limited: it goes through many small objects and makes text.
+    """
+    return max(1.0, min(_reference() for _ in range(3)) / _QUIET_SECONDS)
+
+
+@functools.cache
+def _objects() -> list[list[object]]:
+    return [[str(number), {number: number}] for number in range(40_000)]
+
+
+def _reference() -> float:
+    objects = _objects()
+    start = time.process_time()
+    seen = set()
+    texts = []
+    for one in objects:
+        seen.add(id(one))
+        texts.append(f"{type(one).__name__}:{one[0]}")
+    "".join(texts)
+    return time.process_time() - start

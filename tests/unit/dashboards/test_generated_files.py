@@ -1,0 +1,183 @@
+"""What is built: up to date, made of the catalogue only, and complete for an operator."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidegauge.dashboards import ALERTS, dashboard_files, dashboards, rule_files
+from tidegauge.streaming_metrics.auv import AUV_OF_PROCESS
+from tidegauge.streaming_metrics.memory_index import MEMORY_INDEX
+from tidegauge.streaming_metrics.registry import METRICS
+from tidegauge.streaming_metrics.success import SUCCESS_RATE
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = ROOT / "dashboards"
+SOURCES = sorted((ROOT / "src" / "tidegauge" / "dashboards").glob("*.py"))
+BUILT = dashboard_files() | {f"rules/{name}": text for name, text in rule_files().items()}
+BOARDS = {name: json.loads(text) for name, text in BUILT.items() if name.endswith(".json")}
+
+
+def panels(board: Any) -> list[dict[str, Any]]:
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("name", sorted(BUILT))
+def test_what_is_committed_is_what_the_code_builds(name: str) -> None:
+    path = COMMITTED / name
+    assert path.is_file(), f"{name} is missing: run `make dashboards` and look at the difference"
+    assert path.read_text() == BUILT[name], (
+        f"{name} is not what the code builds: run `make dashboards` and look at the difference"
+    )
+
+
+def test_no_other_file_is_committed() -> None:
+    places = ("tidegauge*", "provisioning/**/*.*", "rules/*")
+    found = {str(path.relative_to(COMMITTED)) for place in places for path in COMMITTED.glob(place)}
+    assert found == set(BUILT)
+
+
+def test_two_builds_are_the_same_to_the_byte() -> None:
+    assert dashboard_files() | {f"rules/{n}": text for n, text in rule_files().items()} == BUILT
+
+
+def test_json_is_sorted() -> None:
+    for name, board in BOARDS.items():
+        assert BUILT[name] == json.dumps(board, sort_keys=True, indent=2) + "\n"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_no_source_spells_the_name_of_a_metric(source: Path) -> None:
+    code = re.sub(r">>>[^\n]*\n(?:(?! *>>>)[^\n]+\n)*", "", source.read_text())  # doctests show
+    for metric in METRICS:
+        assert not re.search(rf"\b{metric.name}\b", code), metric.name
+
+
+def test_every_name_in_a_query_is_of_the_catalogue() -> None:
+    series = {m.name + end for m in METRICS for end in ("", "_bucket", "_sum", "_count")}
+    queries = [
+        target["expr"]
+        for board in BOARDS.values()
+        for panel in panels(board)
+        for target in panel["targets"]
+    ]
+    assert len(queries) > 50
+    for query in [*queries, *(alert.value for alert in ALERTS)]:
+        names = set(re.findall(r"(?<![:\w])tidegauge_\w+", query))
+        assert names <= series, names - series
+
+
+def test_every_metric_is_shown_somewhere() -> None:
+    text = "".join(BUILT.values())
+    seen = set(re.findall(r"(?<![:\w])tidegauge_\w+", text))
+    unseen = {m.name for m in METRICS if not {m.name, f"{m.name}_bucket"} & seen}
+    assert unseen == {
+        # values of one process: the counters beside them are right for any number of processes
+        AUV_OF_PROCESS.name,
+        MEMORY_INDEX.name,
+        SUCCESS_RATE.name,
+    }
+
+
+def test_panels_describe_what_to_do_and_do_not_overlap() -> None:
+    for name, board in BOARDS.items():
+        ids = [panel["id"] for panel in board["panels"]]
+        assert len(set(ids)) == len(ids)
+        for panel in panels(board):
+            assert len(panel["description"]) > 40, (name, panel["title"])
+            assert panel["datasource"]["uid"] == "$datasource"
+            refs = [target["refId"] for target in panel["targets"]]
+            assert len(set(refs)) == len(refs) > 0
+            assert panel["fieldConfig"]["defaults"]["unit"]
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            at = panel["gridPos"]
+            cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+            assert not cells & taken, (name, panel.get("title"))
+            assert at["x"] + at["w"] <= 24
+            taken |= cells
+
+
+def test_variables_that_queries_use_are_there() -> None:
+    for name, board in BOARDS.items():
+        known = {variable["name"] for variable in board["templating"]["list"]}
+        used = set(
+            re.findall(r"\$(\w+)", "".join(t["expr"] for p in panels(board) for t in p["targets"]))
+        )
+        assert used - {"__interval", "__range"} <= known, name
+
+
+def test_uids_are_stable() -> None:
+    assert [board.uid for board in dashboards()] == [
+        "tidegauge-fleet",
+        "tidegauge-run",
+        "tidegauge-diagnosis",
+    ]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_every_alert_has_a_runbook_with_steps_and_a_twin_in_grafana(alert: Any) -> None:
+    page = (ROOT / "docs" / "runbooks" / f"{alert.runbook}.md").read_text()
+    assert alert.name in page
+    assert "\n1. " in page
+    provisioned = yaml.safe_load(BUILT["provisioning/alerting/tidegauge.yaml"])
+    [rule] = [r for r in provisioned["groups"][0]["rules"] if r["title"] == alert.name]
+    value, threshold = rule["data"]
+    assert value["model"]["expr"] == alert.value
+    assert value["model"]["instant"] is True
+    assert threshold["model"]["conditions"][0]["evaluator"] == {
+        "params": [alert.threshold],
+        "type": "gt",
+    }
+    assert threshold["model"]["expression"] == value["refId"] == "A"
+    assert rule["condition"] == threshold["refId"]
+    assert rule["for"] == alert.pending
+    assert rule["labels"] == {"severity": alert.severity}
+    assert "$value " not in rule["annotations"]["summary"]
+    assert "tidegauge-prometheus" in BUILT["provisioning/datasources/tidegauge.yaml"]
+    assert value["datasourceUid"] == "tidegauge-prometheus"
+
+
+def test_settings_go_where_they_belong() -> None:
+    files = dashboard_files(
+        mounted_at="/here",
+        prometheus_url="http://p:1",
+        tempo_url="http://t:2",
+        runbooks="https://wiki.example/runbooks/",
+    )
+    [provider] = yaml.safe_load(files["provisioning/dashboards/tidegauge.yaml"])["providers"]
+    assert provider["options"]["path"] == "/here"
+    prometheus, tempo = yaml.safe_load(files["provisioning/datasources/tidegauge.yaml"])[
+        "datasources"
+    ]
+    assert (prometheus["url"], tempo["url"]) == ("http://p:1", "http://t:2")
+    assert prometheus["jsonData"]["exemplarTraceIdDestinations"] == [
+        {"name": "trace_id", "datasourceUid": tempo["uid"]}
+    ]
+    for text in (
+        files["provisioning/alerting/tidegauge.yaml"],
+        *rule_files(runbooks="https://wiki.example/runbooks").values(),
+    ):
+        assert "docs/runbooks" not in text
+    assert (
+        "https://wiki.example/runbooks/loop-onset.md"
+        in files["provisioning/alerting/tidegauge.yaml"]
+    )
+
+
+def test_without_the_sdk_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['grafana_foundation_sdk'] = None\n"
+        "import tidegauge\n"
+        "try:\n    import tidegauge.dashboards\n"
+        "except tidegauge.MissingExtraError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'tidegauge[dashboards]'" in done.stdout

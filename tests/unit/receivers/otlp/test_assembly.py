@@ -1,0 +1,446 @@
+"""Runs out of spans that arrive while the agents run: what is not there yet, what comes twice."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.other_spans import Listener
+from support.span_files import replay_spans
+from support.span_orders import arriving
+from tidegauge import testing
+from tidegauge.instrumentation.current import get_recorder
+from tidegauge.instrumentation.spans.external_run import Node
+from tidegauge.instrumentation.spans.grouping import Grouping
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly, AssemblyLimits
+
+TRACE = 7
+
+
+class Story:
+    """Spans of one trace, made in the order in which they end."""
+
+    def __init__(self, trace_id: int = TRACE) -> None:
+        self.trace_id = trace_id
+        self._ids = itertools.count(1)
+        self._time = itertools.count(1_000, 10)
+
+    def open(self, parent: tuple[int, int] | None = None) -> tuple[int, int]:
+        """An open span: its id and its start."""
+        return next(self._ids), next(self._time)
+
+    def end(
+        self, span: tuple[int, int], parent: tuple[int, int] | None, name: str, **fields: Any
+    ) -> SpanData:
+        return SpanData(
+            self.trace_id,
+            span[0],
+            None if parent is None else parent[0],
+            name,
+            fields.pop("scope", "theirs"),
+            fields.pop("attributes", {}),
+            span[1],
+            next(self._time),
+            **fields,
+        )
+
+    def agent(self, span: tuple[int, int], parent: Any = None, name: str = "helper", **fields: Any):
+        attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        return self.end(span, parent, f"invoke_agent {name}", attributes=attributes, **fields)
+
+    def chain(self, span: tuple[int, int], parent: Any, name: str = "model", **fields: Any):
+        return self.end(
+            span, parent, name, attributes={"openinference.span.kind": "CHAIN"}, **fields
+        )
+
+    def model(self, parent: Any, *calls: str, agent: str | None = None, **fields: Any) -> SpanData:
+        said = [
+            {"type": "tool_call", "id": f"{name}-{number}", "name": name, "arguments": {"q": 1}}
+            for number, name in enumerate(calls)
+        ]
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.usage.input_tokens": 5,
+            "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": said}]),
+        }
+        if agent is not None:
+            attributes["gen_ai.agent.name"] = agent
+        return self.end(self.open(), parent, "chat", attributes=attributes, **fields)
+
+    def tool(self, parent: Any, name: str, span: Any = None, result: str = "nothing") -> SpanData:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.result": result,
+        }
+        return self.end(span or self.open(), parent, f"execute_tool {name}", attributes=attributes)
+
+
+class Live:
+    """An assembly that gets every span when it has ended, a second after the last."""
+
+    def __init__(self, seen: testing.Capture, **limits: Any) -> None:
+        self.listener = Listener(seen)
+        self.engine = seen.pipeline.engine
+        self.assembly = Assembly(limits=AssemblyLimits(**limits))
+        self.now = 0.0
+
+    def take(self, *spans: SpanData, wait: float = 1.0) -> None:
+        self.assembly.take(spans, now=self.now)
+        self.now += wait
+        self.assembly.expire(self.now)
+
+    def runs(self) -> list[tuple[str, int]]:
+        """(agent, steps) of every run so far."""
+        return [
+            (event.agent, len(self.listener.steps.get(event.run, ())))
+            for event in self.listener.started
+        ]
+
+
+@pytest.fixture
+def live():
+    with testing.capture() as seen:
+        yield Live(seen)
+
+
+def in_process(spans: list[SpanData], *, early: bool = False) -> Any:
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        replay_spans(Grouping(get_recorder), spans, early=early)
+        return listener.story()
+
+
+def simple_agent(rounds: int = 4, trace_id: int = TRACE) -> list[SpanData]:
+    story = Story(trace_id)
+    root = story.open()
+    spans = []
+    for _ in range(rounds):
+        chain = story.open()
+        spans += [story.model(chain, "look"), story.chain(chain, root)]
+        tools = story.open()
+        spans += [story.tool(tools, "look"), story.chain(tools, root, "tools")]
+    return [*spans, story.model(root), story.agent(root)]
+
+
+def test_steps_are_reported_while_the_agent_runs(live) -> None:
+    *spans, root = simple_agent()
+    for number, span in enumerate(spans, start=1):
+        live.take(span)
+        done = (number + 3) // 4
+        if number < 17:
+            assert live.runs() == [("", done)]
+    assert live.listener.ended == []
+    [run] = live.engine.snapshot().active
+    assert run.loop_repeats == 2  # no span says what the first was chosen on
+    live.take(root)
+    assert [event.outcome for event in live.listener.ended] == [None]
+    assert len(live.assembly) == 0
+
+
+def without_names(measured: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in measured.items() if name not in ("agent", "group")}
+
+
+def test_reported_one_by_one_the_numbers_are_those_of_the_process(live) -> None:
+    spans = simple_agent()
+    for span in spans:
+        live.take(span)
+    [(_, _, steps, outcomes, measured)] = live.listener.story()
+    [(_, _, expected_steps, expected_outcomes, expected)] = in_process(spans)
+    assert (steps, outcomes) == (expected_steps, expected_outcomes)
+    assert without_names(measured) == without_names(expected)
+
+
+def test_what_is_kept_is_emitted_before_a_second_is_over() -> None:
+    with testing.capture() as seen:
+        live = Live(seen)
+        live.assembly.take(simple_agent()[:2], now=10.0)
+        assert live.assembly.due == 10.5
+        live.assembly.expire(10.49)
+        assert live.runs() == []
+        live.assembly.expire(10.5)
+        assert live.runs() == [("", 1)]
+        assert live.assembly.due is None
+
+
+@given(data=st.data())
+def test_interleaved_traces_in_any_order_and_batches(data) -> None:
+    traces = [simple_agent(2, trace_id) for trace_id in (1, 2, 3)]
+    mixed = data.draw(st.permutations([span for spans in traces for span in spans]))
+    size = data.draw(st.integers(1, len(mixed)))
+    batches = [mixed[start : start + size] for start in range(0, len(mixed), size)]
+    story, assembly = arriving(batches, every=0.4 / len(batches))
+    [expected] = in_process(traces[0])
+    assert story == [expected] * 3
+    assert (assembly.duplicates, assembly.late) == (0, 0)
+
+
+def test_each_span_is_kept_for_as_long_as_another_may_overtake_it(live, monkeypatch) -> None:
+    story = Story()
+    root = story.open()
+    first, between, last = story.model(root, "look"), story.tool(root, "look"), story.model(root)
+    received: list[int] = []
+    end = live.assembly._spans.end
+    monkeypatch.setattr(
+        live.assembly._spans,
+        "end",
+        lambda span, *rest, **named: (received.append(span.span_id), end(span, *rest, **named)),  # type: ignore[func-returns-value]
+    )
+    live.assembly.take([first], now=0.0)
+    live.assembly.take([last], now=0.4)
+    live.assembly.expire(0.5)
+    assert received == [first.span_id]
+    live.assembly.take([between], now=0.6)
+    live.assembly.expire(1.1)
+    assert received == [first.span_id, between.span_id, last.span_id]
+
+
+def test_what_arrives_twice_counts_once_and_late_is_reported(live) -> None:
+    spans = simple_agent()
+    live.take(*spans[:4])
+    live.take(*spans[:4])
+    assert live.assembly.duplicates == 4
+    assert live.runs() == [("", 1)]
+    live.take(*spans[4:])
+    live.take(*spans[6:8])
+    assert live.assembly.late == 2
+    assert live.runs() == [("", 4)]
+
+
+def test_a_span_that_is_too_late_for_its_place_still_counts(live) -> None:
+    spans = simple_agent()
+    late = spans.pop(4)  # a model call whose chain is long over
+    for span in spans[:-1]:
+        live.take(span)
+    live.take(late)
+    live.take(spans[-1])
+    assert [steps for _, steps in live.runs()] == [4 + 1]  # its tool was a step of its own
+
+
+def test_the_name_of_the_agent_is_what_its_calls_say_or_its_service(live) -> None:
+    named, unnamed = Story(1), Story(2)
+    live.take(named.model(named.open(), "look", agent="helper"))
+    live.take(unnamed.model(unnamed.open(), "look", resource={"service.name": "shop"}))
+    assert [agent for agent, _ in live.runs()] == ["helper", "shop"]
+
+
+def test_a_model_call_without_a_step_opens_no_run_before_it_is_known_what_is_around_it(
+    live,
+) -> None:
+    story = Story()
+    request = story.open()
+    live.take(story.model(request))
+    live.take(story.end(request, None, "GET /", attributes={"http.method": "GET"}))
+    assert live.runs() == []
+    root = story.open()
+    live.take(story.model(root))
+    assert live.runs() == []
+    live.take(story.model(root, "look"))
+    live.take(story.agent(root))
+    assert live.runs() == [("", 1)]
+    [[(_, _, _, _, tokens)]] = live.listener.steps.values()
+    assert tokens == 10  # of both
+
+
+def test_an_agent_in_a_tool_is_a_run_of_its_own_though_its_span_comes_last(live) -> None:
+    story = Story()
+    root, tool, inner = story.open(), story.open(), story.open()
+    spans = [
+        story.model(root, "ask"),
+        story.model(inner, "look"),  # in the tool that is waited for, or in an agent in it
+        story.tool(inner, "look"),
+        story.model(inner),
+        story.agent(inner, tool, "expert"),
+        story.tool(root, "ask", tool),
+        story.model(root),
+        story.agent(root),
+    ]
+    for span in spans[:4]:
+        live.take(span)
+    assert live.runs() == [("", 1)]  # the outer one; who the others are is not known
+    live.take(spans[4])
+    assert live.runs() == [("", 1), ("expert", 1)]
+    for span in spans[5:]:
+        live.take(span)
+    [outer, expert] = live.listener.story()
+    [expected_outer, expected_expert] = in_process(spans, early=True)
+    assert expert == expected_expert
+    assert outer[2:4] == expected_outer[2:4]
+    assert without_names(outer[4]) == without_names(expected_outer[4])
+
+
+def test_an_agent_in_a_tool_whose_calls_say_its_name_is_seen_at_once(live) -> None:
+    story = Story()
+    root, tool, inner = story.open(), story.open(), story.open()
+    live.take(story.model(root, "ask", agent="boss"))
+    live.take(story.model(inner, "look", agent="expert"))
+    assert live.runs() == [("boss", 1), ("expert", 1)]
+    live.take(story.tool(inner, "look"))
+    live.take(story.model(inner, "look", agent="expert"))
+    live.take(story.agent(inner, tool, "expert"))
+    assert live.runs() == [("boss", 1), ("expert", 2)]
+    assert [event.run for event in live.listener.ended] == [live.listener.started[1].run]
+    assert live.listener.started[1].parent == live.listener.started[0].run
+    live.take(story.tool(root, "ask", tool))
+    live.take(story.agent(root, None, "boss"))
+    assert live.runs() == [("boss", 1), ("expert", 2)]
+
+
+def test_a_model_called_in_a_tool_gives_its_tokens_and_no_step(live) -> None:
+    story = Story()
+    root, tool = story.open(), story.open()
+    live.take(story.model(root, "summarise"))
+    live.take(story.model(tool, "odd"))
+    assert live.runs() == [("", 1)]
+    live.take(story.tool(root, "summarise", tool))
+    live.take(story.agent(root))
+    assert live.runs() == [("", 1)]
+    [[(step, results, tokens)]] = live.listener.outcomes.values()
+    assert (step, results, tokens) == (0, (("nothing", False),), 5)
+
+
+def test_a_chain_around_a_run_takes_its_place_as_the_root(live) -> None:
+    story = Story()
+    workflow, node = story.open(), story.open()
+    live.take(story.model(node, "look"))
+    live.take(story.tool(node, "look"))
+    live.take(story.chain(node, workflow, "node"))
+    assert live.listener.ended == []
+    live.take(story.model(workflow, "look"))
+    live.take(story.chain(workflow, None, "workflow"))
+    assert live.runs() == [("", 2)]
+    assert len(live.listener.ended) == 1
+
+
+def test_chains_around_a_run_that_come_together_before_what_is_around_them(live) -> None:
+    story = Story()
+    graph, workflow, node = story.open(), story.open(), story.open()
+    live.take(story.model(node, "look"))
+    live.take(
+        story.model(node, "look"),
+        story.chain(node, workflow, "node"),
+        story.chain(workflow, graph, "workflow"),
+    )
+    assert live.listener.ended == []
+    live.take(story.model(graph, "look"))
+    live.take(story.chain(graph, None, "graph"))
+    assert live.runs() == [("", 3)]
+    assert len(live.listener.ended) == 1
+
+
+def test_a_chain_around_a_run_that_never_arrives(live) -> None:
+    story = Story()
+    elsewhere, node = story.open(), story.open()
+    live.take(story.model(node, "look"))
+    live.take(story.chain(node, elsewhere, "node", failed=True))
+    live.take(wait=50.0)
+    assert live.listener.ended == []
+    live.take(wait=20.0)
+    assert [event.outcome for event in live.listener.ended] == ["error"]
+
+
+def test_an_agent_that_was_called_from_another_process_ends_with_its_span(live) -> None:
+    story = Story()
+    elsewhere, root = story.open(), story.open()
+    live.take(story.model(root, "look"))
+    live.take(story.chain(root, elsewhere, "agent", remote=True))
+    assert len(live.listener.ended) == 1
+
+
+def test_a_run_whose_root_never_ends_expires_as_unknown() -> None:
+    with testing.capture() as seen:
+        live = Live(seen, idle_seconds=30.0)
+        live.take(*simple_agent()[:6])
+        live.take(wait=40.0)
+        assert [(event.outcome, event.reason) for event in live.listener.ended] == [
+            ("unknown", "idle")
+        ]
+        assert len(live.assembly) == live.assembly.open_runs == 0
+
+
+def test_everything_is_bounded() -> None:
+    with testing.capture() as seen:
+        live = Live(seen, traces=50, runs=20, spans=300, idle_seconds=30.0)
+        for trace_id in range(1, 200):
+            live.take(*simple_agent(2, trace_id)[:-1], wait=0.01)
+        assert len(live.assembly) <= 50
+        assert live.assembly._remembered <= 300
+        live.take()
+        assert live.assembly.open_runs <= 20
+        live.take(wait=100.0)
+        assert len(live.assembly) == live.assembly.open_runs == 0
+        assert len(live.assembly._spans) == 0
+        assert live.assembly._remembered == 0
+
+
+def test_calls_wait_for_what_is_around_them_up_to_a_size() -> None:
+    with testing.capture() as seen:
+        live = Live(seen, pending_bytes=100)
+        story = Story()
+        request = story.open()
+        live.take(story.model(request, size=60))
+        assert live.runs() == []
+        live.take(story.model(request, size=60))
+        assert live.runs() == [("", 0)]  # nothing waits: the unknown span is taken for the root
+        other = Story(TRACE + 1)
+        live.take(other.model(other.open(), size=60))
+        assert len(live.runs()) == 1  # there is room again
+
+
+def test_a_run_that_has_ended_is_freed_without_the_collector(live) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, Node) for each in gc.get_objects())
+        live.take(*simple_agent())
+        assert len(live.listener.ended) == 1
+        assert sum(isinstance(each, Node) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
+@given(data=st.data())
+def test_spans_that_make_no_sense_break_nothing(data) -> None:
+    ids = st.integers(1, 4)
+    kinds = st.sampled_from(["AGENT", "CHAIN", "LLM", "TOOL", None])
+    spans = data.draw(
+        st.lists(
+            st.builds(
+                lambda trace, span, parent, kind, start, end, remote: SpanData(
+                    trace,
+                    span,
+                    parent,
+                    "look",
+                    "theirs",
+                    {"openinference.span.kind": kind, "tool.name": "look"} if kind else {},
+                    start,
+                    end,
+                    remote=remote,
+                ),
+                st.integers(1, 2),
+                ids,
+                st.none() | ids,
+                kinds,
+                st.integers(0, 9),
+                st.integers(0, 9),
+                st.booleans(),
+            ),
+            max_size=12,
+        )
+    )
+    cut = data.draw(st.integers(0, 12))
+    arriving([spans[:cut], spans[cut:]], every=data.draw(st.sampled_from([0.1, 1.0])))
+    with testing.capture():
+        assembly = Assembly(limits=AssemblyLimits(traces=1))
+        for now, some in enumerate((spans[:cut], spans[cut:])):
+            assembly.take([span._replace(size=7) for span in some], now=0.3 * now)
+        assembly.close()
+        assert (assembly.arrived_bytes, assembly._pending._bytes) == (0, 0)
