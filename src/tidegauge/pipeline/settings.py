@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
 
-__all__ = ["KINDS", "Settings"]
+__all__ = ["KINDS", "FilePath", "Settings"]
 
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str

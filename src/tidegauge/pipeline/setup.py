@@ -24,7 +24,7 @@ from tidegauge.exporters.reading import Exporter, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
-from tidegauge.pipeline.settings import KINDS, Settings
+from tidegauge.pipeline.settings import KINDS, FilePath, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
@@ -321,7 +321,7 @@ class Pipeline:
                 self.metrics_server.url,
             )
 
-    def _server(self, host: str, port: int, targets: str | None) -> MetricsServer:
+    def _server(self, host: str, port: int, targets: FilePath | None) -> MetricsServer:
         from tidegauge.exporters.prometheus import MetricsServer
 
         settings = self.settings
@@ -436,7 +436,7 @@ def _shutdown_at_exit() -> None:
 
 
 def _serve_in_child() -> None:
-    for pipeline in list(_configured):
+    for pipeline in _configured:
         pipeline.serve_in_child()
 
 

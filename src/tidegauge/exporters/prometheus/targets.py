@@ -6,15 +6,14 @@ import contextlib
 import json
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Final
 
 from tidegauge._critical import reset_after_fork
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["TargetFile"]
 
@@ -59,7 +58,7 @@ class TargetFile:
         reset_after_fork(self)
         self._descriptor = _open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            if fcntl is not None:
+            if sys.platform != "win32":
                 os.fchmod(self._descriptor, 0o644)
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,7 +87,7 @@ class TargetFile:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    if fcntl is None:
+    if sys.platform == "win32":
         return
     for path in folder.glob(f"{_PREFIX}*.json"):
         with contextlib.suppress(OSError):  # locked, removed by another process, or not ours
