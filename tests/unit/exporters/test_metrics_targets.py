@@ -291,16 +291,22 @@ os.wait()
         forking.end()
         assert list(folder.iterdir()) == []
 
-    def test_nothing_is_shared_without_a_folder(
+    def test_without_a_folder_a_child_serves_nothing(
         self, folder: Path, program: Callable[..., Program]
     ) -> None:
-        folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        program(self.FORKING.format(settings=f"metrics_port={port}"), 3)
-        time.sleep(1.5)  # longer than a child waits
-        assert steps(f"127.0.0.1:{port}") == 1
-        assert targets(folder) == []
+        alone = program(
+            """
+pipeline = tidegauge.configure(metrics_port=0)
+if not os.fork():
+    time.sleep(1.5)  # longer than a child waits
+    assert pipeline.metrics_url is None
+    pause()
+    sys.exit()
+os.wait()
+assert pipeline.metrics_url
+"""
+        )
+        alone.end()
 
     def test_a_fixed_port_stays_the_parents(
         self, folder: Path, program: Callable[..., Program]
@@ -321,7 +327,7 @@ os.wait()
         [
             "os._exit(0)",
             "sys.exit()",
-            "os.execv(sys.executable, [sys.executable, '-c', 'import sys; sys.stdin.read()'])",
+            "time.sleep(0.2); os.execv(sys.executable, [sys.executable, '-c', 'input()'])",
             "tidegauge.configure(serve_metrics=False); pause(); sys.exit()",
         ],
     )
