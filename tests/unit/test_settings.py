@@ -58,6 +58,7 @@ WRONG: dict[str, Any] = {
     "distance": [5],
     "metrics_host": [5, b"x", "not a host", "a..b", "a" * 64 + ".example"],
     "metrics_port": ["9464", -1, 70_000, 1.5, True, math.nan],
+    "metrics_targets": [5, b"\xff", ["a"], "a\0b"],
     "metrics_allowed_hosts": ["a", 5, [5], ["a b"], None, {"a": 1}],
     "metrics_certificate": [5],
     "metrics_client_ca": [5],

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
 
-__all__ = ["KINDS", "Settings"]
+__all__ = ["KINDS", "FilePath", "Settings"]
 
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
@@ -127,6 +127,10 @@ class Settings:
             OTEL_EXPORTER_PROMETHEUS_HOST, else 127.0.0.1.
         metrics_port: its port, 0 for any free one; the default is the variable
             OTEL_EXPORTER_PROMETHEUS_PORT, else 9464.
+        metrics_targets: folder for several processes: each adds a file for ``file_sd_configs``, in
+            which Prometheus finds it, and removes it at its end; processes that are forked later
+            do so, too. The port is then a free one if it is in use or not set. The default is the
+            variable TIDEGAUGE_METRICS_TARGETS.
         metrics_allowed_hosts: host names that ``/metrics`` and the page accept in addition to
             loopback names and the address. By default, a loopback address accepts no others, and
             any other address accepts all. This protects against DNS rebinding by web pages.
@@ -188,6 +192,7 @@ class Settings:
     distance: Distance | None = None
     metrics_host: HostName | None = None
     metrics_port: Port | None = None
+    metrics_targets: FilePath | None = None
     metrics_allowed_hosts: Iterable[HostName] = ()
     metrics_certificate: FilePath | None = None
     metrics_key: FilePath | None = None
