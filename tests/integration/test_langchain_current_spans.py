@@ -617,6 +617,10 @@ def test_threads(seen: testing.Capture) -> None:
         thread = threading.Thread(target=contextvars.copy_context().run, args=(work, "of node"))
         thread.start()
         thread.join()
+        given = otel_context.get_current()
+        thread = threading.Thread(target=lambda: (otel_context.attach(given), work("given")))
+        thread.start()
+        thread.join()
 
     run_async(node_agent(node))
     assert parent_names(seen)[3:] == [
@@ -625,6 +629,7 @@ def test_threads(seen: testing.Capture) -> None:
         ("instrumented", "execute_tool spread"),
         ("plain", None),
         ("of node", "invoke_agent seeker"),
+        ("given", "request"),  # it does not have LangChain's context: the node cannot be recognized
     ]
 
 
