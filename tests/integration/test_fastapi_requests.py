@@ -237,9 +237,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
             assert parent.name == "invoke_agent fetcher"
         elif path.startswith("v1/"):
             assert parent.name == "chat scripted-1"
-        elif path.startswith("after/"):
-            assert parent is server
-        elif span.name.startswith("invoke_agent"):
+        elif path.startswith("after/") or span.name.startswith("invoke_agent"):
             assert parent is server
         else:
             assert span.name.startswith(("execute_tool fetch", "chat scripted-1"))

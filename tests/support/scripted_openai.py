@@ -34,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.dumps({**_COMPLETION, "choices": [choice]}).encode()
             self._send("application/json", [body])
             return
-        deltas = [{"role": "assistant", "content": ""}]
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         deltas += [{"content": f"{word} "} for word in (message["content"] or "").split()]
         for number, call in enumerate(message.get("tool_calls", ())):
             deltas.append({"tool_calls": [{"index": number, **call}]})
