@@ -36,6 +36,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -137,8 +138,9 @@ def run_deferred(limit: int = MAX_DEFERRED) -> None:
             except IndexError:
                 return
             # A stop that a late report brings is raised by the next step of its run.
+            # In a copy of the context: what a late call makes current must not be current here.
             with contextlib.suppress(RunStopped, CallBlocked):
-                call()
+                copy_context().run(call)
     finally:
         here.catching_up = False
         _catching_up = None

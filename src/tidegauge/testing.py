@@ -85,9 +85,15 @@ class _Events(LogRecordProcessor):
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A configured pipeline whose spans and events stay in memory."""
+    """A configured pipeline whose spans and events stay in memory.
+
+    Attributes:
+        pipeline: the pipeline.
+        tracer_provider: for other spans that are captured, such as the application's.
+    """
 
     pipeline: Pipeline
+    tracer_provider: TracerProvider
     _spans: list[ReadableSpan]
     _events: list[Any]
 
@@ -151,7 +157,7 @@ def capture(**settings: Any) -> Iterator[Capture]:
     settings.setdefault("logger_provider", logger_provider)
     pipeline = configure(**settings)
     try:
-        yield Capture(pipeline, spans.ended, events.sent)
+        yield Capture(pipeline, settings["tracer_provider"], spans.ended, events.sent)
     finally:
         pipeline.shutdown()
 

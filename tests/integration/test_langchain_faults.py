@@ -22,7 +22,10 @@ from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
 
-pytestmark = pytest.mark.usefixtures("faults_are_swallowed")
+pytestmark = [
+    pytest.mark.usefixtures("faults_are_swallowed"),
+    pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning"),
+]
 
 HOOKS = sorted(name for name in vars(TidegaugeCallbackHandler) if name.startswith("on_"))
 
@@ -81,6 +84,7 @@ def everything(fails: bool) -> Any:
     """An agent in which every hook of the handler has something to do."""
     door = graph_agent(ScriptedChatModel(script=pushing), [push])
     writer = FakeListLLM(responses=["a line"])
+    speaker: Any = ScriptedChatModel(script=lambda messages: answers("one two"))
 
     def silent(messages: Sequence[BaseMessage]) -> AIMessage:
         raise OSError("no connection")
@@ -98,6 +102,8 @@ def everything(fails: bool) -> Any:
     def work(text: str) -> list[str]:
         asking.invoke({"messages": [text]}, thread)
         result: list[Any] = [writer.invoke(text), mute.invoke(text)]
+        result += [chunk.content for chunk in speaker.stream(text)]
+        result += [event["event"] for event in speaker.stream_events(text, version="v3")]
         result += [str(m.content) for m in door.invoke({"messages": [("user", text)]})["messages"]]
         if fails:
             raise ValueError("the agent's own")
@@ -106,6 +112,9 @@ def everything(fails: bool) -> Any:
     async def work_later(text: str) -> list[str]:
         await asking.ainvoke({"messages": [text]}, thread)
         results: list[Any] = [await writer.ainvoke(text), await mute.ainvoke(text)]
+        results += [chunk.content async for chunk in speaker.astream(text)]
+        events = await speaker.astream_events(text, version="v3")
+        results += [event["event"] async for event in events]
         result = await door.ainvoke({"messages": [("user", text)]})
         results += [str(m.content) for m in result["messages"]]
         if fails:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +18,7 @@ import pydantic_core
 import pytest
 
 from tidegauge._canonical import canonical_text
+from tidegauge._critical import here, run_deferred
 from tidegauge._guard import InternalErrors, guarded, internal_errors
 from tidegauge.errors import RunStopped
 from tidegauge.testing import SteppedClock, raise_internal_errors
@@ -266,3 +268,12 @@ def test_a_log_handler_that_raises_hurts_nobody(monkeypatch):
     monkeypatch.setattr(logging.getLogger("tidegauge"), "handlers", [Broken()])
     assert hook(ValueError()) == "default"
     assert internal_errors.counts() == {"hook": 1}
+
+
+def test_what_a_late_call_sets_is_not_set_in_the_context_it_runs_in():
+    variable = ContextVar("variable", default="here")
+    late = guarded("test", default=None)(lambda: variable.set("late"))
+    with here.critical:
+        late()
+    run_deferred()
+    assert variable.get() == "here"

@@ -219,7 +219,7 @@ class OpenRun:
         recorded = self._recorded = get_recorder().start_run(self.event)
         reset_after_fork(self)
         self.event = recorded.event
-        context = recorded.context if recorded.span.is_recording() else None
+        context = recorded.context if recorded.owns_span else None
         self._current = Current(CurrentRun(self), context)
 
     def _reset_after_fork(self) -> None:

@@ -160,6 +160,11 @@ class RecordedRun:
         return self._spans.span if self._spans is not None else INVALID_SPAN
 
     @property
+    def owns_span(self) -> bool:
+        """Whether its span is ours, sampled or not: then it must be current while the run works."""
+        return self._spans is not None and self._spans.owns_span
+
+    @property
     def calls_wanted(self) -> bool:
         """Whether calls are recorded: as spans, or as durations."""
         return self._spans is not None and self._spans.calls_wanted

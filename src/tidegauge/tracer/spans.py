@@ -1,8 +1,8 @@
 """Spans of runs, model calls and tool calls, always with an explicit parent.
 
 Contexts are never attached here: callbacks run in other threads and tasks than the agent, and a
-context attached there leaks. The code that opens a span closes it. A run that ends, or is evicted
-from the bounded store, ends what it left open.
+context attached there leaks. Adapters make the spans current, each in its way. The code that opens
+a span closes it. A run that ends, or is evicted from the bounded store, ends what it left open.
 """
 
 from __future__ import annotations
@@ -131,7 +131,10 @@ class SpanFactory:
             )
         metrics = self._metrics.current()
         within = trace.set_span_in_context(span, parent)
-        spans = RunSpans(self, span, within, attributes, metrics)
+        known = span.get_span_context()
+        outer = trace.get_current_span(parent).get_span_context()
+        owns_span = known.is_valid and known.span_id != outer.span_id
+        spans = RunSpans(self, span, within, attributes, metrics, owns_span=owns_span)
         with here.critical, self._lock:
             self._open[id(spans)] = spans
             evicted = (
@@ -175,9 +178,19 @@ class RunSpans:
     Attributes:
         span: the run's own.
         context: the parent context of everything below it.
+        owns_span: whether the span is ours, sampled or not; without a tracer, it is the parent's.
     """
 
-    __slots__ = ("_attributes", "_began", "_children", "_factory", "_metrics", "context", "span")
+    __slots__ = (
+        "_attributes",
+        "_began",
+        "_children",
+        "_factory",
+        "_metrics",
+        "context",
+        "owns_span",
+        "span",
+    )
 
     def __init__(
         self,
@@ -186,10 +199,13 @@ class RunSpans:
         context: Context,
         attributes: Attributes | None = None,
         metrics: CallMetrics | None = None,
+        *,
+        owns_span: bool = False,
     ) -> None:
         self._factory = factory
         self.span = span
         self.context = context
+        self.owns_span = owns_span
         self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
         self._attributes = attributes or {}

@@ -13,6 +13,7 @@ from opentelemetry.trace import Span
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import CallResult, RunStarted
+from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
@@ -53,11 +54,13 @@ class ModelCall(NamedTuple):
         span: its span.
         chooses: whether its tool calls are the agent's action.
         node: the execution of a graph's node that it is made in; ``None`` outside of graphs.
+        context: the context in which its span is current; ``None``, it has no span.
     """
 
     span: Span
     chooses: bool
     node: object = None
+    context: BodyContext | None = None
 
 
 class AgentRun:
@@ -67,6 +70,7 @@ class AgentRun:
         root: callback id of its root chain, as an integer like the other ones here.
         key: where it waits when its graph is interrupted; ``None``, it has no thread to wait in.
         recorded: takes its steps and spans.
+        span: its span, which is current in its chains; ``None``, spans are off.
         traced: whether spans are made for its calls: they are recorded, or their time is.
         turns: tracks its turns and their calls.
         metadata: what came with its root chain.
@@ -103,6 +107,7 @@ class AgentRun:
         "open_ids",
         "recorded",
         "root",
+        "span",
         "tools",
         "traced",
         "turns",
@@ -141,11 +146,13 @@ class AgentRun:
         self.root = root.int
         self.metadata = metadata
         self.identity = agent_identity(metadata)
+        self.span = self.recorded.span if self.recorded.owns_span else None
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
+        self._leave_models()
         self.models.clear()
         self.tools.clear()
         self.recorded.suspend("interrupt")
@@ -239,10 +246,17 @@ class AgentRun:
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        self._leave_models()
         try:
             self.turns.next_turn()
         finally:
             self.recorded.end(**ending)
+
+    def _leave_models(self) -> None:
+        """Model calls whose end LangChain did not report are over, too."""
+        for call in list(self.models.values()):
+            if call.context is not None:
+                call.context.over = True
 
 
 Scope: TypeAlias = RunScope[AgentRun]

@@ -36,6 +36,14 @@ from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
+from tidegauge.instrumentation.langchain.body_context import (
+    enter_chain,
+    enter_model,
+    enter_tool,
+    leave,
+    leave_model,
+    model_context,
+)
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
@@ -169,8 +177,11 @@ class TidegaugeCallbackHandler(RunHolder):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
             self._open(run_id, event, inputs, given, scope)
         else:
+            run = scope.run
             if scope.tool is None:
-                scope.run.enter_node(given)
+                run.enter_node(given)
+                if run.span is not None:
+                    enter_chain(run.span)
             runs.enter(run_id.int, scope)
 
     @_hook
@@ -180,6 +191,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is None or scope.run.root != run_id.int:
             return
         run = scope.run
+        if run.span is not None:
+            leave(run.span)
         if run.interrupted and run.key is not None:
             self._suspend(run)
         else:
@@ -197,6 +210,8 @@ class TidegaugeCallbackHandler(RunHolder):
             run.interrupted = True
         if run.root != run_id.int:
             return
+        if run.span is not None:
+            leave(run.span)
         if interrupt and run.key is not None:
             self._suspend(run)
         else:
@@ -239,6 +254,20 @@ class TidegaugeCallbackHandler(RunHolder):
         self._start_model([], run_id, kwargs)
 
     @_hook
+    def on_llm_new_token(
+        self, token: object, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        """The model answers: what runs between two tokens may be the consumer's code."""
+        self._leave_model(run_id, parent_run_id)
+
+    @_hook
+    def on_stream_event(
+        self, event: object, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        """As :meth:`on_llm_new_token`, for ``stream_events(version="v3")``."""
+        self._leave_model(run_id, parent_run_id)
+
+    @_hook
     def on_llm_end(
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
@@ -248,6 +277,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is None or call is None:
             return
         run = scope.run
+        if call.context is not None:
+            leave_model(call.context)
         answer = parsing.model_answer(response)
         if run.traced:
             run.recorded.end_chat(
@@ -274,6 +305,8 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is not None and call is not None:
+            if call.context is not None:
+                leave_model(call.context)
             failure = error if control_flow.is_failure(error) else None
             scope.run.recorded.end_chat(call.span, error=failure)
 
@@ -306,6 +339,8 @@ class TidegaugeCallbackHandler(RunHolder):
             call.span = run.recorded.start_tool(
                 name, call_id=call_id, signals=call.turn.signals, arguments=call.arguments
             )
+            if run.span is not None and call.span is not INVALID_SPAN:
+                enter_tool(call.span)
         run.tools[run_id.int] = call
         self._runs.enter(run_id.int, made(RunScope, (run, call)))
 
@@ -316,7 +351,10 @@ class TidegaugeCallbackHandler(RunHolder):
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
             return
-        run, result = scope.run, parsing.tool_result(output, call.id)
+        run = scope.run
+        if run.span is not None:
+            leave(call.span)
+        result = parsing.tool_result(output, call.id)
         if run.traced:
             error = "tool_error" if result.error else None
             run.recorded.end_tool(call.span, result=result.outcome, error=error)
@@ -330,6 +368,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is None or call is None:
             return
         run = scope.run
+        if run.span is not None:
+            leave(call.span)
         if control_flow.is_interrupt(error):
             run.interrupted = True  # the call is begun again when the graph is resumed
             run.recorded.end_tool(call.span)
@@ -355,7 +395,20 @@ class TidegaugeCallbackHandler(RunHolder):
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
         node = label(metadata.get("langgraph_checkpoint_ns"))
-        run.models[run_id.int] = ModelCall(span, chooses, node)
+        # Several prompts of one call begin one after the other, before the model runs.
+        alone = (
+            run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
+        )
+        context = model_context(span) if alone else None
+        run.models[run_id.int] = ModelCall(span, chooses, node, context)
+        if context is not None:
+            enter_model(context)
+
+    def _leave_model(self, run_id: UUID, parent_run_id: UUID | None) -> None:
+        scope = self._runs.scope_of(parent_run_id)
+        call = None if scope is None else scope.run.models.get(run_id.int)
+        if call is not None and call.context is not None and not call.context.over:
+            leave_model(call.context)
 
     def _open(
         self,
@@ -386,6 +439,8 @@ class TidegaugeCallbackHandler(RunHolder):
             run.resume(root, metadata, context)
         run.around, run.call = around, call
         self._runs.open(RunScope(run))
+        if run.span is not None:
+            enter_chain(run.span)
 
     def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
         """Whether a run that waited is resumed by this invocation.

@@ -1,0 +1,141 @@
+"""Makes a run's spans current for the code that LangChain calls, and for no other code.
+
+A callback at the start of a chain, a tool or a model call runs in the context of the *caller*;
+LangChain then copies that context for the *body*. So what the callback sets reaches the body, and
+also what the caller does later: LangChain runs the callback at the end in another context if the
+call is asynchronous, and runs none after a cancellation or between the pieces of a stream. Undoing
+it there is too late, or impossible.
+
+A :class:`BodyContext` therefore decides at each look-up. In the body it has the span. Outside of
+it, it is as if the context before were still current:
+
+- The body of a chain or tool has another LangChain config in its context than its caller.
+- A model call has no such mark. It is over at its first token, its end, its error, or the end of
+  its run. The first token comes before the consumer of a stream gets control.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Final
+
+from langchain_core.runnables.config import var_child_runnable_config
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
+
+__all__ = [
+    "BodyContext",
+    "enter_chain",
+    "enter_model",
+    "enter_tool",
+    "leave",
+    "leave_model",
+    "model_context",
+]
+
+_SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
+_RUN: Final = otel_context.create_key("tidegauge-langchain-run")
+_NO_CALLER: Final = object()
+
+# OpenTelemetry's variable, which costs less than its functions. Where another library keeps the
+# current context in other ways, ours goes nowhere.
+_NO_CONTEXT: Final = Context()
+_current: Final[ContextVar[Context]] = getattr(
+    otel_context.attach(otel_context.get_current()),
+    "var",
+    ContextVar("tidegauge_no_context", default=_NO_CONTEXT),
+)
+
+
+class BodyContext(Context):
+    """A context in which a span is current inside a body only.
+
+    Args:
+        before: the context of the caller.
+        span: the span of the body.
+        caller: the caller's LangChain config; ``_NO_CALLER``, the body has no other one.
+
+    Attributes:
+        over: whether the body has ended.
+    """
+
+    __slots__ = ("before", "caller", "over", "span")
+
+    def __init__(self, before: Context, span: Span, caller: object) -> None:
+        dict.__setitem__(self, _SPAN, span)
+        self.before = before
+        self.span = span
+        self.caller = caller
+        self.over = False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value that holds here."""
+        found = _effective(self)
+        if found is self:
+            if key in self:
+                return self[key]
+            found = self.before
+        return found.get(key, default)
+
+    def copy(self) -> dict[str, object]:
+        """The values that hold here; ``set_value`` makes other contexts of them."""
+        found = _effective(self)
+        return {**self.before.copy(), **self} if found is self else found.copy()
+
+
+def enter_chain(span: Span) -> None:
+    """A chain of a run begins: the run's span is current in it, unless it is already.
+
+    Args:
+        span: the span of the run.
+    """
+    current = _current.get()
+    if type(current) is BodyContext and current.span is span:
+        return  # inherited, as nearly always
+    before = _effective(current)
+    if before.get(_RUN) is not span:
+        context = BodyContext(before, span, var_child_runnable_config.get())
+        dict.__setitem__(context, _RUN, span)
+        _current.set(context)
+    elif before is not current:  # the body must not inherit a tool that its caller called before
+        _current.set(before)
+
+
+def enter_tool(span: Span) -> None:
+    """A tool is about to run: its span is current in it."""
+    before = _effective(_current.get())
+    _current.set(BodyContext(before, span, var_child_runnable_config.get()))
+
+
+def model_context(span: Span) -> BodyContext:
+    """The context of a model call, for :func:`enter_model`."""
+    return BodyContext(_effective(_current.get()), span, _NO_CALLER)
+
+
+def enter_model(context: BodyContext) -> None:
+    """A model is about to be called: its span is current until :func:`leave_model`."""
+    _current.set(context)
+
+
+def leave_model(context: BodyContext) -> None:
+    """A model call is over: its span is current nowhere."""
+    context.over = True
+    if _current.get() is context:
+        _current.set(context.before)
+
+
+def leave(span: Span) -> None:
+    """Restore the context before, if it was here that ``span`` was made current."""
+    current = _current.get()
+    if type(current) is BodyContext and current.span is span:
+        _current.set(current.before)
+
+
+def _effective(context: Context) -> Context:
+    """The context that holds here: a body's only inside of it."""
+    while type(context) is BodyContext and (
+        context.over or var_child_runnable_config.get() is context.caller
+    ):
+        context = context.before
+    return context
