@@ -25,6 +25,7 @@ from tidegauge.events import (
     ABSENT,
     GO_ON,
     Call,
+    CallResult,
     Decision,
     Identity,
     Outcome,
@@ -286,6 +287,24 @@ class RecordedRun:
         """Close the span of a tool call that ended now, or at ``ended`` nanoseconds."""
         if self._spans is not None:
             self._spans.end_tool(span, result=result, error=error, ended=ended)
+
+    @guarded("recorder.answered_tool", default=None)
+    def answered_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None,
+        signals: Signals | StepSignals | None,
+        arguments: object,
+        result: CallResult,
+    ) -> None:
+        """Make the span of a tool call that was answered without being run: it took no time."""
+        spans = self._spans
+        if spans is not None and spans.span.is_recording():
+            span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
+            spans.untimed(span)
+            error = "tool_error" if result.error else None
+            self.end_tool(span, result=result.outcome, error=error)
 
     @guarded("recorder.end", default=None)
     def end(

@@ -322,6 +322,10 @@ class RunSpans:
                 "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
             )
 
+    def untimed(self, span: Span) -> None:
+        """Don't count how long an open call takes."""
+        self._children.pop(id(span), None)
+
     def event(
         self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
     ) -> None:

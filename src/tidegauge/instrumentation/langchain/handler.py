@@ -5,6 +5,8 @@ What a step is, and when a run is stopped:
 - All tool calls of one model message are one step. It is issued at ``on_llm_end``: the whole turn
   is known there, with its tokens, before any of its tools is run. Tools that run without having
   been chosen by a model are steps of one call, issued at their start.
+- Structured output is no step. Whether a call is the output of ``create_agent`` is known when its
+  model node ends: a turn with a tool that the run has not used is issued there.
 - A stop is raised where the state is clean. What is decided when a turn is issued is raised from
   ``on_llm_end``: the model's message never enters the graph's state, which ends with the answers
   to the turn before. (Raised at a tool's start it would leave calls without answers in a
@@ -177,9 +179,14 @@ class TidegaugeCallbackHandler(RunHolder):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
         scope = self._runs.leave(run_id.int)
-        if scope is None or scope.run.root != run_id.int:
+        if scope is None:
             return
         run = scope.run
+        if run.choices and run_id.int in run.choices:
+            run.settle(run_id.int, parsing.node_answer(outputs))
+            run.enforce()
+        if run.root != run_id.int:
+            return
         if run.interrupted and run.key is not None:
             self._suspend(run)
         else:
@@ -195,6 +202,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run, interrupt = scope.run, control_flow.is_interrupt(error)
         if interrupt and scope.tool is None:
             run.interrupted = True
+        run.settle(run_id.int)
         if run.root != run_id.int:
             return
         if interrupt and run.key is not None:
@@ -257,7 +265,7 @@ class TidegaugeCallbackHandler(RunHolder):
                 finish_reasons=answer.finish_reasons,
             )
         if call.chooses and answer.calls:
-            run.choose(answer, call.node)
+            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -300,6 +308,7 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
+        run.use(name)
         call = run.turns.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -354,8 +363,7 @@ class TidegaugeCallbackHandler(RunHolder):
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
-        node = label(metadata.get("langgraph_checkpoint_ns"))
-        run.models[run_id.int] = ModelCall(span, chooses, node)
+        run.models[run_id.int] = ModelCall.of(span, metadata, chooses=chooses)
 
     def _open(
         self,
