@@ -7,10 +7,11 @@ deliberate stop: each adapter chooses the moment and the exception.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
 from tidegauge._canonical import Identities, exact_text
 from tidegauge._critical import here
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     ABSENT,
@@ -50,6 +51,11 @@ from tidegauge.tracer import RunSpans, SpanFactory
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
 _MAX_WAITING: Final = 1_000
+_TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
+_NO_USAGE: Final = (
+    "a rule on tokens cannot hold, because the model reports no usage; "
+    "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
+)
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
@@ -65,15 +71,35 @@ class Recorder:
         sink: takes the steps and returns decisions.
         spans: creates the spans.
         extractors: read places, tasks and entities from calls and results, if not reported.
+        actions: what the policy may decide on.
+        signals: what its rules read.
+        on_nudge: called with a run's id and each nudge that is delivered.
     """
 
     def __init__(
-        self, sink: StepSink, spans: SpanFactory, *, extractors: Sequence[Extractor] = ()
+        self,
+        sink: StepSink,
+        spans: SpanFactory,
+        *,
+        extractors: Sequence[Extractor] = (),
+        actions: Collection[str] = (),
+        signals: Collection[str] = (),
+        on_nudge: Callable[[str, Decision], None] | None = None,
     ) -> None:
         self.sink = sink
         self.spans = spans
         self.extractors = tuple(extractors)
+        self.blocks = "block" in actions
+        self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
+        self.on_nudge = on_nudge
+        self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log(logging.WARNING, text)
 
     def start_run(
         self,
@@ -115,6 +141,7 @@ class RecordedRun:
 
     __slots__ = (
         "_calls",
+        "_delivered",
         "_ended",
         "_lock",
         "_mentions",
@@ -137,6 +164,7 @@ class RecordedRun:
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self._nudge: Decision | None = None
+        self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
@@ -334,13 +362,20 @@ class RecordedRun:
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
+    @property
+    def has_nudge(self) -> bool:
+        """Whether a nudge waits for :meth:`take_nudge`."""
+        return self._nudge is not None
+
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
-        """The nudge that the model has not seen yet. It counts as seen from now on."""
+        """The nudge that the model has not seen yet. It counts as delivered from now on."""
         if self._nudge is None:
             return None
         with here.critical, self._lock:
             nudge, self._nudge = self._nudge, None
+        if nudge is not None:
+            self.nudged(nudge)
         return nudge
 
     @guarded("recorder.give_back_nudge", default=None)
@@ -348,6 +383,42 @@ class RecordedRun:
         """Return a nudge that did not reach the model, unless there is a newer one."""
         with here.critical, self._lock:
             self._nudge = self._nudge or nudge
+
+    @guarded("recorder.nudged", default=None)
+    def nudged(self, nudge: Decision) -> None:
+        """A nudge was delivered, to the model or to the code that asks it: it counts, once."""
+        if nudge is self._delivered:
+            return
+        self._delivered = nudge
+        if self._recorder.on_nudge is not None:
+            self._recorder.on_nudge(self.id, nudge)
+        if self._spans is not None:
+            self._spans.intervention(nudge)
+
+    @guarded("recorder.warn", default=None)
+    def without_usage(self) -> None:
+        """A model call reported no tokens."""
+        if self._recorder.reads_tokens:
+            self._recorder.warn(_NO_USAGE)
+
+    @guarded("recorder.warn", default=None)
+    def without_delivery(self, text: str) -> None:
+        """The model is asked, and nothing showed it the nudge that waits.
+
+        Args:
+            text: for the log: what shows nudges here.
+        """
+        self._recorder.warn(text)
+
+    @guarded("recorder.warn", default=None)
+    def without_blocking(self, text: str) -> None:
+        """A step is issued that cannot be blocked.
+
+        Args:
+            text: for the log: what blocks calls here.
+        """
+        if self._recorder.blocks:
+            self._recorder.warn(text)
 
     @guarded("recorder.suspend", default=None)
     def suspend(self, reason: str | None = None) -> None:
@@ -401,7 +472,7 @@ class RecordedRun:
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)
-            if self._spans is not None and not (decision.stop and again):
+            if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
         if signals is None or signals.loop_repeats != 1:
             return

@@ -45,6 +45,14 @@ WaitingKey: TypeAlias = tuple[str, str, str, str | None]
 
 _MAX_MODEL_NODES: Final = 100
 _MAX_USED: Final = 1_000
+_NO_NUDGE: Final = (
+    "a nudge did not reach the model; add TidegaugeMiddleware to create_agent(middleware=[...]), "
+    "or show the model what get_current_run().nudge() returns, in the node that asks it"
+)
+_NO_BLOCK: Final = (
+    "a rule with the action block cannot block calls here; "
+    "add TidegaugeMiddleware to create_agent(middleware=[...])"
+)
 _ANSWERING: Final = "model"
 """The node of ``create_agent`` that asks the model. It answers structured output by itself."""
 _AGENT, _NAME = "tidegauge_agent", "lc_agent_name"
@@ -100,7 +108,9 @@ class AgentRun:
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
-        graceful: the middleware ends the run when the policy stops it; nothing is raised then.
+        graceful: the graph ends when the policy stops the run, by middleware or by itself; nothing
+            is raised then.
+        ends_itself: it is graceful also where it has no middleware.
         watched_only: after a fault of ours, nothing is blocked or stopped any more.
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
@@ -115,6 +125,7 @@ class AgentRun:
         "blockable",
         "call",
         "choices",
+        "ends_itself",
         "graceful",
         "held",
         "identity",
@@ -141,6 +152,7 @@ class AgentRun:
         *,
         key: WaitingKey | None = None,
         success: Success | None = None,
+        ends_itself: bool = False,
     ) -> None:
         self.recorded = recorded
         self.turns = TurnTracker(recorded)
@@ -152,7 +164,7 @@ class AgentRun:
         self.call: TurnCall | None = None
         self.waiting: list[AgentRun] = []
         self.blockable = False
-        self.graceful = False
+        self.ends_itself = self.graceful = ends_itself
         self.watched_only = False
         self.held = False
         self.last_seen = 0.0
@@ -240,6 +252,8 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
+        if self.recorded.has_nudge and not self.watched_only:
+            self.recorded.without_delivery(_NO_NUDGE)
         self.next_turn(messages)
         self.enforce()
 
@@ -292,6 +306,8 @@ class AgentRun:
                 self.settle(chain)
 
     def _choose(self, answer: ModelAnswer, node: object) -> None:
+        if not self.blockable:
+            self.recorded.without_blocking(_NO_BLOCK)
         self.turns.choose(
             answer.calls,
             tokens=answer.tokens,
@@ -301,8 +317,16 @@ class AgentRun:
         )
 
     def stop_error(self) -> RunStopped | None:
-        """The deliberate stop, if the policy stops the run; else ``None``."""
-        return None if self.watched_only else self.recorded.stop_error(STOP)
+        """The deliberate stop, if the policy stops the run; else ``None``.
+
+        A run that is a step of a stopped run around it ends with that one.
+        """
+        if self.watched_only:
+            return None
+        stop = self.recorded.stop_error(STOP)
+        if stop is None and self.call is not None and self.around is not None:
+            return self.around.run.stop_error()
+        return stop
 
     def enforce(self) -> None:
         """Raise the deliberate stop, unless the middleware ends the run gracefully."""

@@ -25,7 +25,7 @@ What a step is, and when a run is stopped:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.messages import BaseMessage
@@ -103,12 +103,16 @@ class TidegaugeCallbackHandler(RunHolder):
         success: takes the root chain's output and says whether the task was solved; left out, that
             is not known, and the run counts in no success rate. What it gives is taken by its
             truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
+        on_stop: ``"raise"`` raises :class:`~tidegauge.RunStopped`, unless the middleware ends the
+            agent; ``"end"`` never raises: the graph ends by the middleware, by
+            :func:`~tidegauge.instrumentation.langchain.stop_hook`, or by an edge that you add.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1, or ``idle_seconds`` not above 0.
+        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` is
+            something else.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -128,6 +132,7 @@ class TidegaugeCallbackHandler(RunHolder):
         model: str | None = None,
         memory: str | None = None,
         success: Success | None = None,
+        on_stop: Literal["raise", "end"] = "raise",
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -136,10 +141,13 @@ class TidegaugeCallbackHandler(RunHolder):
             raise ConfigurationError(
                 f"idle_seconds={idle_seconds} is out of range; use a number above 0"
             )
+        if on_stop not in ("raise", "end"):
+            raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         self._success = success
+        self._ends_itself = on_stop == "end"
 
     @_hook
     def on_chain_start(
@@ -264,6 +272,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 output_tokens=answer.output_tokens,
                 finish_reasons=answer.finish_reasons,
             )
+        if answer.tokens is None:
+            run.recorded.without_usage()
         if call.chooses and answer.calls:
             run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
@@ -389,7 +399,14 @@ class TidegaugeCallbackHandler(RunHolder):
             run = None
         if run is None:
             recorded = get_recorder().start_run(event, context)
-            run = AgentRun(root, recorded, metadata, key=key, success=success)
+            run = AgentRun(
+                root,
+                recorded,
+                metadata,
+                key=key,
+                success=success,
+                ends_itself=self._ends_itself,
+            )
         else:
             run.resume(root, metadata, context)
         run.around, run.call = around, call

@@ -322,7 +322,7 @@ class HandledRun(GuidedRun):
 
     def leave(self) -> None:
         """Leave the run to the handler."""
-        self._run.blockable = self._run.graceful = False
+        self._run.blockable, self._run.graceful = False, self._run.ends_itself
 
     def settle(self, messages: Sequence[Any]) -> None:
         """Close its last turn; other middleware may have refused calls of it."""

@@ -143,8 +143,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
         if scope is None:
             return None
         scope.run.turns.next_turn()
-        decision = scope.run.recorded.take_nudge()
-        if decision is None or scope.run.watched_only:
+        decision = None if scope.run.watched_only else scope.run.recorded.take_nudge()
+        if decision is None:
             return None
         return decision.advice or decision.message
 
