@@ -269,7 +269,7 @@ async def test_a_swarm_ends_gracefully(way: Callable[..., Any]) -> None:
 
     with serving() as server, testing.capture(rules=[STOP]) as seen:
         reports = Reports(seen)
-        agents = [
+        agents: list[Any] = [
             create_agent(
                 server.model(name, handing(other)),
                 [create_handoff_tool(agent_name=other)],

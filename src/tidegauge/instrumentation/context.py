@@ -27,7 +27,7 @@ from tidegauge.instrumentation.open_run import (
     find_reported_run,
 )
 from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.values import given_items, is_a, named, truth
+from tidegauge.instrumentation.values import given_items, is_a, named
 
 __all__ = ["Run", "get_current_run", "run"]
 
@@ -244,9 +244,7 @@ class Run:
     @guarded("run.finish", default=None)
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
         """Set how the run ended; it is reported at the end of the ``with`` block."""
-        self._open.reason = reason
-        self._open.success = None
-        self._open.success = truth(success)
+        self._open.finish(success, reason)
 
     def __enter__(self) -> Self:
         try:

@@ -215,6 +215,7 @@ class OpenRun:
         self.success: bool | None = None
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
+        self._reported = False  # an adapter ends it
         self.closed = False
         self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
@@ -227,7 +228,14 @@ class OpenRun:
         """A run that an adapter has opened, and ends."""
         run = cls(recorded.event)
         run._recorded = recorded
+        run._reported = True
         return run
+
+    def finish(self, success: bool | None, reason: str | None) -> None:
+        """Set how the run ends."""
+        holder = self._recorded if self._reported and self._recorded is not None else self
+        holder.reason, holder.success = reason, None
+        holder.success = truth(success)
 
     @property
     def id(self) -> str:

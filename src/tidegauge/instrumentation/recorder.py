@@ -46,7 +46,7 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
 )
 from tidegauge.instrumentation.values import is_a, named, whole
-from tidegauge.tracer import RunSpans, SpanFactory
+from tidegauge.tracer import RequestLabels, RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
@@ -108,6 +108,7 @@ class Recorder:
         *,
         external: SpanContext | None = None,
         traced: bool = True,
+        request: RequestLabels | None = None,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
@@ -117,8 +118,10 @@ class Recorder:
             external: the span that another instrumentation created for it. Then no spans of ours
                 are created, and events have its context.
             traced: whether spans are created for it at all.
+            request: whose request it serves.
         """
         run = self.make_run(event)
+        run.request = request
         run.start(context, external, traced=traced)
         return run
 
@@ -137,6 +140,9 @@ class RecordedRun:
         event: its start; the task only if spans show it.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
+        request: whose request it serves.
+        success: whether the task was solved, as the agent's code reported; ``None``, it did not.
+        reason: why it ended, as that code reported.
     """
 
     __slots__ = (
@@ -153,7 +159,10 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
+        "reason",
+        "request",
         "steps",
+        "success",
     )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
@@ -172,6 +181,9 @@ class RecordedRun:
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
+        self.request: RequestLabels | None = None
+        self.success: bool | None = None
+        self.reason: str | None = None
 
     @property
     def id(self) -> str:
@@ -216,7 +228,7 @@ class RecordedRun:
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
-        self._spans = self._recorder.spans.start_run(self.event, context, link)
+        self._spans = self._recorder.spans.start_run(self.event, context, link, self.request)
         self._take_ids(self._spans)
 
     def _take_ids(self, spans: RunSpans) -> None:
@@ -348,6 +360,8 @@ class RecordedRun:
             return
         if outcome is None and self.decision.stop:
             outcome = "stopped"
+        success = self.success if success is None else success
+        reason = self.reason if reason is None else reason
         summary = None
         try:
             if not self._reported_end:

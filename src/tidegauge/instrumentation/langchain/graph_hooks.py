@@ -7,7 +7,6 @@ gets ``on_stop="end"``, so that it raises nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -26,7 +25,7 @@ __all__ = ["nudge_hook", "stop_hook"]
 
 
 @guarded("langchain.nudge_hook", default={}, interrupting="skip")
-def nudge_hook(state: Mapping[str, Any]) -> dict[str, Any]:
+def nudge_hook(state: Any) -> dict[str, Any]:
     """Show the model the nudge that is pending: in its next request, not in the state.
 
     For ``pre_model_hook``, which reads ``llm_input_messages``. In a node of your own, show the
@@ -42,7 +41,7 @@ def nudge_hook(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @guarded("langchain.stop_hook", default={}, interrupting="skip")
-def stop_hook(state: Mapping[str, Any]) -> dict[str, Any]:
+def stop_hook(state: Any) -> dict[str, Any]:
     """The messages that end the agent, if the policy stops its run; else an empty update.
 
     The calls that the model chose last are answered as not run, and a last message says why the run

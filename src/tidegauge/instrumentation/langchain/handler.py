@@ -45,6 +45,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
 )
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, label
+from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -101,7 +102,8 @@ class TidegaugeCallbackHandler(RunHolder):
         model: name of the model that decides.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         success: takes the root chain's output and says whether the task was solved; left out, that
-            is not known, and the run counts in no success rate. What it gives is taken by its
+            is not known, and the run counts in no success rate. A mapping has one such function
+            for each agent, by name, also for agents inside. What it gives is taken by its
             truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
         on_stop: ``"raise"`` raises :class:`~tidegauge.RunStopped`, unless the middleware ends the
             agent; ``"end"`` never raises: the graph ends by the middleware, by
@@ -131,7 +133,7 @@ class TidegaugeCallbackHandler(RunHolder):
         t_max: int | None = None,
         model: str | None = None,
         memory: str | None = None,
-        success: Success | None = None,
+        success: Success | Mapping[str, Success] | None = None,
         on_stop: Literal["raise", "end"] = "raise",
         idle_seconds: float = 3_600.0,
     ) -> None:
@@ -146,7 +148,9 @@ class TidegaugeCallbackHandler(RunHolder):
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
-        self._success = success
+        by_agent = success if isinstance(success, Mapping) else {}
+        self._by_agent: Mapping[str, Success] = dict(by_agent)
+        self._of_root = None if isinstance(success, Mapping) else success
         self._ends_itself = on_stop == "end"
 
     @_hook
@@ -174,10 +178,31 @@ class TidegaugeCallbackHandler(RunHolder):
                 event = agent_run.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, given, around, success=self._success)
+                request = (
+                    parsing.request_labels(given, kwargs.get("tags"))
+                    if around is None
+                    else around.run.recorded.request
+                )
+                self._open(
+                    run_id,
+                    event,
+                    inputs,
+                    given,
+                    around,
+                    success=self._by_agent.get(event.agent, self._of_root),
+                    request=request,
+                )
         elif not scope.run.is_same_agent(given):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open(run_id, event, inputs, given, scope)
+            self._open(
+                run_id,
+                event,
+                inputs,
+                given,
+                scope,
+                success=self._by_agent.get(event.agent),
+                request=scope.run.recorded.request,
+            )
         else:
             if scope.tool is None:
                 scope.run.enter_node(given)
@@ -384,6 +409,7 @@ class TidegaugeCallbackHandler(RunHolder):
         around: Scope | None,
         *,
         success: Success | None = None,
+        request: RequestLabels | None = None,
     ) -> None:
         """Open a run, or resume the one that waits for this invocation."""
         call = None
@@ -398,7 +424,7 @@ class TidegaugeCallbackHandler(RunHolder):
             self._end(run, outcome="unknown", reason="not resumed")
             run = None
         if run is None:
-            recorded = get_recorder().start_run(event, context)
+            recorded = get_recorder().start_run(event, context, request=request)
             run = AgentRun(
                 root,
                 recorded,

@@ -30,6 +30,7 @@ from tidegauge.instrumentation.values import (
     part,
     total,
 )
+from tidegauge.tracer import RequestLabels
 
 __all__ = [
     "ModelAnswer",
@@ -42,6 +43,7 @@ __all__ = [
     "model_and_provider",
     "model_answer",
     "node_answer",
+    "request_labels",
     "structured_output",
     "task_text",
     "tool_answers",
@@ -55,6 +57,7 @@ _MAX_ITEMS: Final = 1_000
 _MAX_TOKENS: Final = 4_096
 """Tokens of an answer whose entropy is taken."""
 _MAX_TOPS: Final = 100
+_MAX_TAGS: Final = 100
 _AS_TEXT: Final = ("json_schema", "json_mode")
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
@@ -98,6 +101,17 @@ class NodeAnswer(NamedTuple):
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """What distinguishes agents in metadata, which inner chains inherit."""
     return label(metadata.get(_PREFIX + "agent")), label(metadata.get("lc_agent_name"))
+
+
+def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
+    """User, session and tags of a root chain's config.
+
+    >>> request_labels({"user_id": "u1"}, ["nightly"])
+    RequestLabels(user='u1', session=None, tags=('nightly',))
+    """
+    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
+    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
+    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
 
 
 def task_text(inputs: object) -> str | None:
