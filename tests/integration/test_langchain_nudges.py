@@ -199,6 +199,20 @@ async def test_a_graph_of_ones_own_ends_by_an_edge(way: Callable[..., Any]) -> N
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
 
 
+def test_a_graph_that_does_not_end_at_a_stop_goes_on_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler = TidegaugeCallbackHandler(on_stop="end")
+    with testing.capture(rules=[STOP]) as seen, caplog.at_level(logging.WARNING, "tidegauge"):
+        reports = Reports(seen)
+        agent = create_agent(Pushing(9).model, [push])
+        agent.invoke(TASK, config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(report.outcome, report.steps) for report in reports] == [("stopped", 9)]
+    (warned,) = warnings_of(caplog)
+    assert "a stopped run goes on" in warned
+
+
 def test_a_run_inside_a_node_is_the_current_one_and_one_around_the_graph_is_not() -> None:
     found: list[str] = []
 

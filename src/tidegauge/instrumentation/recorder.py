@@ -52,6 +52,7 @@ __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
 _MAX_WAITING: Final = 1_000
 _TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
+_ACTING: Final = frozenset({"nudge", "block", "stop"})
 _NO_USAGE: Final = (
     "a rule on tokens cannot hold, because the model reports no usage; "
     "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
@@ -90,6 +91,7 @@ class Recorder:
         self.spans = spans
         self.extractors = tuple(extractors)
         self.blocks = "block" in actions
+        self.acts = not _ACTING.isdisjoint(actions)
         self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
         self.on_nudge = on_nudge
         self._warned: set[str] = set()
@@ -414,6 +416,25 @@ class RecordedRun:
         """A model call reported no tokens."""
         if self._recorder.reads_tokens:
             self._recorder.warn(_NO_USAGE)
+
+    @guarded("recorder.warn", default=None)
+    def without_control(self, text: str) -> None:
+        """A step is issued by an adapter that only observes.
+
+        Args:
+            text: for the log: what acts here.
+        """
+        if self._recorder.acts:
+            self._recorder.warn(text)
+
+    @guarded("recorder.warn", default=None)
+    def without_end(self, text: str) -> None:
+        """The run is stopped, and goes on.
+
+        Args:
+            text: for the log: what ends it here.
+        """
+        self._recorder.warn(text)
 
     @guarded("recorder.warn", default=None)
     def without_delivery(self, text: str) -> None:

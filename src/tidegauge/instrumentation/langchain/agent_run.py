@@ -49,6 +49,10 @@ _NO_NUDGE: Final = (
     "a nudge did not reach the model; add TidegaugeMiddleware to create_agent(middleware=[...]), "
     "or show the model what get_current_run().nudge() returns, in the node that asks it"
 )
+_NO_END: Final = (
+    "a stopped run goes on, because the handler has on_stop='end' and its graph does not end; "
+    "add TidegaugeMiddleware, stop_hook or a conditional edge"
+)
 _NO_BLOCK: Final = (
     "a rule with the action block cannot block calls here; "
     "add TidegaugeMiddleware to create_agent(middleware=[...])"
@@ -118,6 +122,7 @@ class AgentRun:
     """
 
     __slots__ = (
+        "_asked_again",
         "_model_nodes",
         "_success",
         "_used",
@@ -170,6 +175,7 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
+        self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
         self._used: set[str] = set()  # names of tools
         self._success = success
@@ -255,6 +261,10 @@ class AgentRun:
         if self.recorded.has_nudge and not self.watched_only:
             self.recorded.without_delivery(_NO_NUDGE)
         self.next_turn(messages)
+        if self.ends_itself and self.recorded.decision.stop:
+            self._asked_again += 1
+            if self._asked_again > 1:
+                self.recorded.without_end(_NO_END)
         self.enforce()
 
     def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
