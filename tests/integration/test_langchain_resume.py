@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 import tidegauge
-from support.langchain_agents import Reports, nothing_is_left
+from support.langchain_agents import Reports, StepLog, nothing_is_left
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import (
@@ -149,6 +150,37 @@ async def test_a_resumed_thread_continues_its_run(
     ]
     assert sorted(set(indices)) == [0, 1, 2]
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
+
+
+@pytest.mark.parametrize("asks", ["in the tool", "before it"])
+def test_waiting_for_a_person_is_no_part_of_how_long_a_step_takes(
+    asks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = testing.SteppedClock()
+    monkeypatch.setattr("tidegauge.instrumentation.turns.time", SimpleNamespace(monotonic=clock))
+
+    @tool
+    def dig(place: str) -> str:
+        """Dig, which takes two seconds."""
+        clock.advance(2.0)
+        return f"{place}: {interrupt('more?')}" if asks == "in the tool" else place
+
+    person = HumanInTheLoopMiddleware(interrupt_on={"dig": asks == "before it"})
+    agent = create_agent(
+        looping("dig", rounds=1), [dig], checkpointer=InMemorySaver(), middleware=[person]
+    )
+    decides = {"decisions": [{"type": "approve"}]}
+    config = on("one", TidegaugeCallbackHandler())
+    with testing.capture() as seen:
+        log, reports = StepLog(seen), Reports(seen)
+        agent.invoke(TASK, config)
+        clock.advance(3_000.0)
+        agent.invoke(Command(resume="yes" if asks == "in the tool" else decides), config)
+    (report,) = reports
+    # A tool that asks is run twice: until it asks, and once more with the answer.
+    assert [one.seconds for one in log.observed(report.run)] == [
+        4.0 if asks == "in the tool" else 2.0
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -85,6 +85,10 @@ class StepLog:
         """Its steps as they were issued."""
         return self._steps.get(run, [])
 
+    def observed(self, run: str) -> list[Outcome]:
+        """The results of its steps, in the order of the steps."""
+        return [outcome for _, outcome in sorted(self._outcomes.get(run, {}).items())]
+
     def run_started(self, event: RunStarted) -> None:
         self._sink.run_started(event)
 

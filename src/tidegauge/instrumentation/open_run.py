@@ -8,7 +8,7 @@ because it is blocked.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
@@ -34,8 +34,11 @@ __all__ = [
     "Failure",
     "OpenRun",
     "Returned",
+    "RunFinder",
+    "add_run_finder",
     "current_run",
     "find_current_run",
+    "find_reported_run",
 ]
 
 Failure: TypeAlias = bool | BaseException | None
@@ -72,6 +75,28 @@ class CurrentRun:
     def forget(self) -> None:
         """Release enclosing runs that are over: contexts may keep this object for long."""
         self.around = _not_over(self.around)
+
+
+RunFinder: TypeAlias = Callable[[str | None], RecordedRun | None]
+"""Finds the run around the caller that an adapter reports, unless it is around a given run."""
+
+_finders: Final[list[RunFinder]] = []
+
+
+def add_run_finder(finder: RunFinder) -> None:
+    """Let :func:`find_reported_run` ask an adapter, which calls this when it is imported."""
+    _finders.append(finder)
+
+
+def find_reported_run(current: CurrentRun | None) -> RecordedRun | None:
+    """The innermost run around the caller, if an adapter reports it.
+
+    Args:
+        current: the current run of the caller.
+    """
+    inside = None if current is None else current.run.id
+    found = (finder(inside) for finder in _finders)
+    return next((run for run in found if run is not None), None)
 
 
 class Ending(Protocol):
@@ -190,12 +215,27 @@ class OpenRun:
         self.success: bool | None = None
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
+        self._reported = False  # an adapter ends it
         self.closed = False
         self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the turns
         self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
         self._last: Turn | None = None
+
+    @classmethod
+    def of(cls, recorded: RecordedRun) -> OpenRun:
+        """A run that an adapter has opened, and ends."""
+        run = cls(recorded.event)
+        run._recorded = recorded
+        run._reported = True
+        return run
+
+    def finish(self, success: bool | None, reason: str | None) -> None:
+        """Set how the run ends."""
+        holder = self._recorded if self._reported and self._recorded is not None else self
+        holder.reason, holder.success = reason, None
+        holder.success = truth(success)
 
     @property
     def id(self) -> str:

@@ -7,10 +7,11 @@ deliberate stop: each adapter chooses the moment and the exception.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,12 +20,13 @@ from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
 from tidegauge._canonical import Identities, exact_text
 from tidegauge._critical import here
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     ABSENT,
     GO_ON,
     Call,
+    CallResult,
     Decision,
     Identity,
     Outcome,
@@ -44,11 +46,17 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
 )
 from tidegauge.instrumentation.values import is_a, named, whole
-from tidegauge.tracer import RunSpans, SpanFactory
+from tidegauge.tracer import RequestLabels, RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
 _MAX_WAITING: Final = 1_000
+_TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
+_ACTING: Final = frozenset({"nudge", "block", "stop"})
+_NO_USAGE: Final = (
+    "a rule on tokens cannot hold, because the model reports no usage; "
+    "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
+)
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
@@ -64,15 +72,36 @@ class Recorder:
         sink: takes the steps and returns decisions.
         spans: creates the spans.
         extractors: read places, tasks and entities from calls and results, if not reported.
+        actions: what the policy may decide on.
+        signals: what its rules read.
+        on_nudge: called with a run's id and each nudge that is delivered.
     """
 
     def __init__(
-        self, sink: StepSink, spans: SpanFactory, *, extractors: Sequence[Extractor] = ()
+        self,
+        sink: StepSink,
+        spans: SpanFactory,
+        *,
+        extractors: Sequence[Extractor] = (),
+        actions: Collection[str] = (),
+        signals: Collection[str] = (),
+        on_nudge: Callable[[str, Decision], None] | None = None,
     ) -> None:
         self.sink = sink
         self.spans = spans
         self.extractors = tuple(extractors)
+        self.blocks = "block" in actions
+        self.acts = not _ACTING.isdisjoint(actions)
+        self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
+        self.on_nudge = on_nudge
+        self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log(logging.WARNING, text)
 
     def start_run(
         self,
@@ -81,6 +110,7 @@ class Recorder:
         *,
         external: SpanContext | None = None,
         traced: bool = True,
+        request: RequestLabels | None = None,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
@@ -90,8 +120,10 @@ class Recorder:
             external: the span that another instrumentation created for it. Then no spans of ours
                 are created, and events have its context.
             traced: whether spans are created for it at all.
+            request: whose request it serves.
         """
         run = self.make_run(event)
+        run.request = request
         run.start(context, external, traced=traced)
         return run
 
@@ -110,10 +142,14 @@ class RecordedRun:
         event: its start; the task only if spans show it.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
+        request: whose request it serves.
+        success: whether the task was solved, as the agent's code reported; ``None``, it did not.
+        reason: why it ended, as that code reported.
     """
 
     __slots__ = (
         "_calls",
+        "_delivered",
         "_ended",
         "_lock",
         "_mentions",
@@ -125,7 +161,10 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
+        "reason",
+        "request",
         "steps",
+        "success",
     )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
@@ -136,6 +175,7 @@ class RecordedRun:
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self._nudge: Decision | None = None
+        self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
@@ -143,6 +183,9 @@ class RecordedRun:
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
+        self.request: RequestLabels | None = None
+        self.success: bool | None = None
+        self.reason: str | None = None
 
     @property
     def id(self) -> str:
@@ -192,7 +235,7 @@ class RecordedRun:
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
-        self._spans = self._recorder.spans.start_run(self.event, context, link)
+        self._spans = self._recorder.spans.start_run(self.event, context, link, self.request)
         self._take_ids(self._spans)
 
     def _take_ids(self, spans: RunSpans) -> None:
@@ -292,6 +335,24 @@ class RecordedRun:
         if self._spans is not None:
             self._spans.end_tool(span, result=result, error=error, ended=ended)
 
+    @guarded("recorder.answered_tool", default=None)
+    def answered_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None,
+        signals: Signals | StepSignals | None,
+        arguments: object,
+        result: CallResult,
+    ) -> None:
+        """Make the span of a tool call that was answered without being run: it took no time."""
+        spans = self._spans
+        if spans is not None and spans.span.is_recording():
+            span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
+            spans.untimed(span)
+            error = "tool_error" if result.error else None
+            self.end_tool(span, result=result.outcome, error=error)
+
     @guarded("recorder.end", default=None)
     def end(
         self,
@@ -306,6 +367,8 @@ class RecordedRun:
             return
         if outcome is None and self.decision.stop:
             outcome = "stopped"
+        success = self.success if success is None else success
+        reason = self.reason if reason is None else reason
         summary = None
         try:
             if not self._reported_end:
@@ -320,13 +383,20 @@ class RecordedRun:
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
+    @property
+    def has_nudge(self) -> bool:
+        """Whether a nudge waits for :meth:`take_nudge`."""
+        return self._nudge is not None
+
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
-        """The nudge that the model has not seen yet. It counts as seen from now on."""
+        """The nudge that the model has not seen yet. It counts as delivered from now on."""
         if self._nudge is None:
             return None
         with here.critical, self._lock:
             nudge, self._nudge = self._nudge, None
+        if nudge is not None:
+            self.nudged(nudge)
         return nudge
 
     @guarded("recorder.give_back_nudge", default=None)
@@ -334,6 +404,61 @@ class RecordedRun:
         """Return a nudge that did not reach the model, unless there is a newer one."""
         with here.critical, self._lock:
             self._nudge = self._nudge or nudge
+
+    @guarded("recorder.nudged", default=None)
+    def nudged(self, nudge: Decision) -> None:
+        """A nudge was delivered, to the model or to the code that asks it: it counts, once."""
+        if nudge is self._delivered:
+            return
+        self._delivered = nudge
+        if self._recorder.on_nudge is not None:
+            self._recorder.on_nudge(self.id, nudge)
+        if self._spans is not None:
+            self._spans.intervention(nudge)
+
+    @guarded("recorder.warn", default=None)
+    def without_usage(self) -> None:
+        """A model call reported no tokens."""
+        if self._recorder.reads_tokens:
+            self._recorder.warn(_NO_USAGE)
+
+    @guarded("recorder.warn", default=None)
+    def without_control(self, text: str) -> None:
+        """A step is issued by an adapter that only observes.
+
+        Args:
+            text: for the log: what acts here.
+        """
+        if self._recorder.acts:
+            self._recorder.warn(text)
+
+    @guarded("recorder.warn", default=None)
+    def without_end(self, text: str) -> None:
+        """The run is stopped, and goes on.
+
+        Args:
+            text: for the log: what ends it here.
+        """
+        self._recorder.warn(text)
+
+    @guarded("recorder.warn", default=None)
+    def without_delivery(self, text: str) -> None:
+        """The model is asked, and nothing showed it the nudge that waits.
+
+        Args:
+            text: for the log: what shows nudges here.
+        """
+        self._recorder.warn(text)
+
+    @guarded("recorder.warn", default=None)
+    def without_blocking(self, text: str) -> None:
+        """A step is issued that cannot be blocked.
+
+        Args:
+            text: for the log: what blocks calls here.
+        """
+        if self._recorder.blocks:
+            self._recorder.warn(text)
 
     @guarded("recorder.suspend", default=None)
     def suspend(self, reason: str | None = None) -> None:
@@ -387,7 +512,7 @@ class RecordedRun:
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)
-            if self._spans is not None and not (decision.stop and again):
+            if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
         if signals is None or signals.loop_repeats != 1:
             return

@@ -18,16 +18,24 @@ class EngineSink:
         engine: takes the steps.
         policy: decides.
         all_signals: whether every decision has all signals, even if the run continues.
+        counts_nudges: whether a nudge counts when it is decided; else :meth:`nudged` counts it.
 
     Attributes:
         crossings: counts the runs that exceeded the policy's calibrated thresholds.
     """
 
-    def __init__(self, engine: Engine, policy: Policy, *, all_signals: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        *,
+        all_signals: bool = False,
+        counts_nudges: bool = True,
+    ) -> None:
         self.engine = engine
         self.policy = policy
         self.crossings = Crossings(policy.thresholds)
-        self._live = LivePolicy(policy)
+        self._live = LivePolicy(policy, counts_nudges=counts_nudges)
         self.all_signals = all_signals
 
     def run_started(self, event: RunStarted) -> None:
@@ -78,6 +86,11 @@ class EngineSink:
         except Exception:
             self._switch_off(outcome.run)
             raise
+
+    def nudged(self, run: str, nudge: Decision) -> None:
+        """Count a nudge that was delivered."""
+        step = 0 if nudge.signals is None else nudge.signals.step
+        self.engine.intervened(run, nudge.action, nudge.reason or "", step)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

@@ -124,12 +124,19 @@ class Pipeline:
             owns_meter_provider=telemetry.owns_metrics,
         )
         self._recording: RecordingSink | None = None
-        live = EngineSink(self.engine, policy)
+        live = EngineSink(self.engine, policy, counts_nudges=False)
         self._crossings = live.crossings
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
         if settings.judging is not None:
             sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
-        self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
+        self.recorder = Recorder(
+            sink,
+            spans,
+            extractors=tuple(settings.extractors),
+            actions=policy.actions,
+            signals=policy.signals,
+            on_nudge=live.nudged,
+        )
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page

@@ -40,10 +40,13 @@ class LivePolicy:
 
     Args:
         policy: the rules and thresholds.
+        counts_nudges: whether a nudge counts when it is decided. Where agents run, it counts when
+            it is delivered; see ``RecordedRun.nudged``.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, counts_nudges: bool = True) -> None:
         self._policy = policy
+        self._counts_nudges = counts_nudges
         self._has_thresholds = bool(policy.thresholds)
 
     def decide(self, run: MeasuredRun, moment: int, blockable: bool, /) -> Decision | None:
@@ -97,7 +100,8 @@ class LivePolicy:
                     run.intervene("would_stop", reason, signals.step)
         if decision.action == "go_on":
             return None
-        run.intervene(decision.action, decision.reason or "", signals.step)
+        if self._counts_nudges or not decision.nudge:
+            run.intervene(decision.action, decision.reason or "", signals.step)
         situation = run.situation()
         advice = advise(decision.message or "", situation, blocked=decision.block)
         return decision._replace(advice=advice, situation=situation)

@@ -119,6 +119,16 @@ class Policy:
             thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
         )
 
+    @property
+    def actions(self) -> frozenset[PolicyAction]:
+        """The actions that it can decide on."""
+        return frozenset(one.action for one in (*self.rules, *self.thresholds))
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """The signals that its rules read."""
+        return frozenset(rule.signal for rule in self.rules)
+
     def exceeded(self, signals: AnySignals) -> Exceeded:
         """The thresholds that the run exceeds now, each with its action for that run."""
         return self.thresholds.exceeded(signals) if self._has_thresholds else ()

@@ -5,6 +5,8 @@ What a step is, and when a run is stopped:
 - All tool calls of one model message are one step. It is issued at ``on_llm_end``: the whole turn
   is known there, with its tokens, before any of its tools is run. Tools that run without having
   been chosen by a model are steps of one call, issued at their start.
+- Structured output is no step. Whether a call is the output of ``create_agent`` is known when its
+  model node ends: a turn with a tool that the run has not used is issued there.
 - A stop is raised where the state is clean. What is decided when a turn is issued is raised from
   ``on_llm_end``: the model's message never enters the graph's state, which ends with the answers
   to the turn before. (Raised at a tool's start it would leave calls without answers in a
@@ -23,7 +25,7 @@ What a step is, and when a run is stopped:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.messages import BaseMessage
@@ -51,6 +53,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
 )
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, label
+from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -107,14 +110,19 @@ class TidegaugeCallbackHandler(RunHolder):
         model: name of the model that decides.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         success: takes the root chain's output and says whether the task was solved; left out, that
-            is not known, and the run counts in no success rate. What it gives is taken by its
+            is not known, and the run counts in no success rate. A mapping has one such function
+            for each agent, by name, also for agents inside. What it gives is taken by its
             truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
+        on_stop: ``"raise"`` raises :class:`~tidegauge.RunStopped`, unless the middleware ends the
+            agent; ``"end"`` never raises: the graph ends by the middleware, by
+            :func:`~tidegauge.instrumentation.langchain.stop_hook`, or by an edge that you add.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1, or ``idle_seconds`` not above 0.
+        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` is
+            something else.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -133,7 +141,8 @@ class TidegaugeCallbackHandler(RunHolder):
         t_max: int | None = None,
         model: str | None = None,
         memory: str | None = None,
-        success: Success | None = None,
+        success: Success | Mapping[str, Success] | None = None,
+        on_stop: Literal["raise", "end"] = "raise",
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -142,10 +151,15 @@ class TidegaugeCallbackHandler(RunHolder):
             raise ConfigurationError(
                 f"idle_seconds={idle_seconds} is out of range; use a number above 0"
             )
+        if on_stop not in ("raise", "end"):
+            raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
-        self._success = success
+        by_agent = success if isinstance(success, Mapping) else {}
+        self._by_agent: Mapping[str, Success] = dict(by_agent)
+        self._of_root = None if isinstance(success, Mapping) else success
+        self._ends_itself = on_stop == "end"
 
     @_hook
     def on_chain_start(
@@ -172,10 +186,31 @@ class TidegaugeCallbackHandler(RunHolder):
                 event = agent_run.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, given, around, success=self._success)
+                request = (
+                    parsing.request_labels(given, kwargs.get("tags"))
+                    if around is None
+                    else around.run.recorded.request
+                )
+                self._open(
+                    run_id,
+                    event,
+                    inputs,
+                    given,
+                    around,
+                    success=self._by_agent.get(event.agent, self._of_root),
+                    request=request,
+                )
         elif not scope.run.is_same_agent(given):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open(run_id, event, inputs, given, scope)
+            self._open(
+                run_id,
+                event,
+                inputs,
+                given,
+                scope,
+                success=self._by_agent.get(event.agent),
+                request=scope.run.recorded.request,
+            )
         else:
             run = scope.run
             if scope.tool is None:
@@ -188,9 +223,14 @@ class TidegaugeCallbackHandler(RunHolder):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
         scope = self._runs.leave(run_id.int)
-        if scope is None or scope.run.root != run_id.int:
+        if scope is None:
             return
         run = scope.run
+        if run.choices and run_id.int in run.choices:
+            run.settle(run_id.int, parsing.node_answer(outputs))
+            run.enforce()
+        if run.root != run_id.int:
+            return
         if run.span is not None:
             leave(run.span)
         if run.interrupted and run.key is not None:
@@ -208,6 +248,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run, interrupt = scope.run, control_flow.is_interrupt(error)
         if interrupt and scope.tool is None:
             run.interrupted = True
+        run.settle(run_id.int)
         if run.root != run_id.int:
             return
         if run.span is not None:
@@ -287,8 +328,10 @@ class TidegaugeCallbackHandler(RunHolder):
                 output_tokens=answer.output_tokens,
                 finish_reasons=answer.finish_reasons,
             )
+        if answer.tokens is None:
+            run.recorded.without_usage()
         if call.chooses and answer.calls:
-            run.choose(answer, call.node)
+            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -333,6 +376,7 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
+        run.use(name)
         call = run.turns.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -395,12 +439,13 @@ class TidegaugeCallbackHandler(RunHolder):
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
         node = label(metadata.get("langgraph_checkpoint_ns"))
+        answering = metadata.get("langgraph_node") == agent_run.ANSWERING
         # Several prompts of one call begin one after the other, before the model runs.
         alone = (
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
         context = model_context(span) if alone else None
-        run.models[run_id.int] = ModelCall(span, chooses, node, context)
+        run.models[run_id.int] = ModelCall(span, chooses, node, answering, context)
         if context is not None:
             enter_model(context)
 
@@ -419,6 +464,7 @@ class TidegaugeCallbackHandler(RunHolder):
         around: Scope | None,
         *,
         success: Success | None = None,
+        request: RequestLabels | None = None,
     ) -> None:
         """Open a run, or resume the one that waits for this invocation."""
         call = None
@@ -433,8 +479,15 @@ class TidegaugeCallbackHandler(RunHolder):
             self._end(run, outcome="unknown", reason="not resumed")
             run = None
         if run is None:
-            recorded = get_recorder().start_run(event, context)
-            run = AgentRun(root, recorded, metadata, key=key, success=success)
+            recorded = get_recorder().start_run(event, context, request=request)
+            run = AgentRun(
+                root,
+                recorded,
+                metadata,
+                key=key,
+                success=success,
+                ends_itself=self._ends_itself,
+            )
         else:
             run.resume(root, metadata, context)
         run.around, run.call = around, call
