@@ -44,6 +44,7 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
 )
 from tidegauge.instrumentation.values import is_a, named, whole
+from tidegauge.instrumentation.waiting_runs import WaitingRuns
 from tidegauge.tracer import RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
@@ -64,13 +65,23 @@ class Recorder:
         sink: takes the steps and returns decisions.
         spans: creates the spans.
         extractors: read places, tasks and entities from calls and results, if not reported.
+        max_waiting: limit of the runs that wait for a person.
+
+    Attributes:
+        waiting: the runs that wait for a person.
     """
 
     def __init__(
-        self, sink: StepSink, spans: SpanFactory, *, extractors: Sequence[Extractor] = ()
+        self,
+        sink: StepSink,
+        spans: SpanFactory,
+        *,
+        extractors: Sequence[Extractor] = (),
+        max_waiting: int = 10_000,
     ) -> None:
         self.sink = sink
         self.spans = spans
+        self.waiting = WaitingRuns(max_runs=max_waiting)
         self.extractors = tuple(extractors)
         self._reach = extract_reach(self.extractors)
 
@@ -81,18 +92,20 @@ class Recorder:
         *,
         external: SpanContext | None = None,
         traced: bool = True,
+        link: Link | None = None,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
+            link: to the span of the run that it continues.
             external: the span that another instrumentation created for it. Then no spans of ours
                 are created, and events have its context.
             traced: whether spans are created for it at all.
         """
         run = self.make_run(event)
-        run.start(context, external, traced=traced)
+        run.start(context, external, traced=traced, link=link)
         return run
 
     def make_run(self, event: RunStarted) -> RecordedRun:
@@ -160,6 +173,17 @@ class RecordedRun:
         return self._spans.span if self._spans is not None else INVALID_SPAN
 
     @property
+    def link(self) -> Link | None:
+        """A link to the run's span; ``None`` without a span."""
+        span = self.span.get_span_context()
+        return Link(span) if span.is_valid else None
+
+    @property
+    def waiting(self) -> WaitingRuns:
+        """The runs among which it waits for a person."""
+        return self._recorder.waiting
+
+    @property
     def calls_wanted(self) -> bool:
         """Whether calls are recorded: as spans, or as durations."""
         return self._spans is not None and self._spans.calls_wanted
@@ -175,11 +199,12 @@ class RecordedRun:
         external: SpanContext | None = None,
         *,
         traced: bool = True,
+        link: Link | None = None,
     ) -> None:
         """Open the run; the arguments are those of :meth:`Recorder.start_run`."""
         self._traced = traced and external is None
         if self._traced:
-            self._start_span(context)
+            self._start_span(context, link)
         elif external is not None:
             self._spans = self._recorder.spans.external(external)
             self._take_ids(self._spans)
@@ -331,14 +356,21 @@ class RecordedRun:
             self._nudge = self._nudge or nudge
 
     @guarded("recorder.suspend", default=None)
-    def suspend(self, reason: str | None = None) -> None:
+    def suspend(self, reason: str | None = None, checkpoint: str | None = None) -> None:
         """The run waits for a person: its span is closed, its record stays open.
 
         Args:
             reason: why, in one word.
+            checkpoint: id of the checkpoint from which it can continue.
         """
         if self._spans is not None:
-            self._spans.end(None, stopped_reason=reason)
+            self._spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
+
+    @guarded("recorder.continues", default=None)
+    def continues(self, checkpoint: str) -> None:
+        """Note on the run's span from which checkpoint it continues."""
+        if self._spans is not None:
+            self._spans.continues(checkpoint)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
@@ -348,8 +380,7 @@ class RecordedRun:
             context: parent of the new span; ``None`` takes the caller's current context.
         """
         if self._traced and not self._ended:
-            before = self.span.get_span_context()
-            self._start_span(context, Link(before) if before.is_valid else None)
+            self._start_span(context, self.link)
 
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
         """The exception of the deliberate stop; ``None`` if the policy does not stop the run."""

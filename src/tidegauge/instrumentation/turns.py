@@ -297,6 +297,17 @@ class TurnTracker:
         self._issue(turn)
         return call
 
+    def begin_foreign(self, name: str, arguments: object, call_id: str) -> TurnCall:
+        """As :meth:`begin`; a call that is not known here was chosen in another run.
+
+        It counts there: here it is no step.
+        """
+        if call_id in self._by_id:
+            return self.begin(name, arguments, call_id)
+        call = TurnCall(name, arguments, call_id)
+        Turn([call]).observed = True
+        return call
+
     def end(
         self,
         call: TurnCall,

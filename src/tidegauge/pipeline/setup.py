@@ -121,7 +121,9 @@ class Pipeline:
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
         if settings.judging is not None:
             sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
-        self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
+        self.recorder = Recorder(
+            sink, spans, extractors=tuple(settings.extractors), max_waiting=settings.max_runs
+        )
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page
@@ -195,6 +197,7 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
+            self.recorder.waiting.close()
             if self.settings.judging is not None:
                 self.settings.judging.close()  # first: it may still send events
             self._close()
@@ -342,7 +345,8 @@ def configure(**settings: Any) -> Pipeline:
     """Set tidegauge up for this process; call it once, before the agents run.
 
     Without it, runs are measured with the defaults and served nowhere. A second call replaces the
-    first; open runs end in the pipeline where they started.
+    first; open runs end in the pipeline where they started, and runs that wait for a person end
+    now.
 
     Args:
         **settings: the fields of :class:`Settings`.

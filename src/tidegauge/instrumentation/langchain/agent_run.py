@@ -76,6 +76,11 @@ class AgentRun:
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        checkpoint: id of the checkpoint at which its graph is paused; ``None``, not reported.
+        checkpointer: refers weakly to what stores its checkpoints; ``None``, not known.
+        continues: it continues a run that is not known here, and its model was not asked yet: the
+            calls that are run were chosen in that one.
+        idle_seconds: it waits for a person for at most so long.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
@@ -92,9 +97,13 @@ class AgentRun:
         "around",
         "blockable",
         "call",
+        "checkpoint",
+        "checkpointer",
+        "continues",
         "graceful",
         "held",
         "identity",
+        "idle_seconds",
         "interrupted",
         "key",
         "last_seen",
@@ -117,11 +126,15 @@ class AgentRun:
         metadata: Mapping[str, Any],
         *,
         key: WaitingKey | None = None,
+        idle_seconds: float = 3_600.0,
         success: Success | None = None,
     ) -> None:
         self.recorded = recorded
         self.turns = TurnTracker(recorded)
         self.key = key
+        self.idle_seconds = idle_seconds
+        self.checkpointer: Callable[[], object] | None = None
+        self.continues = False
         self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
         self.tools: dict[int, TurnCall] = {}
@@ -143,23 +156,38 @@ class AgentRun:
         self.identity = agent_identity(metadata)
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
+        self.checkpoint: str | None = None
+
+    @property
+    def unique(self) -> bool:
+        """Whether no other graph has its key: inside a graph, it names a task of a checkpoint."""
+        return self.key is not None and self.key[2] != ""
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
         self.models.clear()
         self.tools.clear()
-        self.recorded.suspend("interrupt")
+        self.continues = False
+        self.recorded.suspend("interrupt", self.checkpoint)
         if self.around is not None:
             self.around.run.waiting.append(self)
 
-    def resume(self, root: UUID, metadata: Mapping[str, Any], context: Context | None) -> None:
+    def resume(
+        self,
+        root: UUID,
+        metadata: Mapping[str, Any],
+        context: Context | None,
+        success: Success | None,
+    ) -> None:
         """Its graph continues, in another invocation.
 
         Args:
             root: callback id of the new root chain.
             metadata: what came with it.
             context: parent of the new span; ``None`` takes the caller's current context.
+            success: says whether the task was solved.
         """
+        self._success = success
         if self.around is not None and self in self.around.run.waiting:
             self.around.run.waiting.remove(self)
         self.recorded.resume(context)
@@ -194,6 +222,7 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
+        self.continues = False
         self.turns.next_turn(tool_answers(messages))
         self.enforce()
 
@@ -237,12 +266,25 @@ class AgentRun:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
+    def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
+        """A tool is about to run; see ``TurnTracker.begin``."""
+        if self.continues and call_id is not None:
+            return self.turns.begin_foreign(name, arguments, call_id)
+        return self.turns.begin(name, arguments, call_id)
+
     def end(self, **ending: Any) -> None:
-        """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        """Report the rest of its turns, and its end (see ``RecordedRun.end``).
+
+        What waits inside it ends with it.
+        """
         try:
             self.turns.next_turn()
         finally:
             self.recorded.end(**ending)
+            waiting, self.waiting = self.waiting, []
+            for inside in waiting:
+                inside.recorded.waiting.discard(inside)
+                inside.end(outcome="unknown", reason="not resumed")
 
 
 Scope: TypeAlias = RunScope[AgentRun]
