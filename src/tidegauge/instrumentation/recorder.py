@@ -108,6 +108,21 @@ class Recorder:
         run.start(context, external, traced=traced, link=link)
         return run
 
+    def restore_run(
+        self, event: RunStarted, *, steps: int, trace_id: str | None, span_id: str | None
+    ) -> RecordedRun:
+        """A suspended run that the sink has restored: :meth:`RecordedRun.resume` continues it.
+
+        Args:
+            event: its start.
+            steps: steps issued.
+            trace_id: the trace of its last span; ``None``, it had none.
+            span_id: its last span.
+        """
+        run = RecordedRun(self, replace(event, task=None, trace_id=trace_id, span_id=span_id))
+        run.steps = steps
+        return run
+
     def make_run(self, event: RunStarted) -> RecordedRun:
         """A run that is not open yet: :meth:`RecordedRun.start` opens it."""
         event = _plain_run(event)
@@ -174,8 +189,11 @@ class RecordedRun:
 
     @property
     def link(self) -> Link | None:
-        """A link to the run's span; ``None`` without a span."""
+        """A link to the run's last span; ``None`` without a span."""
         span = self.span.get_span_context()
+        ids = self.event.trace_id, self.event.span_id
+        if not span.is_valid and ids[0] and ids[1]:  # it was made in another process
+            span = SpanContext(int(ids[0], 16), int(ids[1], 16), is_remote=True)
         return Link(span) if span.is_valid else None
 
     @property

@@ -25,8 +25,8 @@ because reports run user code: extractors, keys and normalisers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -359,6 +359,27 @@ class TurnTracker:
                         over.append(call.turn)
         self._report(over)
 
+    def state(self) -> dict[str, Any]:
+        """The turns that wait, as plain data without contents: see :meth:`load`."""
+        with here.critical, self._lock:
+            turns = [turn for turn in (*self._open, *self._blocked) if turn is not self._loose]
+            return {"tokens": self._tokens, "turns": [_saved_turn(turn) for turn in turns]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Wait for the turns of a state.
+
+        Their calls have neither arguments nor results. Blocked calls are not blocked any more; if
+        they run, they are no steps.
+
+        Raises:
+            KeyError, TypeError, ValueError: the state has another form.
+        """
+        turns = [_loaded_turn(data, self._recorded.id) for data in state["turns"]]
+        with here.critical, self._lock:
+            self._tokens = state["tokens"]
+            for turn in turns:
+                self._wait_for(turn)
+
     def _add(self, turn: Turn) -> None:
         """Open a turn, and wait for its calls."""
         turn.spent, self._tokens = self._tokens, None
@@ -485,3 +506,22 @@ class TurnTracker:
             run, step, tokens = recorded.event.run, turn.step, turn.tokens
             fields = (run, results, step, None, None, (), (), None, tokens, None, None, False)
             recorded.observe(made(Outcome, fields))
+
+
+def _saved_turn(turn: Turn) -> dict[str, Any]:
+    signals = turn.signals
+    return {
+        "step": turn.step,
+        "tokens": turn.tokens,
+        "calls": [(call.name, call.id) for call in turn.calls],
+        "digests": signals and (signals.action_digest.hex(), signals.state_digest.hex()),
+    }
+
+
+def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
+    turn = Turn([TurnCall(name, call_id=call_id) for name, call_id in data["calls"]])
+    turn.step, turn.tokens = data["step"], data["tokens"]
+    if data["digests"] and turn.step is not None:
+        action, state = map(bytes.fromhex, data["digests"])
+        turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
+    return turn

@@ -5,12 +5,42 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from tidegauge._critical import here, reset_after_fork
+from tidegauge.events import RunStarted
 
-__all__ = ["WaitingRun", "WaitingRuns"]
+__all__ = ["SavedRun", "SavedRuns", "WaitingRun", "WaitingRuns"]
+
+
+class SavedRun(NamedTuple):
+    """A run from another process, which the sink has restored.
+
+    Attributes:
+        state: the adapter's part of its state.
+        starts: how it and those inside it began, by their ids.
+        waited: seconds that it waited.
+    """
+
+    state: Mapping[str, Any]
+    starts: Mapping[str, RunStarted]
+    waited: float
+
+
+class SavedRuns(Protocol):
+    """Saves runs that wait, so that any process can resume them."""
+
+    def save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Save a run later, in another thread; it then waits only there.
+
+        Args:
+            run: the run.
+            state: returns the adapter's part of its state.
+        """
+
+    def take(self, key: Hashable, checkpoint: str) -> SavedRun | None:
+        """The run that waits at a place for a checkpoint."""
 
 
 class WaitingRun(Protocol):
@@ -55,6 +85,9 @@ class WaitingRuns:
     Args:
         max_runs: limit of the runs; one more ends the one that has waited for longest.
         clock: seconds.
+
+    Attributes:
+        saved: saves the runs; ``None``, they wait in this process only.
     """
 
     def __init__(
@@ -62,6 +95,7 @@ class WaitingRuns:
     ) -> None:
         self._max_runs = max_runs
         self._clock = clock
+        self.saved: SavedRuns | None = None
         self._reset_after_fork()
         reset_after_fork(self)
 
@@ -74,8 +108,16 @@ class WaitingRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, run: WaitingRun) -> None:
-        """Let a run wait, and end those that it displaces."""
+    def __contains__(self, run: object) -> bool:
+        return id(run) in self._runs
+
+    def add(self, run: WaitingRun, state: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Let a run wait, and end those that it displaces.
+
+        Args:
+            run: the run.
+            state: returns its state, to be saved with those that wait inside it.
+        """
         now = self._clock()
         with here.critical, self._lock:
             displaced = [
@@ -96,16 +138,30 @@ class WaitingRuns:
                 displaced.append((oldest, "idle" if idle else "too many runs"))
                 self._remove(oldest)
         _end(displaced)
+        if self.saved is not None and state is not None and run.checkpoint and not run.unique:
+            self.saved.save(run, state)
 
-    def take(self, key: Hashable, checkpoint: str | None) -> Any:
+    def take(self, key: Hashable, checkpoint: str | None, load: Callable[[SavedRun], Any]) -> Any:
         """The run that continues, which waits no more; ``None``, there is none.
 
         Args:
             key: its place.
             checkpoint: id of the checkpoint from which the graph continues; ``None``, not known.
+            load: makes a run of one that was saved.
         """
+        if self.saved is not None and checkpoint is not None:
+            run = self._take(key, checkpoint, exact=True)
+            saved = self.saved.take(key, checkpoint) if run is None else None
+            if saved is not None:
+                run = load(saved)
+                run.last_seen = self._clock() - saved.waited
+            if run is not None:
+                return run
+        return self._take(key, checkpoint)
+
+    def _take(self, key: Hashable, checkpoint: str | None, *, exact: bool = False) -> Any:
         with here.critical, self._lock:
-            run = _match(self._places.get(key, ()), checkpoint)
+            run = _match(self._places.get(key, ()), checkpoint, exact=exact)
             if run is not None:
                 self._remove(run)
             return run
@@ -131,10 +187,12 @@ class WaitingRuns:
                 self._remove(run)
         _end([(run, "not resumed") for run in over])
 
-    def discard(self, run: WaitingRun) -> None:
-        """The run waits no more, if it did."""
+    def discard(self, run: WaitingRun) -> bool:
+        """The run waits no more. Returns whether it did."""
         with here.critical, self._lock:
+            waited = run in self
             self._remove(run)
+            return waited
 
     def close(self) -> None:
         """End all runs; those that are added later are ended at once."""
@@ -154,12 +212,14 @@ class WaitingRuns:
             del self._places[run.key]
 
 
-def _match(runs: Any, checkpoint: str | None) -> Any:
+def _match(runs: Any, checkpoint: str | None, *, exact: bool) -> Any:
     if checkpoint is None:
         return runs[-1] if runs else None
     for run in runs:
         if run.checkpoint == checkpoint:
             return run
+    if exact:
+        return None
     before = [run for run in runs if run.checkpoint is None or run.checkpoint < checkpoint]
     return before[0] if len(before) == 1 else None
 

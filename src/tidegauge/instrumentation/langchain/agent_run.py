@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import CallResult, RunStarted
+from tidegauge.events import ABSENT, CallResult, RunStarted
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
@@ -159,6 +159,15 @@ class AgentRun:
         self.checkpoint: str | None = None
 
     @property
+    def model_nodes(self) -> list[str]:
+        """The names of the nodes that ask its model."""
+        return sorted(self._model_nodes)
+
+    @model_nodes.setter
+    def model_nodes(self, names: Sequence[str]) -> None:
+        self._model_nodes = set(names)
+
+    @property
     def unique(self) -> bool:
         """Whether no other graph has its key: inside a graph, it names a task of a checkpoint."""
         return self.key is not None and self.key[2] != ""
@@ -270,7 +279,10 @@ class AgentRun:
         """A tool is about to run; see ``TurnTracker.begin``."""
         if self.continues and call_id is not None:
             return self.turns.begin_foreign(name, arguments, call_id)
-        return self.turns.begin(name, arguments, call_id)
+        call = self.turns.begin(name, arguments, call_id)
+        if call.arguments is ABSENT:  # it was chosen in another process
+            call.arguments = arguments
+        return call
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end (see ``RecordedRun.end``).

@@ -53,6 +53,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
+from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, label
 
@@ -433,7 +434,9 @@ class TidegaugeCallbackHandler(RunHolder):
             around.run.enforce()
         recorder = get_recorder()
         resumes = resumes and key is not None
-        run = recorder.waiting.take(key, checkpoint) if resumes else None
+        run: AgentRun | None = None
+        if resumes:
+            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
         link = None
         if run is not None and recorder.waiting.is_idle(run):
             link = run.recorded.link
@@ -457,7 +460,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run.suspend()
         self._runs.close(run)
         if not run.recorded.ended:
-            run.recorded.waiting.add(run)
+            run.recorded.waiting.add(run, partial(save_agent_run, run))
 
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
