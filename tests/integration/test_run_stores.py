@@ -21,21 +21,33 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import tidegauge
 from support.langchain_agents import Reports, waiting
-from support.processes import PATIENCE, without_otel
+from support.postgres import Postgres, postgres
+from support.processes import PATIENCE, import_error, without_otel
+from support.requirements import needs_fork
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import stored_runs
 from tidegauge.run_stores import RunStore, open_run_store
+from tidegauge.run_stores.postgres_store import PostgresRunStore
 
 NEVER = 1e12
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.system)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """What ``configure(run_store=...)`` takes."""
-    return str(tmp_path / "runs.sqlite")
+    if request.param == "sqlite":
+        return str(tmp_path / "runs.sqlite")
+    running: Postgres = request.getfixturevalue("server")
+    return running.create()
 
 
 @pytest.fixture
@@ -93,7 +105,7 @@ def test_each_invocation_in_another_process_is_one_run(place: str, kind: Any) ->
         ended: list[Any] = [span.attributes["tidegauge.step.index"] for span in tools]
         assert sorted(set(ended)) == list(range(6)), "a call that is run again is its first step"
     with contextlib.closing(open_run_store(place)) as opened:
-        assert not opened.take_expired(NEVER), "nothing is left"
+        assert not opened.take_expired(1e13), "nothing is left"
 
 
 def test_a_loop_over_processes_is_stopped(place: str) -> None:
@@ -110,7 +122,9 @@ def test_a_loop_over_processes_is_stopped(place: str) -> None:
 def test_real_processes_continue_one_run(place: str, tmp_path: Path) -> None:
     def process(inputs: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "support.waiting_agent"]
-        arguments = [place, str(tmp_path / "checkpoints.sqlite"), "one", inputs]
+        sqlite = not place.startswith("postgresql:")  # else one database has both
+        checkpoints = str(tmp_path / "checkpoints.sqlite") if sqlite else place
+        arguments = [place, checkpoints, "one", inputs]
         done = subprocess.run(
             [*command, *arguments],
             env=without_otel(PYTHONPATH=os.pathsep.join(sys.path)),
@@ -325,17 +339,25 @@ def test_a_state_of_another_form_is_a_new_run(failing: FailingStore, state: byte
     assert internal_errors.counts() == {"run_store": 1}
 
 
-def test_a_store_has_no_contents_and_only_its_owner_reads_it(place: str) -> None:
+def test_a_store_has_no_contents(place: str, store: RunStore) -> None:
     agent = waiting_agent(InMemorySaver(), kind="inside")
     invoke(place, agent, INPUTS["task"], "one")
     invoke(place, agent, INPUTS["resume"], "one")
-    with contextlib.closing(sqlite3.connect(place)) as connection:
-        ((state,),) = connection.execute("SELECT state FROM tidegauge_runs").fetchall()
+    (state,) = store.take_expired(1e13)
     assert b"desk" not in state
     assert b"find the key" not in state
-    assert orjson.loads(state)["agent"]["run"].encode() in state
-    for file in Path(place).parent.iterdir():
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    assert b"is empty" not in state
+    assert len(orjson.loads(state)["runs"]) == 2
+
+
+def test_only_its_owner_reads_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    store = open_run_store(str(path))
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        reader.execute("SELECT * FROM tidegauge_runs").fetchall()
+        store.save("1", "place", b"state", NEVER)
+        files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert files == dict.fromkeys(["runs.sqlite", "runs.sqlite-wal", "runs.sqlite-shm"], 0o600)
 
 
 def test_a_recording_of_each_process_has_its_part(place: str, tmp_path: Path) -> None:
@@ -368,3 +390,73 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     text.chmod(0o600)
     with pytest.raises(ConfigurationError, match="file is not a database"):
         tidegauge.configure(run_store=str(text), serve_metrics=False)
+
+
+@pytest.mark.parametrize("url", ["postgresql://[", "postgresql://host/name?colour=red"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="^run_store is no URL of a database") as no:
+        tidegauge.configure(run_store=url, serve_metrics=False)
+    assert url not in str(no.value)
+
+
+def test_without_psycopg_it_says_what_to_install() -> None:
+    code = "import tidegauge; tidegauge.configure(run_store='postgresql://host/name')"
+    assert import_error("psycopg", code) == (
+        "MissingExtraError psycopg is not installed: pip install 'tidegauge[postgres]'"
+    )
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_database_that_is_down_stops_no_agent(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@{str(tmp_path).replace('/', '%2F')}/name"
+    agent = waiting_agent(InMemorySaver(), rounds=1)
+    with testing.capture(run_store=url) as seen:
+        reports = Reports(seen)
+        config: Any = {
+            "callbacks": [TidegaugeCallbackHandler()],
+            "configurable": {"thread_id": "one"},
+        }
+        agent.invoke(INPUTS["task"], config)
+        agent.invoke(INPUTS["resume"], config)
+    assert [report.steps for report in reports] == [1]
+
+
+@needs_fork
+def test_a_forked_process_saves_and_resumes_what_it_runs(place: str) -> None:
+    agent = waiting_agent(InMemorySaver(), rounds=1)
+    with testing.capture(run_store=place) as seen:
+        config: Any = {
+            "callbacks": [TidegaugeCallbackHandler()],
+            "configurable": {"thread_id": "one"},
+        }
+        agent.invoke(INPUTS["task"], config)
+        until = time.monotonic() + PATIENCE
+        while waiting(seen) and time.monotonic() < until:
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with contextlib.suppress(BaseException):
+                reports = Reports(seen)
+                agent.invoke(INPUTS["resume"], config)
+                agent.invoke(INPUTS["task"], {**config, "configurable": {"thread_id": "two"}})
+                seen.pipeline.shutdown()
+                code = 0 if [report.steps for report in reports] == [1] else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with contextlib.closing(open_run_store(place)) as opened:
+        assert len(opened.take_expired(1e13)) == 1, "of the child's thread"
+
+
+@pytest.mark.system
+def test_processes_that_begin_at_once_make_one_table(server: Postgres) -> None:
+    url = server.create()
+    threads = [
+        threading.Thread(target=PostgresRunStore(url).save, args=(f"{n}", "place", b"s", NEVER))
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert PostgresRunStore(url).take_expired(1e13) == [b"s"] * 8

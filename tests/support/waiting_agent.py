@@ -6,9 +6,10 @@ as JSON which runs it belongs to, and what was measured of those that ended.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from langchain.agents import create_agent
@@ -117,11 +118,25 @@ def invoke(
     return reports, seen.spans
 
 
-def main() -> None:
-    from langgraph.checkpoint.sqlite import SqliteSaver
+@contextlib.contextmanager
+def checkpoint_saver(place: str) -> Iterator[Any]:
+    """LangGraph's checkpointer: in a Postgres database, else in an SQLite file."""
+    if place.startswith("postgresql:"):
+        from langgraph.checkpoint.postgres import PostgresSaver
 
+        with PostgresSaver.from_conn_string(place) as saver:
+            saver.setup()
+            yield saver
+    else:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+
+        with SqliteSaver.from_conn_string(place) as saver:
+            yield saver
+
+
+def main() -> None:
     store, checkpoints, thread, inputs = sys.argv[1:]
-    with SqliteSaver.from_conn_string(checkpoints) as checkpointer:
+    with checkpoint_saver(checkpoints) as checkpointer:
         agent = waiting_agent(checkpointer, rounds=3)
         reports, spans = invoke(store or None, agent, INPUTS[inputs], thread)
     runs = {span.attributes["tidegauge.run.id"] for span in spans if "invoke" in span.name}

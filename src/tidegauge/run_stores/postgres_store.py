@@ -66,7 +66,7 @@ class PostgresRunStore:
             "application_name": "tidegauge",
         }
         try:
-            given = psycopg.conninfo.conninfo_to_dict(url)
+            given: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(
                 "run_store is no URL of a database; use postgresql://user@host/database"
