@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,39 @@ def test_each_invocation_in_another_process_is_one_run(place: str, kind: Any) ->
         assert sorted(set(ended)) == list(range(6)), "a call that is run again is its first step"
     with contextlib.closing(open_run_store(place)) as opened:
         assert not opened.take_expired(1e13), "nothing is left"
+
+
+async def test_asynchronous_invocations_continue_a_run(place: str) -> None:
+    agent = waiting_agent(InMemorySaver(), rounds=3)
+    inputs, steps = INPUTS["task"], []
+    for _ in range(4):
+        with testing.capture(run_store=place) as seen:
+            reports = Reports(seen)
+            handler = TidegaugeCallbackHandler()
+            config: Any = {"callbacks": [handler], "configurable": {"thread_id": "one"}}
+            async for _ in agent.astream(inputs, config):
+                pass
+        inputs = INPUTS["resume"]
+        steps += [report.steps for report in reports]
+    assert steps == [3]
+
+
+def test_runs_of_many_threads_at_once_are_kept_apart(place: str) -> None:
+    agent = waiting_agent(InMemorySaver(), rounds=2)
+    inputs, reports = INPUTS["task"], []
+    for _ in range(3):
+        with testing.capture(run_store=place) as seen, ThreadPoolExecutor(6) as executor:
+            reports = Reports(seen)
+
+            def work(thread: int, inputs: Any = inputs) -> None:
+                handler = TidegaugeCallbackHandler()
+                config = {"callbacks": [handler], "configurable": {"thread_id": str(thread)}}
+                agent.invoke(inputs, config)
+
+            list(executor.map(work, range(12)))
+        inputs = INPUTS["resume"]
+    assert [report.steps for report in reports] == [2] * 12
+    assert len({report.run for report in reports}) == 12
 
 
 def test_a_loop_over_processes_is_stopped(place: str) -> None:
@@ -394,7 +428,7 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["postgresql://[", "postgresql://host/name?colour=red"])
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="^run_store is no URL of a database") as no:
+    with pytest.raises(ConfigurationError, match=r"^run_store is no URL of a database; use ") as no:
         tidegauge.configure(run_store=url, serve_metrics=False)
     assert url not in str(no.value)
 
@@ -422,6 +456,7 @@ def test_a_database_that_is_down_stops_no_agent(tmp_path: Path) -> None:
 
 
 @needs_fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_saves_and_resumes_what_it_runs(place: str) -> None:
     agent = waiting_agent(InMemorySaver(), rounds=1)
     with testing.capture(run_store=place) as seen:

@@ -133,12 +133,15 @@ class WaitingRuns:
             while self._runs:
                 oldest = next(iter(self._runs.values()))
                 idle = now - oldest.last_seen > oldest.idle_seconds
-                if not idle and not self._closed and len(self._runs) <= self._max_runs:
+                crowded = len(self._runs) > self._max_runs
+                if not idle and not crowded and not self._closed:
                     break
-                displaced.append((oldest, "idle" if idle else "too many runs"))
+                reason = "idle" if idle else "too many runs" if crowded else "not resumed"
+                displaced.append((oldest, reason))
                 self._remove(oldest)
+            wanted = run in self and run.checkpoint is not None and not run.unique
         _end(displaced)
-        if self.saved is not None and state is not None and run.checkpoint and not run.unique:
+        if wanted and self.saved is not None and state is not None:
             self.saved.save(run, state)
 
     def take(self, key: Hashable, checkpoint: str | None, load: Callable[[SavedRun], Any]) -> Any:

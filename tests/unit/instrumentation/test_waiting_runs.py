@@ -116,8 +116,7 @@ def test_nothing_waits_any_more_when_they_are_closed() -> None:
     runs.discard(discarded)
     runs.close()
     runs.add(after)
-    assert before.ending == NOT_RESUMED
-    assert after.ending
+    assert before.ending == after.ending == NOT_RESUMED
     assert not discarded.ending
     assert len(runs) == 0
     assert not runs._places
