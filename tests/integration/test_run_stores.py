@@ -21,6 +21,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 import tidegauge
+from support.judged_runs import Judged, verdict
 from support.langchain_agents import Reports, waiting
 from support.postgres import Postgres, postgres
 from support.processes import PATIENCE, import_error, without_otel
@@ -28,6 +29,9 @@ from support.requirements import needs_fork
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, testing
 from tidegauge._guard import internal_errors
+from tidegauge.diagnose.judges.competencies import COMPETENCIES
+from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.rubric_judge import RubricJudge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import stored_runs
 from tidegauge.run_stores import RunStore, open_run_store
@@ -413,6 +417,22 @@ def test_a_recording_of_each_process_has_its_part(place: str, tmp_path: Path) ->
     ]
     assert len({line["run"] for part in lines for line in part}) == 1
     assert [part[-1]["reason"] for part in lines[:2]] == ["moved", "moved"]
+
+
+def test_a_run_that_has_moved_is_not_judged(place: str) -> None:
+    judged = Judged(verdict(3))
+    agent = waiting_agent(InMemorySaver(), rounds=1)
+    for inputs in ("task", "resume"):
+        judging = Judging(judged.model, [RubricJudge(COMPETENCIES["backtracking_exploration"])])
+        with testing.capture(run_store=place, judging=judging) as seen:
+            config: Any = {
+                "callbacks": [TidegaugeCallbackHandler()],
+                "configurable": {"thread_id": "one"},
+            }
+            agent.invoke(INPUTS[inputs], config)
+            assert judging.wait(PATIENCE)
+    assert not judged
+    assert not seen.events
 
 
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -255,13 +255,14 @@ class Pipeline:
         from tidegauge.run_stores import open_run_store
 
         waiting = self.recorder.waiting
+        followers = [one for one in (self._recording, self._judged) if one is not None]
         stored = waiting.saved = StoredRuns(
             open_run_store(store) if isinstance(store, str) else store,
             self.engine,
             self.recorder.sink,
             waiting,
             idle_seconds=self.settings.idle_seconds,
-            recording=self._recording,
+            followers=followers,
         )
         return stored
 

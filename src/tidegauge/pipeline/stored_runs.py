@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -15,7 +15,6 @@ from tidegauge._guard import guarded, internal_errors
 from tidegauge.events import RunEnded, RunStarted, StepSink
 from tidegauge.instrumentation.values import text_digest
 from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
-from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.run_stores import RunStore
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
@@ -28,6 +27,16 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 _TAKE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 30.0
 _WHERE: Final = "run_store"
+
+
+class MoveFollower(Protocol):
+    """Learns of runs that move between processes."""
+
+    def run_restored(self, event: RunStarted, t_max: int | None) -> None:
+        """A run of another process continues here."""
+
+    def run_detached(self, run: str) -> None:
+        """A run continues elsewhere."""
 
 
 class StoredRuns:
@@ -48,7 +57,7 @@ class StoredRuns:
         sink: takes the ends of runs that nothing resumed.
         waiting: the runs that wait in this process.
         idle_seconds: a run waits for at most so long.
-        recording: records the runs; ``None``, they are not recorded.
+        followers: learn of runs that come and go.
     """
 
     def __init__(
@@ -59,14 +68,14 @@ class StoredRuns:
         waiting: WaitingRuns,
         *,
         idle_seconds: float,
-        recording: RecordingSink | None = None,
+        followers: Sequence[MoveFollower] = (),
     ) -> None:
         self._store = store
         self._engine = engine
         self._sink = sink
         self._waiting = waiting
         self._idle_seconds = idle_seconds
-        self._recording = recording
+        self._followers = tuple(followers)
         self._quiet_until = 0.0
         self._reset_after_fork()
         reset_after_fork(self)
@@ -131,8 +140,8 @@ class StoredRuns:
             self._waiting.discard(inside)
         for run_id in _ids(saved):
             self._engine.detach(run_id)
-            if self._recording is not None:
-                self._recording.run_detached(run_id)
+            for follower in self._followers:
+                follower.run_detached(run_id)
         self._end_expired()
 
     def _encoded(self, saved: Mapping[str, Any]) -> bytes:
@@ -168,8 +177,8 @@ class StoredRuns:
                 if run is not None:
                     with here.critical, run.lock:
                         load_run(run, state)
-                    if self._recording is not None:
-                        self._recording.run_restored(start, run.t_max)
+                    for follower in self._followers:
+                        follower.run_restored(start, run.t_max)
         except BaseException:
             for run_id in starts:
                 self._engine.detach(run_id)
