@@ -65,6 +65,7 @@ WRONG: dict[str, Any] = {
     "registry": [5, "x", CollectorRegistry],
     "record_to": [5, b"\xff", ["a"], "a\0b"],
     "record_backups": ["x", -1, None, 1.5],
+    "run_store": [5, b"x", "a\0b", object()],
     "judging": [5],
     "digest_key": ["str", b"", b"x" * 65, 5],
     "tracer_provider": [5, "x", TracerProvider, Unreadable()],

@@ -46,6 +46,7 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
 )
 from tidegauge.instrumentation.values import is_a, named, whole
+from tidegauge.instrumentation.waiting_runs import WaitingRuns
 from tidegauge.tracer import RequestLabels, RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
@@ -75,6 +76,10 @@ class Recorder:
         actions: what the policy may decide on.
         signals: what its rules read.
         on_nudge: called with a run's id and each nudge that is delivered.
+        max_waiting: limit of the runs that wait for a person.
+
+    Attributes:
+        waiting: the runs that wait for a person.
     """
 
     def __init__(
@@ -86,9 +91,11 @@ class Recorder:
         actions: Collection[str] = (),
         signals: Collection[str] = (),
         on_nudge: Callable[[str, Decision], None] | None = None,
+        max_waiting: int = 10_000,
     ) -> None:
         self.sink = sink
         self.spans = spans
+        self.waiting = WaitingRuns(max_runs=max_waiting)
         self.extractors = tuple(extractors)
         self.blocks = "block" in actions
         self.acts = not _ACTING.isdisjoint(actions)
@@ -111,12 +118,14 @@ class Recorder:
         external: SpanContext | None = None,
         traced: bool = True,
         request: RequestLabels | None = None,
+        link: Link | None = None,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
+            link: to the span of the run that it continues.
             external: the span that another instrumentation created for it. Then no spans of ours
                 are created, and events have its context.
             traced: whether spans are created for it at all.
@@ -124,7 +133,22 @@ class Recorder:
         """
         run = self.make_run(event)
         run.request = request
-        run.start(context, external, traced=traced)
+        run.start(context, external, traced=traced, link=link)
+        return run
+
+    def restore_run(
+        self, event: RunStarted, *, steps: int, trace_id: str | None, span_id: str | None
+    ) -> RecordedRun:
+        """A suspended run that the sink has restored: :meth:`RecordedRun.resume` continues it.
+
+        Args:
+            event: its start.
+            steps: steps issued.
+            trace_id: the trace of its last span; ``None``, it had none.
+            span_id: its last span.
+        """
+        run = RecordedRun(self, replace(event, task=None, trace_id=trace_id, span_id=span_id))
+        run.steps = steps
         return run
 
     def make_run(self, event: RunStarted) -> RecordedRun:
@@ -208,6 +232,20 @@ class RecordedRun:
         return self._spans is not None and self._spans.owns_span
 
     @property
+    def link(self) -> Link | None:
+        """A link to the run's last span; ``None`` without a span."""
+        span = self.span.get_span_context()
+        ids = self.event.trace_id, self.event.span_id
+        if not span.is_valid and ids[0] and ids[1]:  # it was made in another process
+            span = SpanContext(int(ids[0], 16), int(ids[1], 16), is_remote=True)
+        return Link(span) if span.is_valid else None
+
+    @property
+    def waiting(self) -> WaitingRuns:
+        """The runs among which it waits for a person."""
+        return self._recorder.waiting
+
+    @property
     def calls_wanted(self) -> bool:
         """Whether calls are recorded: as spans, or as durations."""
         return self._spans is not None and self._spans.calls_wanted
@@ -223,11 +261,12 @@ class RecordedRun:
         external: SpanContext | None = None,
         *,
         traced: bool = True,
+        link: Link | None = None,
     ) -> None:
         """Open the run; the arguments are those of :meth:`Recorder.start_run`."""
         self._traced = traced and external is None
         if self._traced:
-            self._start_span(context)
+            self._start_span(context, link)
         elif external is not None:
             self._spans = self._recorder.spans.external(external)
             self._take_ids(self._spans)
@@ -461,14 +500,21 @@ class RecordedRun:
             self._recorder.warn(text)
 
     @guarded("recorder.suspend", default=None)
-    def suspend(self, reason: str | None = None) -> None:
+    def suspend(self, reason: str | None = None, checkpoint: str | None = None) -> None:
         """The run waits for a person: its span is closed, its record stays open.
 
         Args:
             reason: why, in one word.
+            checkpoint: id of the checkpoint from which it can continue.
         """
         if self._spans is not None:
-            self._spans.end(None, stopped_reason=reason)
+            self._spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
+
+    @guarded("recorder.continues", default=None)
+    def continues(self, checkpoint: str) -> None:
+        """Note on the run's span from which checkpoint it continues."""
+        if self._spans is not None:
+            self._spans.continues(checkpoint)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
@@ -478,8 +524,7 @@ class RecordedRun:
             context: parent of the new span; ``None`` takes the caller's current context.
         """
         if self._traced and not self._ended:
-            before = self.span.get_span_context()
-            self._start_span(context, Link(before) if before.is_valid else None)
+            self._start_span(context, self.link)
 
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
         """The exception of the deliberate stop; ``None`` if the policy does not stop the run."""

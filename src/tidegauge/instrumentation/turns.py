@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -314,6 +314,17 @@ class TurnTracker:
         self._issue(turn)
         return call
 
+    def begin_foreign(self, name: str, arguments: object, call_id: str) -> TurnCall:
+        """As :meth:`begin`; a call that is not known here was chosen in another run.
+
+        It counts there: here it is no step.
+        """
+        if call_id in self._by_id:
+            return self.begin(name, arguments, call_id)
+        call = TurnCall(name, arguments, call_id)
+        Turn([call]).observed = True
+        return call
+
     def end(
         self,
         call: TurnCall,
@@ -382,6 +393,27 @@ class TurnTracker:
                         over.append(call.turn)
         self._report(over)
         return unrun
+
+    def state(self) -> dict[str, Any]:
+        """The turns that wait, as plain data without contents: see :meth:`load`."""
+        with here.critical, self._lock:
+            turns = [turn for turn in (*self._open, *self._blocked) if turn is not self._loose]
+            return {"tokens": self._tokens, "turns": [_saved_turn(turn) for turn in turns]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Wait for the turns of a state.
+
+        Their calls have neither arguments nor results. Blocked calls are not blocked any more; if
+        they run, they are no steps.
+
+        Raises:
+            KeyError, TypeError, ValueError: the state has another form.
+        """
+        turns = [_loaded_turn(data, self._recorded.id) for data in state["turns"]]
+        with here.critical, self._lock:
+            self._tokens = state["tokens"]
+            for turn in turns:
+                self._wait_for(turn)
 
     def _add(self, turn: Turn) -> None:
         """Open a turn, and wait for its calls."""
@@ -513,3 +545,22 @@ class TurnTracker:
                 seconds = max(0.0, time.monotonic() - turn.issued - turn.waited)
             fields = (run, results, step, None, None, (), (), None, tokens, seconds, None, False)
             recorded.observe(made(Outcome, fields))
+
+
+def _saved_turn(turn: Turn) -> dict[str, Any]:
+    signals = turn.signals
+    return {
+        "step": turn.step,
+        "tokens": turn.tokens,
+        "calls": [(call.name, call.id) for call in turn.calls],
+        "digests": signals and (signals.action_digest.hex(), signals.state_digest.hex()),
+    }
+
+
+def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
+    turn = Turn([TurnCall(name, call_id=call_id) for name, call_id in data["calls"]])
+    turn.step, turn.tokens = data["step"], data["tokens"]
+    if data["digests"] and turn.step is not None:
+        action, state = map(bytes.fromhex, data["digests"])
+        turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
+    return turn

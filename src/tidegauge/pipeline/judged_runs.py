@@ -93,6 +93,13 @@ class JudgedRuns:
         finally:
             self._ended(event)
 
+    def run_restored(self, event: RunStarted, t_max: int | None) -> None:
+        """A run of another process continues here: its beginning is not known, it is not judged."""
+
+    def run_detached(self, run: str) -> None:
+        """A run continues elsewhere."""
+        self._transcripts.forget(run)
+
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
         """The scores, and counts of runs that were not judged."""
         return self._scores.metrics()

@@ -87,6 +87,14 @@ class RecordingSink:
         finally:
             self._ending.pop(event.run, None)
 
+    def run_restored(self, event: RunStarted, t_max: int | None) -> None:
+        """A run of another process continues here: its rest is recorded as a run of the same id."""
+        self._lines.run_started(replace(event, task=None), t_max=t_max)
+
+    def run_detached(self, run: str) -> None:
+        """A run continues elsewhere."""
+        self._lines.run_ended(RunEnded(run=run, reason="moved"))
+
     def run_finished(self, report: RunReport) -> None:
         """A run was ended in the engine, by its adapter or to make room."""
         reported = self._ending.get(report.run)

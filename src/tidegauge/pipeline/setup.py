@@ -24,7 +24,7 @@ from tidegauge.exporters.reading import Exporter, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
-from tidegauge.pipeline.settings import KINDS, FilePath, Settings
+from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
     from tidegauge.pipeline.recording_sink import RecordingSink
+    from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter
 
 __all__ = ["Pipeline", "configure"]
@@ -77,6 +78,7 @@ class Pipeline:
         self._exporters: list[Exporter] = []
         self._telemetry: Telemetry | None = None
         self._judged: JudgedRuns | None = None
+        self._stored: StoredRuns | None = None
         self._registered: RegistryExporter | None = None
         self.metrics_server: MetricsServer | None = None
         self._serves_in_children = False
@@ -136,7 +138,10 @@ class Pipeline:
             actions=policy.actions,
             signals=policy.signals,
             on_nudge=live.nudged,
+            max_waiting=settings.max_runs,
         )
+        if settings.run_store is not None:
+            self._stored = self._stored_runs(settings.run_store)
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page
@@ -214,6 +219,9 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
+            if self._stored is not None:
+                self._stored.close()  # first: what it has saved is not ended
+            self.recorder.waiting.close()
             if self.settings.judging is not None:
                 self.settings.judging.close()  # first: it may still send events
             self._close()
@@ -259,6 +267,22 @@ class Pipeline:
             contents=self._captures_content(_EVENT_CONTENT),
             max_groups=self.settings.max_groups,
         )
+
+    def _stored_runs(self, store: RunStorePlace) -> StoredRuns:
+        from tidegauge.pipeline.stored_runs import StoredRuns
+        from tidegauge.run_stores import open_run_store
+
+        waiting = self.recorder.waiting
+        followers = [one for one in (self._recording, self._judged) if one is not None]
+        stored = waiting.saved = StoredRuns(
+            open_run_store(store) if isinstance(store, str) else store,
+            self.engine,
+            self.recorder.sink,
+            waiting,
+            idle_seconds=self.settings.idle_seconds,
+            followers=followers,
+        )
+        return stored
 
     def _captures_content(self, asked_by: Container[str]) -> bool:
         """Whether to capture contents: by the setting, else by these values of the variable."""
@@ -380,7 +404,8 @@ def configure(**settings: Any) -> Pipeline:
     """Set tidegauge up for this process; call it once, before the agents run.
 
     Without it, runs are measured with the defaults and served nowhere. A second call replaces the
-    first; open runs end in the pipeline where they started.
+    first; open runs end in the pipeline where they started, and runs that wait for a person end
+    now.
 
     Args:
         **settings: the fields of :class:`Settings`.

@@ -405,6 +405,7 @@ class RunSpans:
         *,
         stopped_reason: str | None = None,
         error: BaseException | str | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         """Close the run's span and whatever it left open."""
         metrics, self._metrics = self._metrics, None  # one that was suspended may be ended again
@@ -426,9 +427,17 @@ class RunSpans:
                     attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
+            if checkpoint is not None:
+                attributes[names.CHECKPOINT] = _text(checkpoint)
             with here.critical:
                 span.set_attributes(attributes)
         self.close(error)
+
+    def continues(self, checkpoint: str) -> None:
+        """Note the checkpoint from which the run continues."""
+        if self.span.is_recording():
+            with here.critical:
+                self.span.set_attribute(names.RESUMED_CHECKPOINT, _text(checkpoint))
 
     def close(self, error: BaseException | str | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""

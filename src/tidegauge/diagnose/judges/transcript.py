@@ -364,6 +364,11 @@ class Transcripts:
         index = transcript.issue(event, index)
         return Decision(signals=Signals(event.run, index, index + 1, b"", b""))
 
+    def forget(self, run: str) -> None:
+        """Drop the transcript of a run that continues elsewhere."""
+        with here.critical, self._lock:
+            self._open.pop(run, None)
+
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
         transcript = self._open.get(event.run)

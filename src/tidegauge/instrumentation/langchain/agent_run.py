@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import CallResult, RunStarted
+from tidegauge.events import ABSENT, CallResult, RunStarted
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -107,6 +107,11 @@ class AgentRun:
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        checkpoint: id of the checkpoint at which its graph is paused; ``None``, not reported.
+        checkpointer: refers weakly to what stores its checkpoints; ``None``, not known.
+        continues: it continues a run that is not known here, and its model was not asked yet: the
+            calls that are run were chosen in that one.
+        idle_seconds: it waits for a person for at most so long.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
@@ -127,11 +132,15 @@ class AgentRun:
         "around",
         "blockable",
         "call",
+        "checkpoint",
+        "checkpointer",
         "choices",
+        "continues",
         "ends_itself",
         "graceful",
         "held",
         "identity",
+        "idle_seconds",
         "interrupted",
         "key",
         "last_seen",
@@ -155,12 +164,16 @@ class AgentRun:
         metadata: Mapping[str, Any],
         *,
         key: WaitingKey | None = None,
+        idle_seconds: float = 3_600.0,
         success: Success | None = None,
         ends_itself: bool = False,
     ) -> None:
         self.recorded = recorded
         self.turns = TurnTracker(recorded)
         self.key = key
+        self.idle_seconds = idle_seconds
+        self.checkpointer: Callable[[], object] | None = None
+        self.continues = False
         self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
         self.tools: dict[int, TurnCall] = {}
@@ -186,25 +199,54 @@ class AgentRun:
         self.span = self.recorded.span if self.recorded.owns_span else None
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
+        self.checkpoint: str | None = None
+
+    @property
+    def model_nodes(self) -> list[str]:
+        """The names of the nodes that ask its model."""
+        return sorted(self._model_nodes)
+
+    @model_nodes.setter
+    def model_nodes(self, names: Sequence[str]) -> None:
+        self._model_nodes = set(names)
+
+    @property
+    def unique(self) -> bool:
+        """Whether no other graph has its key: inside a graph, it names a task of a checkpoint."""
+        return self.key is not None and self.key[2] != ""
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
         self._leave_models()
         self.models.clear()
         self.tools.clear()
+        self.continues = False
         self.turns.pause()
-        self.recorded.suspend("interrupt")
+        self.recorded.suspend("interrupt", self.checkpoint)
         if self.around is not None:
             self.around.run.waiting.append(self)
 
-    def resume(self, root: UUID, metadata: Mapping[str, Any], context: Context | None) -> None:
+    def resume(
+        self,
+        root: UUID,
+        metadata: Mapping[str, Any],
+        context: Context | None,
+        success: Success | None,
+        *,
+        ends_itself: bool,
+    ) -> None:
         """Its graph continues, in another invocation.
 
         Args:
             root: callback id of the new root chain.
             metadata: what came with it.
             context: parent of the new span; ``None`` takes the caller's current context.
+            success: says whether the task was solved.
+            ends_itself: it is graceful also where it has no middleware.
         """
+        self._success = success
+        self.ends_itself = ends_itself
+        self.graceful = self.graceful or ends_itself
         if self.around is not None and self in self.around.run.waiting:
             self.around.run.waiting.remove(self)
         self.turns.resume()
@@ -261,6 +303,7 @@ class AgentRun:
             self._model_nodes.add(node)
         if self.recorded.has_nudge and not self.watched_only:
             self.recorded.without_delivery(_NO_NUDGE)
+        self.continues = False
         self.next_turn(messages)
         if self.ends_itself and self.recorded.decision.stop:
             self._asked_again += 1
@@ -359,8 +402,20 @@ class AgentRun:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
+    def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
+        """A tool is about to run; see ``TurnTracker.begin``."""
+        if self.continues and call_id is not None:
+            return self.turns.begin_foreign(name, arguments, call_id)
+        call = self.turns.begin(name, arguments, call_id)
+        if call.arguments is ABSENT:  # it was chosen in another process
+            call.arguments = arguments
+        return call
+
     def end(self, **ending: Any) -> None:
-        """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        """Report the rest of its turns, and its end (see ``RecordedRun.end``).
+
+        What waits inside it ends with it.
+        """
         self._leave_models()
         try:
             for chain in tuple(self.choices):
@@ -368,6 +423,10 @@ class AgentRun:
             self.turns.next_turn()
         finally:
             self.recorded.end(**ending)
+            waiting, self.waiting = self.waiting, []
+            for inside in waiting:
+                inside.recorded.waiting.discard(inside)
+                inside.end(outcome="unknown", reason="not resumed")
 
     def _leave_models(self) -> None:
         """Model calls whose end LangChain did not report are over, too."""

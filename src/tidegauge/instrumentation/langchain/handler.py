@@ -19,17 +19,22 @@ What a step is, and when a run is stopped:
   it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
   the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
   its tool calls are not steps.
-- A graph that is interrupted on a thread, and resumed on it, is one run.
+- A graph that is interrupted on a thread, and resumed on it, is one run, whichever handler it is
+  given (see ``WaitingRuns``). A graph that resumes a run which is not known here is a new run: the
+  calls that it runs before its model is asked were chosen in the other one, and are steps there.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
@@ -37,7 +42,13 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
+from tidegauge.instrumentation.langchain.agent_run import (
+    AgentRun,
+    ModelCall,
+    Scope,
+    Success,
+    WaitingKey,
+)
 from tidegauge.instrumentation.langchain.body_context import (
     enter_chain,
     enter_model,
@@ -50,7 +61,9 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
     enclosing_scope,
+    find_checkpointer,
 )
+from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, label
 from tidegauge.tracer import RequestLabels
@@ -154,6 +167,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if on_stop not in ("raise", "end"):
             raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
+        self._idle_seconds = idle_seconds
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         by_agent = success if isinstance(success, Mapping) else {}
@@ -222,6 +236,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
+        self._runs.scope_of(run_id)  # opens it, if nothing happened in it
         scope = self._runs.leave(run_id.int)
         if scope is None:
             return
@@ -242,6 +257,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
+        self._runs.scope_of(run_id)  # as above
         scope = self._runs.leave(run_id.int)
         if scope is None:
             return
@@ -269,6 +285,16 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._runs.scope_of(event.run_id)
         if scope is not None and scope.tool is None:
             scope.run.interrupted = True
+            if scope.run.root == event.run_id.int:
+                scope.run.checkpoint = label(event.checkpoint_id)
+
+    @_hook
+    def on_resume(self, event: Any) -> None:
+        """A graph continues from a checkpoint: the run that was paused there continues."""
+        self._runs.open_postponed(event.run_id, label(event.checkpoint_id))
+        scope = self._runs.scope_of(event.run_id)
+        if scope is not None and scope.run.root == event.run_id.int:
+            scope.run.continues = scope.run.recorded.steps == 0  # no run that was paused is known
 
     @_hook
     def on_chat_model_start(
@@ -377,7 +403,7 @@ class TidegaugeCallbackHandler(RunHolder):
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
         run.use(name)
-        call = run.turns.begin(name, arguments, call_id)
+        call = run.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
@@ -431,6 +457,8 @@ class TidegaugeCallbackHandler(RunHolder):
         run, metadata = scope.run, _plain(options.get("metadata"))
         self._runs.seen(run)
         if scope.tool is None:
+            if run.checkpointer is None and run.key is not None and not run.unique:
+                _find_out_checkpointer(run)
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
@@ -466,51 +494,97 @@ class TidegaugeCallbackHandler(RunHolder):
         success: Success | None = None,
         request: RequestLabels | None = None,
     ) -> None:
-        """Open a run, or resume the one that waits for this invocation."""
+        """Open a run, or resume the one that waits for this invocation.
+
+        What is invoked inside a graph gets its input again; its thread says that it continues. A
+        graph that continues reports its checkpoint next, which says which run that is.
+        """
+        key = agent_run.waiting_key(event, metadata)
+        inside = metadata.get("langgraph_checkpoint_ns") is not None
+        context = None if around is None else around.context()
+        opening = partial(
+            self._open_now,
+            root,
+            event,
+            inputs,
+            metadata,
+            around=around,
+            key=key,
+            success=success,
+            request=request,
+        )
+        if key is not None and not inside and control_flow.resumes(inputs):
+            begun = context or get_current()
+            self._runs.postpone(root, partial(opening, context=begun, resumes=True))
+        else:
+            opening(None, context=context, resumes=inside)
+
+    def _open_now(
+        self,
+        root: UUID,
+        event: RunStarted,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        checkpoint: str | None,
+        *,
+        around: Scope | None,
+        context: Context | None,
+        key: WaitingKey | None,
+        resumes: bool,
+        success: Success | None,
+        request: RequestLabels | None,
+    ) -> None:
+        """Open a run, or resume the one that waits at its place for this checkpoint."""
         call = None
         if around is not None and around.tool is None:
             around.run.enforce()
             call = around.run.turns.begin(event.agent, parsing.last_content(inputs), None)
             around.run.enforce()
-        context = None if around is None else around.context()
-        key = agent_run.waiting_key(event, metadata)
-        run = None if key is None else self._runs.take_waiting(key)
-        if run is not None and not self._continues(run, metadata, inputs):
-            self._end(run, outcome="unknown", reason="not resumed")
+        recorder = get_recorder()
+        resumes = resumes and key is not None
+        run: AgentRun | None = None
+        if resumes:
+            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
+        link = None
+        if run is not None and recorder.waiting.is_idle(run):
+            link = run.recorded.link
+            run.end(outcome="unknown", reason="not resumed")
             run = None
         if run is None:
-            recorded = get_recorder().start_run(event, context, request=request)
+            recorded = recorder.start_run(event, context, link=link, request=request)
             run = AgentRun(
                 root,
                 recorded,
                 metadata,
                 key=key,
+                idle_seconds=self._idle_seconds,
                 success=success,
                 ends_itself=self._ends_itself,
             )
+            run.continues = resumes and not run.unique
         else:
-            run.resume(root, metadata, context)
+            run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
+        if checkpoint is not None:
+            run.recorded.continues(checkpoint)
         run.around, run.call = around, call
         self._runs.open(RunScope(run))
         if run.span is not None:
             enter_chain(run.span)
 
-    def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
-        """Whether a run that waited is resumed by this invocation.
-
-        What is invoked inside a graph gets its input again; its thread says that it continues.
-        """
-        nested = metadata.get("langgraph_checkpoint_ns") is not None
-        return (nested or control_flow.resumes(inputs)) and not self._runs.is_idle(run)
-
     def _suspend(self, run: AgentRun) -> None:
         run.suspend()
-        displaced = self._runs.wait(run)
-        if displaced is not None:
-            displaced.end(outcome="unknown", reason="not resumed")
+        self._runs.close(run)
+        if not run.recorded.ended:
+            run.recorded.waiting.add(run, partial(save_agent_run, run))
 
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
-        for inside in run.waiting:
-            self._end(inside, outcome="unknown", reason="not resumed")
+
+
+def _find_out_checkpointer(run: AgentRun) -> None:
+    """Inside a node of a run's graph: what was paused on its thread is not resumed any more."""
+    checkpointer = find_checkpointer()
+    if checkpointer is not None:
+        run.checkpointer = weakref.ref(checkpointer)
+        run.recorded.waiting.give_up(run.key, checkpointer)
