@@ -73,6 +73,8 @@ def plain_text(value: Any) -> bytes | None:
         except UnicodeEncodeError:
             return value.encode("utf-8", "surrogatepass")  # type: ignore[no-any-return]
     try:
+        if kind is dict and len(value) <= _MANY and _is_flat(value):
+            return _dumps(value, None, _SORTED)
         if kind is dict or kind is list or kind is tuple:
             return _dumps(value, None, _SORTED) if plain_tree(value) else None
         if value is None or kind is int or kind is float or kind is bool:
@@ -80,6 +82,21 @@ def plain_text(value: Any) -> bytes | None:
     except (TypeError, RuntimeError):
         pass  # a huge number, half a character, more than 254 levels; changed while it was read
     return None
+
+
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """Whether a mapping, as most arguments are, holds only short texts and plain values."""
+    size = 0
+    for key, item in value.items():
+        kind = type(item)
+        if kind is str:
+            size += len(item)
+        elif not (kind is int or item is None or kind is bool or kind is float):
+            return False
+        if type(key) is not str:
+            return False
+        size += len(key)
+    return size <= SHORT
 
 
 def plain_tree(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bool:

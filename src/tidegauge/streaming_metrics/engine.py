@@ -270,13 +270,14 @@ class Engine:
 
         Without the lock: each of the two accesses is atomic, because ids are plain strings.
         """
+        runs = self._runs
         try:
-            self._runs.move_to_end(run_id)
+            runs.move_to_end(run_id)
+            return runs[run_id]
         except KeyError as error:
             if arrived_from_outside(error):
                 raise
             return None
-        return self._runs.get(run_id)
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
