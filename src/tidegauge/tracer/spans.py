@@ -264,7 +264,6 @@ class RunSpans:
     def start_tool(
         self,
         name: str,
-        *,
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
@@ -294,7 +293,6 @@ class RunSpans:
     def end_tool(
         self,
         span: Span,
-        *,
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
