@@ -205,7 +205,9 @@ def guarded(
                     if _deferred:
                         run_deferred(AT_ONCE)
                 try:
-                    return function(*args, **kwargs) if kwargs else function(*args)
+                    if not kwargs:
+                        return function(*args)  # type: ignore[call-arg]
+                    return function(*args, **kwargs)
                 except (RunStopped, CallBlocked):
                     raise
                 except Exception as error:

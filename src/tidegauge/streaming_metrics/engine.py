@@ -436,10 +436,12 @@ class Engine:
         return run
 
     def _make_room(self) -> None:
-        while len(self._runs) > self._max_runs:
-            oldest = self._oldest()
-            if oldest is not None:
-                self._evict(oldest, "too many runs")
+        while True:
+            with here.critical, self._lock:  # no other run comes or goes
+                oldest = self._oldest() if len(self._runs) > self._max_runs else None
+            if oldest is None:
+                return
+            self._evict(oldest, "too many runs")
 
     def _made(self, event: RunStarted, now: float | None) -> MeasuredRun:
         agent, task_group = self._pairs.admit((event.agent, event.task_group))
