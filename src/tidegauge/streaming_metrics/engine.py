@@ -63,8 +63,7 @@ class Engine:
 
     A step is first digested without any lock: only this runs user code. Then the run's lock is held
     once for the update and the decision, and no lock that runs share. A snapshot takes the lock of
-    one run at a time. A forked child process starts with an empty
-    engine.
+    one run at a time. A forked child process starts with an empty engine.
 
     Args:
         max_runs: active runs held; one more evicts the run idle for longest.
