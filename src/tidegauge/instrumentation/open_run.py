@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -330,17 +329,22 @@ class OpenRun:
         if recorded is None or (turn is not None and turn.blocked):
             return GO_ON
         ends: list[Returned] = []
-        for one in returned:
-            result, error = _as_outcome(*one)
+        results: list[CallResult] = []
+        for result, error in returned:
+            if result is ABSENT and is_a(error, BaseException):
+                # The text of an exception is the result, if there is no other result.
+                result = failure_text(cast("BaseException", error))  # noqa: PLW2901
             ends.append((result, error))
+            failed = False if error is False else truth(error)
+            results.append(made(CallResult, (result, failed)))
         if turn is not None and turn.calls:
             self._end_tools(recorded, turn, ends, ended)
         index = outcome.step if turn is None else turn.step
         if index is None or index < 0:  # no step, or it could not be reported
             return GO_ON
-        results = tuple([made(CallResult, (result, truth(error))) for result, error in ends])
         # Faster than _replace().
-        decision = recorded.observe(made(Outcome, (outcome.run, results, index, *outcome[3:])))
+        fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
+        decision = recorded.observe(made(Outcome, fields))
         if enforce and recorded.decision.action == "stop":
             recorded.enforce()
         return decision
@@ -405,15 +409,13 @@ class OpenRun:
         decision: Decision,
     ) -> None:
         """Hold a turn until its calls have ended, with their spans unless they are blocked."""
-        for call, call_id in zip_longest(step.calls, call_ids[: len(step.calls)]):
+        for number, call in enumerate(step.calls):
+            call_id = call_ids[number] if number < len(call_ids) else None
             held = TurnCall(call.action, call.arguments, call_id)
             turn.calls.append(held)
             if decision.action != "block":
                 held.span = recorded.start_tool(
-                    call.action,
-                    call_id=call_id,
-                    signals=decision.signals,
-                    arguments=call.arguments,
+                    call.action, call_id, decision.signals, call.arguments
                 )
         with here.critical, self._lock:
             dropped = self._turns.add(turn)
@@ -445,14 +447,7 @@ def _end_spans(
             failure = "tool_error"
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
-        recorded.end_tool(call.span, result=result, error=failure, ended=ended)
-
-
-def _as_outcome(outcome: object, error: Failure) -> Returned:
-    """The text of an exception is the result, if there is no other result."""
-    if outcome is ABSENT and is_a(error, BaseException):
-        return failure_text(cast("BaseException", error)), error
-    return outcome, error
+        recorded.end_tool(call.span, result, failure, ended)
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:

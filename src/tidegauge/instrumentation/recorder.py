@@ -346,7 +346,6 @@ class RecordedRun:
     def start_tool(
         self,
         name: str,
-        *,
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
@@ -356,23 +355,22 @@ class RecordedRun:
             return INVALID_SPAN
         return self._spans.start_tool(
             name if type(name) is str else named(name) or "",
-            call_id=named(call_id),
-            signals=signals,
-            arguments=arguments,
+            None if call_id is None else named(call_id),
+            signals,
+            arguments,
         )
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(
         self,
         span: Span,
-        *,
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
     ) -> None:
         """Close the span of a tool call that ended now, or at ``ended`` nanoseconds."""
         if self._spans is not None:
-            self._spans.end_tool(span, result=result, error=error, ended=ended)
+            self._spans.end_tool(span, result, error, ended)
 
     @guarded("recorder.answered_tool", default=None)
     def answered_tool(

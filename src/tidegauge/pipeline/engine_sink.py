@@ -44,11 +44,21 @@ class EngineSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        return self.issue(self.digest_step(event))
+        try:
+            engine = self.engine
+            return engine.issue(engine.digester.step(event), self._live, full=self.all_signals)
+        except Exception:
+            self._switch_off(event.run)
+            raise
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        return self.observe(self.digest_outcome(event))
+        try:
+            engine = self.engine
+            return engine.observe(engine.digest_outcome(event), self._live, full=self.all_signals)
+        except Exception:
+            self._switch_off(event.run)
+            raise
 
     def digest_step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
         """The digested action. May run user code: call it without a lock.

@@ -60,20 +60,20 @@ class LivePolicy:
         policy, state = self._policy, run.policy
         if state is None:
             state = run.policy_state(RunPolicy)
-        interventions = run.metrics.get(Interventions)
-        if interventions is not None and interventions.stopped is not None:
-            step, reason = interventions.stopped
-            message = f"the run was stopped at step {step}"
-            return Decision("stop", reason, message, run.signals())
+        if Interventions in run.metrics:
+            stopped = run.of(Interventions).stopped
+            if stopped is not None:
+                step, reason = stopped
+                message = f"the run was stopped at step {step}"
+                return Decision("stop", reason, message, run.signals())
         exceeded = policy.exceeded(LiveSignals(run)) if self._has_thresholds else ()
         if not exceeded and not state.nudged:  # type: ignore[attr-defined]
             # Most steps return here: no signal has reached the threshold of its rule.
-            counted = run.totals.interventions
             for read, bound, falls, key in policy.bars(run, moment):
                 value = read(run)
                 if value is None or (value > bound if falls else value < bound):
                     continue
-                if key not in counted:
+                if key not in run.totals.interventions:
                     break
             else:
                 return None

@@ -306,7 +306,6 @@ class RunSpans:
     def start_tool(
         self,
         name: str,
-        *,
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
@@ -336,7 +335,6 @@ class RunSpans:
     def end_tool(
         self,
         span: Span,
-        *,
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
