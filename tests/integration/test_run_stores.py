@@ -32,8 +32,9 @@ from tidegauge._guard import internal_errors
 from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
 from tidegauge.diagnose.judges.rubric_judge import RubricJudge
+from tidegauge.instrumentation.current import set_recorder
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.pipeline import stored_runs
+from tidegauge.pipeline import Pipeline, Settings, stored_runs
 from tidegauge.run_stores import RunStore, open_run_store
 from tidegauge.run_stores.postgres_store import PostgresRunStore
 
@@ -419,20 +420,34 @@ def test_a_recording_of_each_process_has_its_part(place: str, tmp_path: Path) ->
     assert [part[-1]["reason"] for part in lines[:2]] == ["moved", "moved"]
 
 
-def test_a_run_that_has_moved_is_not_judged(place: str) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_is_judged_if_no_other_process_has_continued_it(place: str, elsewhere: bool) -> None:
     judged = Judged(verdict(3))
-    agent = waiting_agent(InMemorySaver(), rounds=1)
-    for inputs in ("task", "resume"):
-        judging = Judging(judged.model, [RubricJudge(COMPETENCIES["backtracking_exploration"])])
-        with testing.capture(run_store=place, judging=judging) as seen:
-            config: Any = {
-                "callbacks": [TidegaugeCallbackHandler()],
-                "configurable": {"thread_id": "one"},
-            }
+    judging = Judging(judged.model, [RubricJudge(COMPETENCIES["backtracking_exploration"])])
+    agent = waiting_agent(InMemorySaver(), rounds=3)
+    with testing.capture(run_store=place, judging=judging) as seen:
+        reports = Reports(seen)
+
+        def request(inputs: str) -> None:
+            handler = TidegaugeCallbackHandler()
+            config: Any = {"callbacks": [handler], "configurable": {"thread_id": "one"}}
             agent.invoke(INPUTS[inputs], config)
-            assert judging.wait(PATIENCE)
-    assert not judged
-    assert not seen.events
+            until = time.monotonic() + PATIENCE
+            while waiting(seen) and time.monotonic() < until:
+                time.sleep(0.01)
+
+        request("task")
+        other = Pipeline(Settings(run_store=place, serve_metrics=False))
+        if elsewhere:
+            set_recorder(other.recorder)
+        request("resume")
+        other.shutdown()
+        set_recorder(seen.pipeline.recorder)
+        request("resume")
+        request("resume")
+        assert judging.wait(PATIENCE)
+    assert [report.steps for report in reports] == [3]
+    assert len(judged) == (not elsewhere)
 
 
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome
 if TYPE_CHECKING:
     from tidegauge.recordings import JsonlSink
     from tidegauge.streaming_metrics import RunReport
+    from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["RecordingSink"]
 
@@ -87,12 +88,12 @@ class RecordingSink:
         finally:
             self._ending.pop(event.run, None)
 
-    def run_restored(self, event: RunStarted, t_max: int | None) -> None:
-        """A run of another process continues here: its rest is recorded as a run of the same id."""
-        self._lines.run_started(replace(event, task=None), t_max=t_max)
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here: its rest is recorded as a run of the same id."""
+        self._lines.run_started(replace(run.started, task=None), t_max=run.t_max)
 
     def run_detached(self, run: str) -> None:
-        """A run continues elsewhere."""
+        """A run may continue elsewhere."""
         self._lines.run_ended(RunEnded(run=run, reason="moved"))
 
     def run_finished(self, report: RunReport) -> None:

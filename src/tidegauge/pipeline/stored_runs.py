@@ -17,6 +17,7 @@ from tidegauge.instrumentation.values import text_digest
 from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
 from tidegauge.run_stores import RunStore
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 __all__ = ["StoredRuns"]
@@ -32,11 +33,11 @@ _WHERE: Final = "run_store"
 class MoveFollower(Protocol):
     """Learns of runs that move between processes."""
 
-    def run_restored(self, event: RunStarted, t_max: int | None) -> None:
-        """A run of another process continues here."""
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here."""
 
     def run_detached(self, run: str) -> None:
-        """A run continues elsewhere."""
+        """A run may continue elsewhere."""
 
 
 class StoredRuns:
@@ -178,7 +179,7 @@ class StoredRuns:
                     with here.critical, run.lock:
                         load_run(run, state)
                     for follower in self._followers:
-                        follower.run_restored(start, run.t_max)
+                        follower.run_restored(run)
         except BaseException:
             for run_id in starts:
                 self._engine.detach(run_id)
