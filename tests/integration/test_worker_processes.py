@@ -83,7 +83,7 @@ RECIPES = {
         "celery --app tasks worker --concurrency 2",
         f"--max-tasks-per-child {MOST}",
         parents=1,
-        kills=False,  # its warm shutdown does not always end then
+        kills=False,  # its warm shutdown then hangs, also without us
     ),
 }
 
