@@ -104,6 +104,7 @@ class Recorder:
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
 
+    @guarded("recorder.warn", default=None)
     def warn(self, text: str) -> None:
         """Log a warning, once."""
         if text not in self._warned:
@@ -453,13 +454,11 @@ class RecordedRun:
         if self._spans is not None:
             self._spans.intervention(nudge)
 
-    @guarded("recorder.warn", default=None)
     def without_usage(self) -> None:
         """A model call reported no tokens."""
         if self._recorder.reads_tokens:
             self._recorder.warn(_NO_USAGE)
 
-    @guarded("recorder.warn", default=None)
     def without_control(self, text: str) -> None:
         """A step is issued by an adapter that only observes.
 
@@ -469,7 +468,6 @@ class RecordedRun:
         if self._recorder.acts:
             self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_end(self, text: str) -> None:
         """The run is stopped, and goes on.
 
@@ -478,7 +476,6 @@ class RecordedRun:
         """
         self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_delivery(self, text: str) -> None:
         """The model is asked, and nothing showed it the nudge that waits.
 
@@ -487,7 +484,6 @@ class RecordedRun:
         """
         self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_blocking(self, text: str) -> None:
         """A step is issued that cannot be blocked.
 
