@@ -24,15 +24,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
 
-__all__ = [
-    "BodyContext",
-    "enter_chain",
-    "enter_model",
-    "enter_tool",
-    "leave",
-    "leave_model",
-    "model_context",
-]
+__all__ = ["BodyContext", "enter_chain", "enter_model", "enter_tool", "leave"]
 
 _SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
 _RUN: Final = otel_context.create_key("tidegauge-langchain-run")
@@ -55,33 +47,35 @@ class BodyContext(Context):
         before: the context of the caller.
         span: the span of the body.
         caller: the caller's LangChain config; ``_NO_CALLER``, the body has no other one.
+        over: whether the body has not begun yet.
 
     Attributes:
-        over: whether the body has ended.
+        over: whether the body has ended: then the span is current nowhere.
     """
 
     __slots__ = ("before", "caller", "over", "span")
 
-    def __init__(self, before: Context, span: Span, caller: object) -> None:
-        dict.__setitem__(self, _SPAN, span)
+    def __init__(self, before: Context, span: Span, caller: object, over: bool = False) -> None:
         self.before = before
         self.span = span
         self.caller = caller
-        self.over = False
+        self.over = over
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value that holds here."""
         found = _effective(self)
-        if found is self:
-            if key in self:
-                return self[key]
-            found = self.before
-        return found.get(key, default)
+        if found is not self:
+            return found.get(key, default)
+        if key == _SPAN:
+            return self.span
+        return dict.get(self, key) or self.before.get(key, default)
 
     def copy(self) -> dict[str, object]:
         """The values that hold here; ``set_value`` makes other contexts of them."""
         found = _effective(self)
-        return {**self.before.copy(), **self} if found is self else found.copy()
+        if found is not self:
+            return found.copy()
+        return {**self.before.copy(), **self, _SPAN: self.span}
 
 
 def enter_chain(span: Span) -> None:
@@ -104,25 +98,21 @@ def enter_chain(span: Span) -> None:
 
 def enter_tool(span: Span) -> None:
     """A tool is about to run: its span is current in it."""
-    before = _effective(_current.get())
-    _current.set(BodyContext(before, span, var_child_runnable_config.get()))
+    before, caller = _current.get(), var_child_runnable_config.get()
+    while type(before) is BodyContext and (before.over or before.caller is caller):
+        before = before.before
+    _current.set(BodyContext(before, span, caller))
 
 
-def model_context(span: Span) -> BodyContext:
-    """The context of a model call, for :func:`enter_model`."""
-    return BodyContext(_effective(_current.get()), span, _NO_CALLER)
+def enter_model(span: Span) -> BodyContext:
+    """A model is about to be called: its span is current while ``over`` is false.
 
-
-def enter_model(context: BodyContext) -> None:
-    """A model is about to be called: its span is current until :func:`leave_model`."""
+    Returns:
+        A context that is over. It begins when the caller has stored it, so that its end is sure.
+    """
+    context = BodyContext(_effective(_current.get()), span, _NO_CALLER, True)
     _current.set(context)
-
-
-def leave_model(context: BodyContext) -> None:
-    """A model call is over: its span is current nowhere."""
-    context.over = True
-    if _current.get() is context:
-        _current.set(context.before)
+    return context
 
 
 def leave(span: Span) -> None:

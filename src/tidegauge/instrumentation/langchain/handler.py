@@ -54,8 +54,6 @@ from tidegauge.instrumentation.langchain.body_context import (
     enter_model,
     enter_tool,
     leave,
-    leave_model,
-    model_context,
 )
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
@@ -345,7 +343,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         run = scope.run
         if call.context is not None:
-            leave_model(call.context)
+            call.context.over = True
         answer = parsing.model_answer(response)
         if run.traced:
             run.recorded.end_chat(
@@ -375,7 +373,7 @@ class TidegaugeCallbackHandler(RunHolder):
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is not None and call is not None:
             if call.context is not None:
-                leave_model(call.context)
+                call.context.over = True
             failure = error if control_flow.is_failure(error) else None
             scope.run.recorded.end_chat(call.span, error=failure)
 
@@ -472,16 +470,16 @@ class TidegaugeCallbackHandler(RunHolder):
         alone = (
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
-        context = model_context(span) if alone else None
+        context = enter_model(span) if alone else None
         run.models[run_id.int] = ModelCall(span, chooses, node, answering, context)
         if context is not None:
-            enter_model(context)
+            context.over = False
 
     def _leave_model(self, run_id: UUID, parent_run_id: UUID | None) -> None:
         scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.get(run_id.int)
-        if call is not None and call.context is not None and not call.context.over:
-            leave_model(call.context)
+        if call is not None and call.context is not None:
+            call.context.over = True
 
     def _open(
         self,
