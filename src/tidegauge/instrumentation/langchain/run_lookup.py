@@ -18,6 +18,7 @@ from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.values import entry
 
 __all__ = [
     "CallbackRuns",
@@ -108,7 +109,7 @@ def find_checkpointer() -> Any:
     LangGraph hands it to the nodes in their config. ``None``: there is none, or it is not known.
     """
     config = var_child_runnable_config.get()
-    return None if config is None else config.get("configurable", {}).get("__pregel_checkpointer")
+    return entry(entry(config, "configurable"), "__pregel_checkpointer")
 
 
 def _find_scope(callbacks: object) -> Scope | None:
