@@ -26,6 +26,7 @@ What a step is, and when a run is stopped:
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -584,5 +585,6 @@ def _find_out_checkpointer(run: AgentRun) -> None:
     """Inside a node of a run's graph: what was paused on its thread is not resumed any more."""
     checkpointer = find_checkpointer()
     if checkpointer is not None:
-        run.checkpointer = weakref.ref(checkpointer)
+        with contextlib.suppress(TypeError):  # its class has no weak references
+            run.checkpointer = weakref.ref(checkpointer)
         run.recorded.waiting.give_up(run.key, checkpointer)

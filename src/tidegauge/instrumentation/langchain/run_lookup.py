@@ -20,6 +20,7 @@ from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.open_run import add_run_finder
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.values import entry
 
 __all__ = [
     "CallbackRuns",
@@ -111,7 +112,7 @@ def find_checkpointer() -> Any:
     LangGraph hands it to the nodes in their config. ``None``: there is none, or it is not known.
     """
     config = var_child_runnable_config.get()
-    return None if config is None else config.get("configurable", {}).get("__pregel_checkpointer")
+    return entry(entry(config, "configurable"), "__pregel_checkpointer")
 
 
 @guarded("langchain.find_enclosing_run", default=None, interrupting="skip")
