@@ -232,7 +232,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
     for span in spans:
         assert span.context is not None
         server = servers[span.context.trace_id]
-        _, kind, name = str(server.attributes["http.target"]).split("/")  # type: ignore[index]
+        _, kind, name = str(server.attributes["http.target"]).split("/")
         if span is server:
             assert span.parent is None
             continue
@@ -242,7 +242,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
         if path.startswith("tool/"):
             assert parent.name.startswith("execute_tool fetch")
             page = path.removeprefix("tool/")
-            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'  # type: ignore[index]
+            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'
         elif path.startswith("node/"):
             assert parent.name == "invoke_agent fetcher"
         elif path.startswith("v1/"):
