@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
-from tidegauge.instrumentation.langchain.control_flow import COMMANDS
+from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
 from tidegauge.instrumentation.turns import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
@@ -179,7 +179,8 @@ def tool_result(output: object, call_id: str | None = None) -> CallResult:
 
     A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
     a list of those. A command that hands over to another agent may carry the whole history: only
-    the message that answers the call is its result, or the last one if ``call_id`` is unknown.
+    the message that answers the call is its result. If ``call_id`` is unknown, that is the last one
+    after the model's. If there is none, the result is where the command goes.
     """
     if type(output) is list and len(output) <= _MAX_ITEMS and is_a(first(output), ToolMessage):
         return _joined([_one_result(item, call_id) for item in output])
@@ -268,22 +269,37 @@ def _one_result(output: object, call_id: str | None) -> CallResult:
         message = cast("ToolMessage", output)
         return made(CallResult, (message.content, exact_text(message.status) == "error"))
     if is_a(output, COMMANDS):
-        update = cast("Any", output).update
-        answer = _answer(entry(update, "messages"), call_id)
-        return CallResult(update, False) if answer is None else _one_result(answer, call_id)
+        return _command_result(output, call_id)
     return made(CallResult, (output, False))
 
 
+def _command_result(command: Any, call_id: str | None) -> CallResult:
+    update, goto = command.update, command.goto
+    targets = part(goto, slice(_MAX_ITEMS)) or [goto]
+    sent = [target.arg for target in targets if is_a(target, SENDS)]
+    for state in (update, *sent):
+        message = _answer(entry(state, "messages"), call_id)
+        if message is not None:
+            return _one_result(message, call_id)
+    if update is not None and entry(update, "messages") is None:
+        return CallResult(update, False)
+    nodes = [label(target.node if is_a(target, SENDS) else target) for target in targets]
+    if nodes == [None]:
+        return CallResult(last_content(update), False)
+    return CallResult(nodes[0] if len(nodes) == 1 else nodes, False)
+
+
 def _answer(messages: object, call_id: str | None) -> ToolMessage | None:
-    """The message that answers a call, else the last one that answers any."""
+    """The message that answers a call; if its id is unknown, the last one after the model's."""
     found: Any = [messages]
     if is_a(messages, (list, tuple)):
         found = part(messages, slice(-_MAX_ITEMS, None))
-    answers: list[ToolMessage] = [item for item in found if is_a(item, ToolMessage)]
-    for message in answers:
-        if call_id is not None and label(message.tool_call_id) == call_id:
-            return message
-    return answers[-1] if answers else None
+    for message in reversed(found):
+        if is_a(message, ToolMessage) and call_id in (None, label(message.tool_call_id)):
+            return cast("ToolMessage", message)
+        if call_id is None and is_a(message, AIMessage):
+            return None
+    return None
 
 
 def _joined(results: list[CallResult]) -> CallResult:
