@@ -39,7 +39,7 @@ WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
 SEEKER = "transfer_to_seeker"
 TO_SEEKER = "Successfully transferred to seeker"
 
-Run = tuple[str, int, int | None, str, list[tuple[int, int, int]]]
+Run = tuple[str, int, float | None, str, list[tuple[int, int, int]]]
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_hand_offs_chosen_together_are_one_step(server: OpenAIServer) -> None:
             return answers("done")
         return chooses((SEEKER, {}), ("transfer_to_finder", {}))
 
-    agents = [
+    agents: list[Any] = [
         create_agent(server.model("worker", looks_once(lambda messages: "desk")), [look], name=name)
         for name in ("seeker", "finder")
     ]
