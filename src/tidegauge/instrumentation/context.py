@@ -351,6 +351,9 @@ def _index(step: object) -> int | None:
 def get_current_run() -> Run:
     """The run that the caller is in: inside a decorated agent, or a ``with tidegauge.run(...)``.
 
+    In the nodes, chains and tools of LangChain and LangGraph it is the run of the callback handler,
+    to which steps can be reported as to any other; the handler ends it.
+
     Outside of every run it is one that takes no steps and never intervenes, so that its methods can
     be called everywhere.
 

@@ -17,13 +17,19 @@ What a step is, and when a run is stopped:
   it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
   the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
   its tool calls are not steps.
+- Code inside the run (a node, a chain, a task) may report steps itself, with ``@tidegauge.tool`` or
+  ``get_current_run()``. A call that the model chose is that call, not another step; a decorated
+  function inside a tool is part of that tool.
+- With ``steps="nodes"`` the nodes of the outermost graph are the steps, and what is called in them
+  is part of them, as in a tool. The nodes of a superstep are one step. It is issued and observed
+  when the next one begins, where a stop is raised, too.
 - A graph that is interrupted on a thread, and resumed on it, is one run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.messages import BaseMessage
@@ -101,12 +107,17 @@ class TidegaugeCallbackHandler(RunHolder):
         success: takes the root chain's output and says whether the task was solved; left out, that
             is not known, and the run counts in no success rate. What it gives is taken by its
             truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
+        steps: ``"calls"``: what the model chooses, and tools that run without having been chosen.
+            ``"nodes"``: the nodes of the outermost graph, and the tasks of the functional API, by
+            their names; the result is the update of the state, or what the task returns. For
+            workflows without tool calls.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1, or ``idle_seconds`` not above 0.
+        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``steps`` is
+            neither of the two.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -126,6 +137,7 @@ class TidegaugeCallbackHandler(RunHolder):
         model: str | None = None,
         memory: str | None = None,
         success: Success | None = None,
+        steps: Literal["calls", "nodes"] = "calls",
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -134,10 +146,13 @@ class TidegaugeCallbackHandler(RunHolder):
             raise ConfigurationError(
                 f"idle_seconds={idle_seconds} is out of range; use a number above 0"
             )
+        if steps not in ("calls", "nodes"):
+            raise ConfigurationError(f"steps={steps!r} is unknown; use 'calls' or 'nodes'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
         self._success = success
+        self._node_steps = steps == "nodes"
 
     @_hook
     def on_chain_start(
@@ -155,7 +170,7 @@ class TidegaugeCallbackHandler(RunHolder):
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
-        scope = runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         if scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
@@ -164,12 +179,19 @@ class TidegaugeCallbackHandler(RunHolder):
                 event = agent_run.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, given, around, success=self._success)
+                run = self._open(run_id, event, inputs, given, around, success=self._success)
+                run.node_steps = self._node_steps
         elif not scope.run.is_same_agent(given):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
             self._open(run_id, event, inputs, given, scope)
         else:
-            if scope.tool is None:
+            if scope.tool is None and scope.run.node_steps:
+                node = parsing.node_key(given, kwargs.get("tags"), parent_run_id)
+                if node is not None:
+                    call = scope.run.begin_node(label(name) or "node", node, inputs)
+                    scope.run.tools[run_id.int] = call
+                    scope = made(RunScope, (scope.run, call))
+            elif scope.tool is None:
                 scope.run.enter_node(given)
             runs.enter(run_id.int, scope)
 
@@ -177,9 +199,14 @@ class TidegaugeCallbackHandler(RunHolder):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
         scope = self._runs.leave(run_id.int)
-        if scope is None or scope.run.root != run_id.int:
+        if scope is None:
             return
         run = scope.run
+        if run.root != run_id.int:
+            call = run.tools.pop(run_id.int, None) if run.node_steps else None
+            if call is not None:
+                run.end_node(call, parsing.node_result(outputs))
+            return
         if run.interrupted and run.key is not None:
             self._suspend(run)
         else:
@@ -196,6 +223,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if interrupt and scope.tool is None:
             run.interrupted = True
         if run.root != run_id.int:
+            if run.node_steps:
+                self._end_node(run, run_id, error)
             return
         if interrupt and run.key is not None:
             self._suspend(run)
@@ -243,7 +272,7 @@ class TidegaugeCallbackHandler(RunHolder):
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
-        scope = self._runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is None or call is None:
             return
@@ -289,7 +318,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """A tool is about to run: a call of the turn that was issued, or a step by itself."""
-        scope = self._runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         if scope is None:
             return
         if scope.tool is not None:
@@ -340,8 +369,31 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())
 
+    def _scope_of(self, run_id: UUID | None) -> Scope | None:
+        """Where something begins: in a chain or tool, or in a decorated tool inside it."""
+        scope = self._runs.scope_of(run_id)
+        if scope is not None and scope.tool is None:
+            call = scope.run.own_call()
+            if call is not None:
+                return made(RunScope, (scope.run, call))
+        return scope
+
+    def _end_node(self, run: AgentRun, run_id: UUID, error: BaseException) -> None:
+        call = run.tools.pop(run_id.int, None)
+        if call is None:
+            return
+        if control_flow.is_interrupt(error):
+            run.interrupted = True
+            run.recorded.end_tool(call.span)
+            run.turns.withdraw(call)
+        elif control_flow.is_failure(error):
+            run.end_node(call, parsing.failed_result(error))
+        else:
+            command = control_flow.hand_off(error)
+            run.end_node(call, CallResult() if command is None else parsing.node_result(command))
+
     def _start_model(self, messages: object, run_id: UUID, options: Mapping[str, Any]) -> None:
-        scope = self._runs.scope_of(options.get("parent_run_id"))
+        scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
             return
         run, metadata = scope.run, _plain(options.get("metadata"))
@@ -366,7 +418,7 @@ class TidegaugeCallbackHandler(RunHolder):
         around: Scope | None,
         *,
         success: Success | None = None,
-    ) -> None:
+    ) -> AgentRun:
         """Open a run, or resume the one that waits for this invocation."""
         call = None
         if around is not None and around.tool is None:
@@ -386,6 +438,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run.resume(root, metadata, context)
         run.around, run.call = around, call
         self._runs.open(RunScope(run))
+        return run
 
     def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
         """Whether a run that waited is resumed by this invocation.

@@ -33,6 +33,7 @@ from tidegauge.instrumentation.values import (
 
 __all__ = [
     "ModelAnswer",
+    "NodeKey",
     "action_entropy",
     "agent_identity",
     "agent_result",
@@ -40,6 +41,8 @@ __all__ = [
     "last_content",
     "model_and_provider",
     "model_answer",
+    "node_key",
+    "node_result",
     "structured_output",
     "task_text",
     "tool_answers",
@@ -53,6 +56,10 @@ _MAX_ITEMS: Final = 1_000
 _MAX_TOKENS: Final = 4_096
 """Tokens of an answer whose entropy is taken."""
 _MAX_TOPS: Final = 100
+_MAX_TAGS: Final = 100
+_NODE_TAG: Final = "graph:step:"
+_PUSHED: Final = "__pregel_push"
+_ENTRY: Final = ("__start__",)
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -78,6 +85,19 @@ class ModelAnswer(NamedTuple):
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
         return total(self.input_tokens, self.output_tokens)
+
+
+class NodeKey(NamedTuple):
+    """What distinguishes an execution of a graph's node.
+
+    Attributes:
+        place: the same when the node is tried again.
+        superstep: the same for all nodes of one superstep; ``None`` for a task of the functional
+            API, which code calls.
+    """
+
+    place: str
+    superstep: tuple[object, int | None] | None
 
 
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -187,6 +207,37 @@ def tool_result(output: object, call_id: str | None = None) -> CallResult:
     return _one_result(output, call_id)
 
 
+def node_key(metadata: Mapping[str, Any], tags: object, graph: object) -> NodeKey | None:
+    """The node that a chain executes; ``None``, it is part of one, or the functional API's
+    entrypoint, which is all of its graph.
+
+    Args:
+        metadata: what came with the chain.
+        tags: its tags.
+        graph: anything that distinguishes the graph that it is in.
+    """
+    place = label(metadata.get("langgraph_checkpoint_ns"))
+    if place is None:
+        return None
+    path = metadata.get("langgraph_path")
+    if last(path) is True and first(path) == _PUSHED:
+        return NodeKey(place, None)
+    is_node = any((label(tag) or "").startswith(_NODE_TAG) for tag in part(tags, slice(_MAX_TAGS)))
+    if not is_node or metadata.get("langgraph_triggers") == _ENTRY:
+        return None
+    return NodeKey(place, (graph, count(metadata.get("langgraph_step"))))
+
+
+def node_result(output: object) -> CallResult:
+    """What a node did: its update of the state, messages by their contents and calls alone."""
+    if is_a(output, COMMANDS):
+        command = cast("Any", output)
+        output = command.goto if command.update is None else command.update
+    if type(output) is dict and len(output) <= _MAX_ITEMS:
+        output = {name: _without_ids(value) for name, value in output.items()}
+    return CallResult(_without_ids(output), False)
+
+
 def failed_result(error: BaseException) -> CallResult:
     """What a tool's exception says."""
     return CallResult(failure_text(error), True)
@@ -224,6 +275,24 @@ def tool_answers(messages: object) -> Iterator[tuple[str, CallResult]]:
             return
         if is_a(message, ToolMessage):
             yield message.tool_call_id, tool_result(message)
+
+
+def _without_ids(value: object) -> object:
+    """A message by what it says, also in a list; anything else unchanged."""
+    if type(value) is list and len(value) <= _MAX_ITEMS:
+        return [_message_text(item) for item in value]
+    return _message_text(value)
+
+
+def _message_text(value: object) -> object:
+    if not is_a(value, BaseMessage):
+        return value
+    message = cast("BaseMessage", value)
+    if not is_a(value, AIMessage):
+        return message.content
+    calls = part(cast("AIMessage", message).tool_calls, slice(_MAX_ITEMS))
+    chosen = [(entry(call, "name"), entry(call, "args")) for call in calls]
+    return [message.content, chosen] if chosen else message.content
 
 
 def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:

@@ -15,6 +15,7 @@ from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
+from tidegauge.instrumentation.open_run import CurrentRun, add_finder
 from tidegauge.instrumentation.run_map import RunMap
 
 __all__ = ["CallbackRuns", "RunHolder", "enclosing_scope", "find_agent_run"]
@@ -111,6 +112,17 @@ def enclosing_scope() -> Scope | None:
     """
     config = var_child_runnable_config.get()
     return None if config is None else _find_scope(config.get("callbacks"))
+
+
+@guarded("langchain.find_current_run", default=None, interrupting="skip")
+def _find_current_run() -> CurrentRun | None:
+    scope = enclosing_scope()
+    if scope is None or scope.run.recorded.ended:
+        return None
+    return scope.run.as_current(scope.tool)
+
+
+add_finder(_find_current_run)
 
 
 def _find_scope(callbacks: object) -> Scope | None:
