@@ -143,8 +143,6 @@ class RecordedRun:
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
         request: whose request it serves.
-        success: whether the task was solved, as the agent's code reported; ``None``, it did not.
-        reason: why it ended, as that code reported.
     """
 
     __slots__ = (
@@ -161,10 +159,8 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
-        "reason",
         "request",
         "steps",
-        "success",
     )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
@@ -184,8 +180,6 @@ class RecordedRun:
         self.decision: Decision = GO_ON
         self.steps = 0
         self.request: RequestLabels | None = None
-        self.success: bool | None = None
-        self.reason: str | None = None
 
     @property
     def id(self) -> str:
@@ -362,8 +356,6 @@ class RecordedRun:
             return
         if outcome is None and self.decision.stop:
             outcome = "stopped"
-        success = self.success if success is None else success
-        reason = self.reason if reason is None else reason
         summary = None
         try:
             if not self._reported_end:

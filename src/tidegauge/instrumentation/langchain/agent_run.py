@@ -17,13 +17,20 @@ from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
     NodeAnswer,
+    NodeKey,
     agent_identity,
     task_text,
     tool_answers,
 )
-from tidegauge.instrumentation.open_run import find_current_run
+from tidegauge.instrumentation.open_run import (
+    CurrentRun,
+    current_run,
+    find_current_run,
+    next_order,
+)
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.shared_run import SharedRun
 from tidegauge.instrumentation.turns import TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
@@ -119,11 +126,14 @@ class AgentRun:
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
+        node_steps: the nodes of its graph are its steps.
     """
 
     __slots__ = (
         "_asked_again",
         "_model_nodes",
+        "_order",
+        "_shared",
         "_success",
         "_used",
         "around",
@@ -139,6 +149,7 @@ class AgentRun:
         "last_seen",
         "metadata",
         "models",
+        "node_steps",
         "open_ids",
         "recorded",
         "root",
@@ -175,8 +186,10 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
+        self.node_steps = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
+        self._shared: SharedRun | None = None
         self._used: set[str] = set()  # names of tools
         self._success = success
 
@@ -186,6 +199,7 @@ class AgentRun:
         self.identity = agent_identity(metadata)
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
+        self._order = next_order()
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
@@ -343,6 +357,54 @@ class AgentRun:
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self.recorded.enforce(STOP)
 
+    def as_current(self, tool: TurnCall | None) -> CurrentRun:
+        """The run as the current one of code inside it.
+
+        Args:
+            tool: the tool call that the code is in; ``None``, it is in none.
+        """
+        shared = self._shared
+        if shared is None:
+            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce)
+        return CurrentRun(shared, tool, current_run.get(), self._order)
+
+    def own_call(self) -> TurnCall | None:
+        """The call of a decorated tool in the run that the caller is in; ``None``, in none."""
+        if self._shared is None:
+            return None
+        current = find_current_run()
+        call = None if current is None or current.run is not self._shared else current.call
+        turn = None if call is None else call.turn
+        return turn.calls[0] if turn is not None and turn.calls else None
+
+    def begin_node(self, name: str, node: NodeKey, inputs: object) -> TurnCall:
+        """A node of its graph begins, which is a step; see ``TurnTracker.gather``.
+
+        Args:
+            name: its name.
+            node: what distinguishes it.
+            inputs: of a task its arguments, which are its own. Those of a node are all of the
+                state, with what has gathered there: they would make every step a new one.
+        """
+        arguments = inputs if node.superstep is None else None
+        call = self.turns.gather(name, node.place, node.superstep, arguments)
+        try:
+            self.enforce()
+        except RunStopped:
+            self.turns.withdraw(call)  # it does not run
+            raise
+        if self.traced:
+            call.span = self.recorded.start_tool(name, arguments=arguments)
+        return call
+
+    def end_node(self, call: TurnCall, result: CallResult) -> None:
+        """A node has ended."""
+        if self.traced:
+            self.recorded.end_tool(
+                call.span, result=result.outcome, error="node_error" if result.error else None
+            )
+        self.turns.end(call, result)
+
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
         """Report its result to the run around it, when it is a step of that run.
 
@@ -356,15 +418,22 @@ class AgentRun:
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
+        if self._shared is not None and self._shared.success is not None:
+            return self._shared.success
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        shared = self._shared
         try:
             for chain in tuple(self.choices):
                 self.settle(chain)
             self.turns.next_turn()
         finally:
+            if shared is not None:
+                shared.release()
+                if "outcome" not in ending:
+                    ending.setdefault("reason", shared.reason)
             self.recorded.end(**ending)
 
 
