@@ -97,6 +97,7 @@ class Recorder:
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
 
+    @guarded("recorder.warn", default=None)
     def warn(self, text: str) -> None:
         """Log a warning, once."""
         if text not in self._warned:
@@ -142,6 +143,8 @@ class RecordedRun:
         event: its start; the task only if spans show it.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
+        nudge: the nudge that waits for :meth:`take_nudge`.
+        must_block: whether the policy may block its calls.
         request: whose request it serves.
     """
 
@@ -151,7 +154,6 @@ class RecordedRun:
         "_ended",
         "_lock",
         "_mentions",
-        "_nudge",
         "_onset_step",
         "_recorder",
         "_reported_end",
@@ -159,6 +161,8 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
+        "must_block",
+        "nudge",
         "request",
         "steps",
     )
@@ -170,7 +174,8 @@ class RecordedRun:
         self._reported_end = False
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
-        self._nudge: Decision | None = None
+        self.must_block = recorder.blocks
+        self.nudge: Decision | None = None
         self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
@@ -370,18 +375,13 @@ class RecordedRun:
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
-    @property
-    def has_nudge(self) -> bool:
-        """Whether a nudge waits for :meth:`take_nudge`."""
-        return self._nudge is not None
-
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
         """The nudge that the model has not seen yet. It counts as delivered from now on."""
-        if self._nudge is None:
+        if self.nudge is None:
             return None
         with here.critical, self._lock:
-            nudge, self._nudge = self._nudge, None
+            nudge, self.nudge = self.nudge, None
         if nudge is not None:
             self.nudged(nudge)
         return nudge
@@ -390,7 +390,7 @@ class RecordedRun:
     def give_back_nudge(self, nudge: Decision) -> None:
         """Return a nudge that did not reach the model, unless there is a newer one."""
         with here.critical, self._lock:
-            self._nudge = self._nudge or nudge
+            self.nudge = self.nudge or nudge
 
     @guarded("recorder.nudged", default=None)
     def nudged(self, nudge: Decision) -> None:
@@ -403,13 +403,11 @@ class RecordedRun:
         if self._spans is not None:
             self._spans.intervention(nudge)
 
-    @guarded("recorder.warn", default=None)
     def without_usage(self) -> None:
         """A model call reported no tokens."""
         if self._recorder.reads_tokens:
             self._recorder.warn(_NO_USAGE)
 
-    @guarded("recorder.warn", default=None)
     def without_control(self, text: str) -> None:
         """A step is issued by an adapter that only observes.
 
@@ -419,7 +417,6 @@ class RecordedRun:
         if self._recorder.acts:
             self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_end(self, text: str) -> None:
         """The run is stopped, and goes on.
 
@@ -428,7 +425,6 @@ class RecordedRun:
         """
         self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_delivery(self, text: str) -> None:
         """The model is asked, and nothing showed it the nudge that waits.
 
@@ -437,14 +433,13 @@ class RecordedRun:
         """
         self._recorder.warn(text)
 
-    @guarded("recorder.warn", default=None)
     def without_blocking(self, text: str) -> None:
         """A step is issued that cannot be blocked.
 
         Args:
             text: for the log: what blocks calls here.
         """
-        if self._recorder.blocks:
+        if self.must_block:
             self._recorder.warn(text)
 
     @guarded("recorder.suspend", default=None)
@@ -495,7 +490,7 @@ class RecordedRun:
         before = self.decision
         if decision.nudge:
             with here.critical, self._lock:
-                self._nudge = decision
+                self.nudge = decision
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)

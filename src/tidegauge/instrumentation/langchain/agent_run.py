@@ -35,6 +35,7 @@ from tidegauge.instrumentation.turns import TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
 __all__ = [
+    "ANSWERING",
     "AgentRun",
     "ModelCall",
     "Scope",
@@ -64,7 +65,7 @@ _NO_BLOCK: Final = (
     "a rule with the action block cannot block calls here; "
     "add TidegaugeMiddleware to create_agent(middleware=[...])"
 )
-_ANSWERING: Final = "model"
+ANSWERING: Final = "model"
 """The node of ``create_agent`` that asks the model. It answers structured output by itself."""
 _AGENT, _NAME = "tidegauge_agent", "lc_agent_name"
 
@@ -83,12 +84,6 @@ class ModelCall(NamedTuple):
     chooses: bool
     node: object = None
     answering: bool = False
-
-    @classmethod
-    def of(cls, span: Span, metadata: Mapping[str, Any], *, chooses: bool) -> ModelCall:
-        """A model call with this metadata."""
-        node = label(metadata.get("langgraph_checkpoint_ns"))
-        return cls(span, chooses, node, metadata.get("langgraph_node") == _ANSWERING)
 
 
 class Choice(NamedTuple):
@@ -113,6 +108,7 @@ class AgentRun:
         tools: its open tool calls, by callback id.
         choices: calls that may be its structured output, by the callback id of the node that asked
             the model: its end says what they are.
+        used: names of the tools that it has used, as far as they are remembered.
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
@@ -135,7 +131,6 @@ class AgentRun:
         "_order",
         "_shared",
         "_success",
-        "_used",
         "around",
         "blockable",
         "call",
@@ -156,6 +151,7 @@ class AgentRun:
         "tools",
         "traced",
         "turns",
+        "used",
         "waiting",
         "watched_only",
     )
@@ -190,7 +186,7 @@ class AgentRun:
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
         self._shared: SharedRun | None = None
-        self._used: set[str] = set()  # names of tools
+        self.used: set[str] = set()
         self._success = success
 
     def _enter(self, root: UUID, metadata: Mapping[str, Any]) -> None:
@@ -272,7 +268,7 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
-        if self.recorded.has_nudge and not self.watched_only:
+        if self.recorded.nudge is not None and not self.watched_only:
             self.recorded.without_delivery(_NO_NUDGE)
         self.next_turn(messages)
         if self.ends_itself and self.recorded.decision.stop:
@@ -293,10 +289,12 @@ class AgentRun:
             call: the model call.
             chain: callback id of the chain that made the model call.
         """
-        if call.answering and not {chosen.name for chosen in answer.calls} <= self._used:
-            self.settle(chain)  # the model is asked again in the same node
-            self.choices[chain] = Choice(answer, call.node)
-            return
+        if call.answering:
+            for chosen in answer.calls:
+                if chosen.name not in self.used:
+                    self.settle(chain)  # the model is asked again in the same node
+                    self.choices[chain] = Choice(answer, call.node)
+                    return
         self._choose(answer, call.node)
         self.enforce()
 
@@ -320,17 +318,15 @@ class AgentRun:
             self.turns.add_tokens(answer.tokens)
 
     def use(self, name: str) -> None:
-        """A tool is about to run: calls of its name are no structured output."""
-        if name in self._used:
-            return
-        if len(self._used) < _MAX_USED:
-            self._used.add(name)
+        """A tool is about to run that was not used: calls of its name are no structured output."""
+        if len(self.used) < _MAX_USED:
+            self.used.add(name)
         for chain, choice in list(self.choices.items()):
             if any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
     def _choose(self, answer: ModelAnswer, node: object) -> None:
-        if not self.blockable:
+        if not self.blockable and self.recorded.must_block:
             self.recorded.without_blocking(_NO_BLOCK)
         self.turns.choose(
             answer.calls,

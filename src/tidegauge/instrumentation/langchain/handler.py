@@ -369,7 +369,8 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
-        run.use(name)
+        if name not in run.used:
+            run.use(name)
         call = run.turns.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -447,7 +448,9 @@ class TidegaugeCallbackHandler(RunHolder):
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
-        run.models[run_id.int] = ModelCall.of(span, metadata, chooses=chooses)
+        node = label(metadata.get("langgraph_checkpoint_ns"))
+        answering = metadata.get("langgraph_node") == agent_run.ANSWERING
+        run.models[run_id.int] = made(ModelCall, (span, chooses, node, answering))
 
     def _open(
         self,
