@@ -31,13 +31,11 @@ class OpenAIServer:
     Attributes:
         url: for ``base_url`` of clients.
         requests: bodies of all requests, in their order.
-        failures: status codes that the next requests get instead of an answer.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[dict[str, Any]] = []
-        self.failures: list[int] = []
         self._scripts: dict[str, Script] = {}
 
     def model(self, name: str, script: Script, **options: Any) -> ChatOpenAI:
@@ -84,9 +82,6 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.path.endswith("/chat/completions"):
             self._respond(404, "application/json", b"{}")
-        elif server.failures:
-            error = json.dumps({"error": {"message": "scripted", "type": "server_error"}})
-            self._respond(server.failures.pop(0), "application/json", error.encode())
         elif body.get("stream"):
             events = [*_chunks(server.answer(body), body), "[DONE]"]
             text = "".join(f"data: {event}\n\n" for event in events)

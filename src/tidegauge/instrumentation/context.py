@@ -20,12 +20,7 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.instrumentation.open_run import (
-    Failure,
-    OpenRun,
-    find_current_run,
-    find_reported_run,
-)
+from tidegauge.instrumentation.open_run import Failure, OpenRun, find_current_run
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.values import given_items, is_a, named
 
@@ -359,10 +354,10 @@ def _index(step: object) -> int | None:
 
 
 def get_current_run() -> Run:
-    """The run that the caller is in.
+    """The run that the caller is in: inside a decorated agent, or a ``with tidegauge.run(...)``.
 
-    Inside a decorated agent, a ``with tidegauge.run(...)``, or a node, an edge or a tool of a graph
-    under the callback handler of LangChain.
+    In the nodes, chains and tools of LangChain and LangGraph it is the run of the callback handler,
+    to which steps can be reported as to any other; the handler ends it.
 
     Outside of every run it is one that takes no steps and never intervenes, so that its methods can
     be called everywhere.
@@ -375,7 +370,4 @@ def get_current_run() -> Run:
     'go_on'
     """
     current = find_current_run()
-    reported = find_reported_run(current)
-    if reported is not None:
-        return Run(OpenRun.of(reported))
     return Run(current.run if current else OpenRun(RunStarted(run="")))

@@ -295,7 +295,7 @@ class _AgentCall:
 class _ToolCall(Current):
     """One call of a tool as a step that was issued: observed when it ends."""
 
-    __slots__ = ("_began", "_opened", "_turn", "ended")
+    __slots__ = ("_began", "_opened", "ended", "turn")
 
     def __init__(self, around: CurrentRun, turn: Turn | None) -> None:
         context = None
@@ -303,7 +303,7 @@ class _ToolCall(Current):
             context = trace.set_span_in_context(turn.calls[0].span)
         super().__init__(CurrentRun(around.run, self, around), context)
         self._opened = around.run
-        self._turn = turn
+        self.turn = turn
         self._began = time.monotonic()
         self.ended = False
 
@@ -341,7 +341,7 @@ class _ToolCall(Current):
         seconds: float | None = None,
         ended: int | None = None,
     ) -> None:
-        opened, turn = self._opened, self._turn
+        opened, turn = self._opened, self.turn
         if turn is None:  # the run was not open
             return
         report: list[Returned]
@@ -367,6 +367,7 @@ class _InterruptingCall(Current):
     """
 
     __slots__ = ("_began", "_call", "_opened", "ended")
+    turn = None
 
     def __init__(self, around: CurrentRun, call: Call) -> None:
         super().__init__(CurrentRun(around.run, self, around), None)

@@ -7,6 +7,7 @@ because it is blocked.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
@@ -33,11 +34,11 @@ __all__ = [
     "Failure",
     "OpenRun",
     "Returned",
-    "RunFinder",
-    "add_run_finder",
+    "add_finder",
     "current_run",
+    "end_spans",
     "find_current_run",
-    "find_reported_run",
+    "next_order",
 ]
 
 Failure: TypeAlias = bool | BaseException | None
@@ -55,16 +56,22 @@ class CurrentRun:
         call: the call; ``None``, the caller is not in a tool.
         around: the current run when this one was opened, if it was not over. It is always older,
             so that there are no cycles, in whatever context a generator continues.
+        order: greater than that of every one that was made before.
     """
 
-    __slots__ = ("around", "call", "run")
+    __slots__ = ("around", "call", "order", "run")
 
     def __init__(
-        self, run: OpenRun, call: Ending | None = None, around: CurrentRun | None = None
+        self,
+        run: OpenRun,
+        call: Ending | None = None,
+        around: CurrentRun | None = None,
+        order: int | None = None,
     ) -> None:
         self.run = run
         self.call = call
-        self.around = find_current_run() if around is None else around
+        self.around = find_current_run() if around is None and order is None else around
+        self.order = next_order() if order is None else order
 
     @property
     def in_tool(self) -> bool:
@@ -76,44 +83,44 @@ class CurrentRun:
         self.around = _not_over(self.around)
 
 
-RunFinder: TypeAlias = Callable[[str | None], RecordedRun | None]
-"""Finds the run around the caller that an adapter reports, unless it is around a given run."""
-
-_finders: Final[list[RunFinder]] = []
-
-
-def add_run_finder(finder: RunFinder) -> None:
-    """Let :func:`find_reported_run` ask an adapter, which calls this when it is imported."""
-    _finders.append(finder)
-
-
-def find_reported_run(current: CurrentRun | None) -> RecordedRun | None:
-    """The innermost run around the caller, if an adapter reports it.
-
-    Args:
-        current: the current run of the caller.
-    """
-    inside = None if current is None else current.run.id
-    found = (finder(inside) for finder in _finders)
-    return next((run for run in found if run is not None), None)
-
-
 class Ending(Protocol):
-    """Something that ends."""
+    """A call of a tool, which ends."""
 
-    ended: bool
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def turn(self) -> Turn | None:
+        """Its step; ``None``, it has none."""
 
 
 current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
 
 
+next_order: Final[Callable[[], int]] = itertools.count(1).__next__
+"""Numbers what becomes current: of two, the later one is inside the other."""
+
+_finders: list[Callable[[], CurrentRun | None]] = []
+
+
+def add_finder(finder: Callable[[], CurrentRun | None]) -> None:
+    """Ask an adapter, too, which of its runs the caller is in."""
+    _finders.append(finder)
+
+
 def find_current_run() -> CurrentRun | None:
-    """The current run of the caller.
+    """The current run of the caller: the innermost one.
 
     Runs and calls that are over are skipped: an exception of a signal handler may have prevented
     their removal.
     """
-    return _not_over(current_run.get())
+    found = _not_over(current_run.get())
+    for finder in _finders:
+        other = finder()
+        if other is not None and (found is None or found.order < other.order):
+            found = other
+    return found
 
 
 def _not_over(current: CurrentRun | None) -> CurrentRun | None:
@@ -214,7 +221,6 @@ class OpenRun:
         self.success: bool | None = None
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
-        self._reported = False  # an adapter ends it
         self.closed = False
         self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
@@ -222,19 +228,10 @@ class OpenRun:
         self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
         self._last: Turn | None = None
 
-    @classmethod
-    def of(cls, recorded: RecordedRun) -> OpenRun:
-        """A run that an adapter has opened, and ends."""
-        run = cls(recorded.event)
-        run._recorded = recorded
-        run._reported = True
-        return run
-
     def finish(self, success: bool | None, reason: str | None) -> None:
         """Set how the run ends."""
-        holder = self._recorded if self._reported and self._recorded is not None else self
-        holder.reason, holder.success = reason, None
-        holder.success = truth(success)
+        self.reason, self.success = reason, None
+        self.success = truth(success)
 
     @property
     def id(self) -> str:
@@ -293,12 +290,11 @@ class OpenRun:
         recorded = self._recorded
         if recorded is None:
             return GO_ON, None
-        decision, index = recorded.issue(step)
-        turn = self._last = Turn([])
-        turn.decision, turn.step = decision, index
+        decision, turn = self._issue(recorded, step, call_ids)
+        self._last = turn
         if enforce and recorded.decision.action == "stop":
-            recorded.enforce()
-        if decision.action == "block" or recorded.calls_wanted:
+            self._enforce(recorded)
+        if turn.calls or decision.action == "block" or recorded.calls_wanted:
             self._hold(recorded, turn, step, call_ids, decision)
         return decision, turn
 
@@ -344,10 +340,30 @@ class OpenRun:
             return GO_ON
         # Faster than _replace().
         fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
-        decision = recorded.observe(made(Outcome, fields))
+        decision = self._observe(recorded, turn, made(Outcome, fields), ends)
         if enforce and recorded.decision.action == "stop":
-            recorded.enforce()
+            self._enforce(recorded)
         return decision
+
+    def _issue(
+        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
+    ) -> tuple[Decision, Turn]:
+        decision, index = recorded.issue(step)
+        turn = Turn([])
+        turn.decision, turn.step = decision, index
+        return decision, turn
+
+    def _observe(
+        self,
+        recorded: RecordedRun,
+        turn: Turn | None,
+        outcome: Outcome,
+        ends: Sequence[Returned],
+    ) -> Decision:
+        return recorded.observe(outcome)
+
+    def _enforce(self, recorded: RecordedRun) -> None:
+        recorded.enforce()
 
     def abandon(self, turn: Turn) -> None:
         """The calls of a step were cancelled: close their spans without results."""
@@ -409,18 +425,19 @@ class OpenRun:
         decision: Decision,
     ) -> None:
         """Hold a turn until its calls have ended, with their spans unless they are blocked."""
-        for number, call in enumerate(step.calls):
-            call_id = call_ids[number] if number < len(call_ids) else None
-            held = TurnCall(call.action, call.arguments, call_id)
-            turn.calls.append(held)
-            if decision.action != "block":
+        if not turn.calls:
+            for number, call in enumerate(step.calls):
+                call_id = call_ids[number] if number < len(call_ids) else None
+                turn.calls.append(TurnCall(call.action, call.arguments, call_id))
+        if decision.action != "block":
+            for held in turn.calls:
                 held.span = recorded.start_tool(
-                    call.action, call_id, decision.signals, call.arguments
+                    held.name, held.id, decision.signals, held.arguments
                 )
         with here.critical, self._lock:
             dropped = self._turns.add(turn)
         for one in dropped:
-            _end_spans(recorded, one, [])
+            end_spans(recorded, one, [])
 
     def _end_tools(
         self,
@@ -432,12 +449,13 @@ class OpenRun:
         with here.critical, self._lock:
             held = self._turns.remove(turn)
         if held:
-            _end_spans(recorded, turn, returned, ended)
+            end_spans(recorded, turn, returned, ended)
 
 
-def _end_spans(
+def end_spans(
     recorded: RecordedRun, turn: Turn, returned: Sequence[Returned], ended: int | None = None
 ) -> None:
+    """Close the spans of a turn's calls, with what they returned."""
     if turn.blocked:
         return
     for number, call in enumerate(turn.calls):

@@ -167,9 +167,9 @@ class RecordedRun:
         event: its start; the task only if spans show it.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
+        nudge: the nudge that waits for :meth:`take_nudge`.
+        must_block: whether the policy may block its calls.
         request: whose request it serves.
-        success: whether the task was solved, as the agent's code reported; ``None``, it did not.
-        reason: why it ended, as that code reported.
     """
 
     __slots__ = (
@@ -178,7 +178,6 @@ class RecordedRun:
         "_ended",
         "_lock",
         "_mentions",
-        "_nudge",
         "_onset_step",
         "_recorder",
         "_reported_end",
@@ -186,10 +185,10 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
-        "reason",
+        "must_block",
+        "nudge",
         "request",
         "steps",
-        "success",
     )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
@@ -199,7 +198,8 @@ class RecordedRun:
         self._reported_end = False
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
-        self._nudge: Decision | None = None
+        self.must_block = recorder.blocks
+        self.nudge: Decision | None = None
         self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
@@ -209,8 +209,6 @@ class RecordedRun:
         self.decision: Decision = GO_ON
         self.steps = 0
         self.request: RequestLabels | None = None
-        self.success: bool | None = None
-        self.reason: str | None = None
 
     @property
     def id(self) -> str:
@@ -405,8 +403,6 @@ class RecordedRun:
             return
         if outcome is None and self.decision.stop:
             outcome = "stopped"
-        success = self.success if success is None else success
-        reason = self.reason if reason is None else reason
         summary = None
         try:
             if not self._reported_end:
@@ -421,18 +417,13 @@ class RecordedRun:
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
-    @property
-    def has_nudge(self) -> bool:
-        """Whether a nudge waits for :meth:`take_nudge`."""
-        return self._nudge is not None
-
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
         """The nudge that the model has not seen yet. It counts as delivered from now on."""
-        if self._nudge is None:
+        if self.nudge is None:
             return None
         with here.critical, self._lock:
-            nudge, self._nudge = self._nudge, None
+            nudge, self.nudge = self.nudge, None
         if nudge is not None:
             self.nudged(nudge)
         return nudge
@@ -441,7 +432,7 @@ class RecordedRun:
     def give_back_nudge(self, nudge: Decision) -> None:
         """Return a nudge that did not reach the model, unless there is a newer one."""
         with here.critical, self._lock:
-            self._nudge = self._nudge or nudge
+            self.nudge = self.nudge or nudge
 
     @guarded("recorder.nudged", default=None)
     def nudged(self, nudge: Decision) -> None:
@@ -490,7 +481,7 @@ class RecordedRun:
         Args:
             text: for the log: what blocks calls here.
         """
-        if self._recorder.blocks:
+        if self.must_block:
             self._recorder.warn(text)
 
     @guarded("recorder.suspend", default=None)
@@ -547,7 +538,7 @@ class RecordedRun:
         before = self.decision
         if decision.nudge:
             with here.critical, self._lock:
-                self._nudge = decision
+                self.nudge = decision
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)

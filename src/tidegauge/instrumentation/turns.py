@@ -13,6 +13,10 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
 - *Joined*: a call that begins is found by the model's id of it. Without an id it is found by its
   name and arguments, then by its name. If a framework gives only names, it is the first call that
   has not begun. Calls that never begin take their results from the answers that the model is shown.
+- *By hand*: code inside the run may report calls itself, with all that a step can have. Calls that
+  the model chose, and that did not begin yet, are those; other ones are a turn by themselves.
+- *Grouped*: calls that begin side by side, as the nodes of a superstep do, are one turn. It is
+  issued and observed when the next group begins, or the model is asked again.
 - *Late or repeated*: a turn is observed once. Results that come later are ignored. If the model is
   asked again in the same node before any call ran, and chooses the same, that is the same turn.
 - *Bounded*: a tracker waits for at most 1,000 calls and knows at most 1,000 blocked ones. Beyond
@@ -34,6 +38,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from tidegauge._critical import here
 from tidegauge.events import (
     ABSENT,
+    GO_ON,
     Call,
     CallResult,
     Decision,
@@ -89,6 +94,11 @@ class TurnCall:
         self.output: object = ABSENT
         self.span: Span = INVALID_SPAN
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.result is not None
+
 
 class Turn:
     """The calls of one step.
@@ -105,15 +115,23 @@ class Turn:
         tokens: tokens spent inside its tools.
         issued: when it was issued, by the monotonic clock.
         waited: how long it waited for a person since then, in seconds.
+        began: when the first call of a group began, by the monotonic clock.
+        seconds: how long a group took; ``None`` takes the time since the step was issued.
+        reported: the step as code inside the run reported it; ``None``, an adapter did.
+        outcome: what that code reported of its result.
     """
 
     __slots__ = (
+        "began",
         "calls",
         "decision",
         "issued",
         "loose",
         "node",
         "observed",
+        "outcome",
+        "reported",
+        "seconds",
         "spent",
         "step",
         "tokens",
@@ -133,6 +151,10 @@ class Turn:
         self.tokens: int | None = None
         self.issued = 0.0
         self.waited = 0.0
+        self.began = 0.0
+        self.seconds: float | None = None
+        self.reported: Step | None = None
+        self.outcome: Outcome | None = None
 
     @property
     def signals(self) -> Signals | StepSignals | None:
@@ -229,6 +251,7 @@ class TurnTracker:
         self._last: Turn | None = None
         self._loose: Turn | None = None  # calls that no answer chose, not issued yet
         self._paused: float | None = None
+        self._group: object = None  # of the loose calls
 
     def add_tokens(self, tokens: int | None, call: TurnCall | None = None) -> None:
         """Add a model call's tokens: to the next step, or to the step whose tool made the call."""
@@ -325,6 +348,76 @@ class TurnTracker:
         Turn([call]).observed = True
         return call
 
+    def take(self, step: Step, call_ids: Sequence[str | None]) -> list[TurnCall]:
+        """Code inside the run is about to run calls, and reports them itself.
+
+        Args:
+            step: all that it reports.
+            call_ids: the model's ids of the calls, as far as it knows them.
+
+        Returns:
+            The calls: chosen ones if the model chose all of them, else those of a new turn.
+        """
+        with here.critical, self._lock:
+            taken: list[TurnCall] = []
+            for call, call_id in zip(step.calls, call_ids, strict=False):
+                chosen = self._find_chosen(call, call_id)
+                if chosen is None:
+                    break
+                chosen.begun = True
+                taken.append(chosen)
+            if taken and len(taken) == len(step.calls):
+                for one in taken:
+                    one.result, one.raised = None, False
+                return taken
+            for one in taken:
+                one.begun = one.result is not None
+            over = self._take_ended()
+            turn = Turn([TurnCall(call.action, call.arguments) for call in step.calls])
+            for one in turn.calls:
+                one.begun = True
+            turn.reported = step
+            self._add(turn)
+        self._report(over)
+        self._issue(turn)
+        return turn.calls
+
+    def gather(
+        self, name: str, key: str, group: object = None, arguments: object = None
+    ) -> TurnCall:
+        """A call begins that is one step with the other calls of its group.
+
+        Args:
+            name: its name.
+            arguments: its arguments.
+            key: the same if it is tried again.
+            group: anything that distinguishes it from the groups before and after; ``None``: it
+                belongs to the calls that have begun and not ended, if there are any.
+        """
+        now = time.monotonic()
+        over: list[Turn] = []
+        with here.critical, self._lock:
+            loose = self._loose
+            if loose is not None and loose.calls:
+                for call in loose.calls:
+                    if call.id == key:
+                        call.result = None
+                        return call
+                if self._group != group or (group is None and loose.ended):
+                    over = self._take_over()
+            self._group = group
+            call = TurnCall(name, arguments, key)
+            call.begun = True
+            self._add_loose(call, now)
+        self._report(over)
+        return call
+
+    def withdraw(self, call: TurnCall) -> None:
+        """A gathered call was interrupted: it begins again, or never."""
+        with here.critical, self._lock:
+            if call.turn is self._loose:
+                call.turn.calls = [one for one in call.turn.calls if one is not call]
+
     def end(
         self,
         call: TurnCall,
@@ -332,7 +425,8 @@ class TurnTracker:
         *,
         raised: bool = False,
         arguments: object = ABSENT,
-    ) -> None:
+        outcome: Outcome | None = None,
+    ) -> Decision:
         """A call has ended.
 
         Args:
@@ -340,19 +434,27 @@ class TurnTracker:
             result: its result.
             raised: whether it raised an exception, so that it may be tried again.
             arguments: its arguments, if they were not known before.
+            outcome: what else code inside the run reported of it.
+
+        Returns:
+            The decision, if its turn is observed now.
         """
         turn = call.turn
         with here.critical, self._lock:
             call.result, call.raised = result, raised
             if call.arguments is ABSENT:
                 call.arguments = arguments
+            if outcome is not None:
+                turn.outcome = outcome
+            if turn is self._loose and turn.began:
+                turn.seconds = time.monotonic() - turn.began
             if turn.observed or turn is self._loose:
-                return
+                return GO_ON
             for one in turn.calls:
                 if one.result is None or one.raised:
-                    return
+                    return GO_ON
             self._close(turn)
-        self._observe(turn)
+        return self._observe(turn)
 
     def pause(self) -> None:
         """The run waits for a person: that is no part of how long its steps take."""
@@ -446,11 +548,7 @@ class TurnTracker:
 
     def _take_over(self) -> list[Turn]:
         """Close the turns that are over when the model is asked again. Returns them in order."""
-        over: list[Turn] = []
-        if self._open.turns:
-            over = [turn for turn in self._open if self._sequential or turn.ended]
-            for turn in over:
-                self._close(turn)
+        over = self._take_ended()
         if self._sequential:
             for turn in self._blocked:
                 self._blocked.remove(turn)
@@ -459,11 +557,20 @@ class TurnTracker:
             over.append(self._take_loose(self._loose))
         return over
 
-    def _add_loose(self, call: TurnCall) -> None:
+    def _take_ended(self) -> list[Turn]:
+        over: list[Turn] = []
+        if self._open.turns:
+            over = [turn for turn in self._open if self._sequential or turn.ended]
+            for turn in over:
+                self._close(turn)
+        return over
+
+    def _add_loose(self, call: TurnCall, began: float = 0.0) -> None:
         """Hold a call that no answer chose, until the model is asked again."""
         loose = self._loose
         if loose is None:
             loose = self._loose = Turn([], loose=True)
+            loose.began = began
         call.turn = loose
         if len(loose.calls) < MAX_CALLS:
             loose.calls.append(call)
@@ -485,6 +592,17 @@ class TurnTracker:
         same = [call for call in named if same_value(call.arguments, arguments)]
         fresh = next((call for call in (*same, *named) if not call.begun), None)
         return fresh or next(iter(same), None)
+
+    def _find_chosen(self, call: Call, call_id: str | None) -> TurnCall | None:
+        """The chosen call that code inside the run is about to run, or to run again."""
+        known = None if call_id is None else self._by_id.get(call_id)
+        if known is not None or call_id is not None:
+            return None if known is not None and known.begun and not known.raised else known
+        chosen = [one for turn in self._open if turn.reported is None for one in turn.calls]
+        named = [one for one in chosen if one.name == call.action and self._is_current(one)]
+        same = [one for one in named if same_value(one.arguments, call.arguments)]
+        waiting = (one for one in (*same, *named) if not one.begun)
+        return next(waiting, None) or next((one for one in same if one.raised), None)
 
     def _is_current(self, call: TurnCall) -> bool:
         """Whether no later call has taken its id."""
@@ -514,18 +632,23 @@ class TurnTracker:
         """Report turns that are over; call it without the lock."""
         for turn in over:
             if turn.loose:
-                if any(call.arguments is ABSENT for call in turn.calls):
+                if not turn.calls or any(call.arguments is ABSENT for call in turn.calls):
                     continue  # without arguments, all calls would be equal
                 self._issue(turn)
             self._observe(turn)
 
     def _issue(self, turn: Turn, entropy: float | None = None, *, blockable: bool = False) -> None:
         recorded = self._recorded
-        calls = tuple([made(Call, (call.name, call.arguments, None)) for call in turn.calls])
-        run = recorded.event.run
-        fields = (run, calls, ABSENT, turn.spent, entropy, (), (), None, blockable, None)
+        issued = turn.reported
+        if issued is None:
+            calls = tuple([made(Call, (call.name, call.arguments, None)) for call in turn.calls])
+            run = recorded.event.run
+            fields = (run, calls, ABSENT, turn.spent, entropy, (), (), None, blockable, None)
+            issued = made(Step, fields)
+        elif issued.tokens is None:
+            issued = issued._replace(tokens=turn.spent)
         turn.issued = time.monotonic()
-        decision, step = recorded.issue(made(Step, fields))
+        decision, step = recorded.issue(issued)
         turn.decision = decision
         if decision.action != "block":
             turn.step = step
@@ -535,16 +658,21 @@ class TurnTracker:
             if self._open.remove(turn):
                 self._wait_for(turn)
 
-    def _observe(self, turn: Turn) -> None:
-        if turn.step is not None:
-            results = tuple([call.result or CallResult() for call in turn.calls])
-            recorded = self._recorded
-            run, step, tokens = recorded.event.run, turn.step, turn.tokens
-            seconds = None
-            if turn.waited:
-                seconds = max(0.0, time.monotonic() - turn.issued - turn.waited)
+    def _observe(self, turn: Turn) -> Decision:
+        if turn.step is None:
+            return GO_ON
+        results = tuple([call.result or CallResult() for call in turn.calls])
+        recorded = self._recorded
+        run, step, tokens, seconds = recorded.event.run, turn.step, turn.tokens, turn.seconds
+        if turn.waited and seconds is None:
+            seconds = max(0.0, time.monotonic() - turn.issued - turn.waited)
+        if turn.outcome is None:
             fields = (run, results, step, None, None, (), (), None, tokens, seconds, None, False)
-            recorded.observe(made(Outcome, fields))
+            return recorded.observe(made(Outcome, fields))
+        given = turn.outcome.tokens
+        spent = tokens if given is None else given + (tokens or 0)
+        outcome = turn.outcome._replace(run=run, results=results, step=step, tokens=spent)
+        return recorded.observe(outcome)
 
 
 def _saved_turn(turn: Turn) -> dict[str, Any]:

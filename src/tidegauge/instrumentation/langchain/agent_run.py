@@ -18,17 +18,25 @@ from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
     NodeAnswer,
+    NodeKey,
     agent_identity,
     task_text,
     tool_answers,
 )
-from tidegauge.instrumentation.open_run import find_current_run
+from tidegauge.instrumentation.open_run import (
+    CurrentRun,
+    current_run,
+    find_current_run,
+    next_order,
+)
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.shared_run import SharedRun
 from tidegauge.instrumentation.turns import TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
 __all__ = [
+    "ANSWERING",
     "AgentRun",
     "ModelCall",
     "Scope",
@@ -104,6 +112,7 @@ class AgentRun:
         tools: its open tool calls, by callback id.
         choices: calls that may be its structured output, by the callback id of the node that asked
             the model: its end says what they are.
+        used: names of the tools that it has used, as far as they are remembered.
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
@@ -122,13 +131,15 @@ class AgentRun:
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
+        node_steps: the nodes of its graph are its steps.
     """
 
     __slots__ = (
         "_asked_again",
         "_model_nodes",
+        "_order",
+        "_shared",
         "_success",
-        "_used",
         "around",
         "blockable",
         "call",
@@ -146,6 +157,7 @@ class AgentRun:
         "last_seen",
         "metadata",
         "models",
+        "node_steps",
         "open_ids",
         "recorded",
         "root",
@@ -153,6 +165,7 @@ class AgentRun:
         "tools",
         "traced",
         "turns",
+        "used",
         "waiting",
         "watched_only",
     )
@@ -187,9 +200,11 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
+        self.node_steps = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
-        self._used: set[str] = set()  # names of tools
+        self._shared: SharedRun | None = None
+        self.used: set[str] = set()
         self._success = success
 
     def _enter(self, root: UUID, metadata: Mapping[str, Any]) -> None:
@@ -200,6 +215,7 @@ class AgentRun:
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
         self.checkpoint: str | None = None
+        self._order = next_order()
 
     @property
     def model_nodes(self) -> list[str]:
@@ -301,7 +317,7 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
-        if self.recorded.has_nudge and not self.watched_only:
+        if self.recorded.nudge is not None and not self.watched_only:
             self.recorded.without_delivery(_NO_NUDGE)
         self.continues = False
         self.next_turn(messages)
@@ -323,10 +339,12 @@ class AgentRun:
             call: the model call.
             chain: callback id of the chain that made the model call.
         """
-        if call.answering and not {chosen.name for chosen in answer.calls} <= self._used:
-            self.settle(chain)  # the model is asked again in the same node
-            self.choices[chain] = Choice(answer, call.node)
-            return
+        if call.answering:
+            for chosen in answer.calls:
+                if chosen.name not in self.used:
+                    self.settle(chain)  # the model is asked again in the same node
+                    self.choices[chain] = Choice(answer, call.node)
+                    return
         self._choose(answer, call.node)
         self.enforce()
 
@@ -350,17 +368,15 @@ class AgentRun:
             self.turns.add_tokens(answer.tokens)
 
     def use(self, name: str) -> None:
-        """A tool is about to run: calls of its name are no structured output."""
-        if name in self._used:
-            return
-        if len(self._used) < _MAX_USED:
-            self._used.add(name)
+        """A tool is about to run that was not used: calls of its name are no structured output."""
+        if len(self.used) < _MAX_USED:
+            self.used.add(name)
         for chain, choice in list(self.choices.items()):
             if any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
     def _choose(self, answer: ModelAnswer, node: object) -> None:
-        if not self.blockable:
+        if not self.blockable and self.recorded.must_block:
             self.recorded.without_blocking(_NO_BLOCK)
         self.turns.choose(
             answer.calls,
@@ -387,6 +403,54 @@ class AgentRun:
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self.recorded.enforce(STOP)
 
+    def as_current(self, tool: TurnCall | None) -> CurrentRun:
+        """The run as the current one of code inside it.
+
+        Args:
+            tool: the tool call that the code is in; ``None``, it is in none.
+        """
+        shared = self._shared
+        if shared is None:
+            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce)
+        return CurrentRun(shared, tool, current_run.get(), self._order)
+
+    def own_call(self) -> TurnCall | None:
+        """The call of a decorated tool in the run that the caller is in; ``None``, in none."""
+        if self._shared is None:
+            return None
+        current = find_current_run()
+        call = None if current is None or current.run is not self._shared else current.call
+        turn = None if call is None else call.turn
+        return turn.calls[0] if turn is not None and turn.calls else None
+
+    def begin_node(self, name: str, node: NodeKey, inputs: object) -> TurnCall:
+        """A node of its graph begins, which is a step; see ``TurnTracker.gather``.
+
+        Args:
+            name: its name.
+            node: what distinguishes it.
+            inputs: of a task its arguments, which are its own. Those of a node are all of the
+                state, with what has gathered there: they would make every step a new one.
+        """
+        arguments = inputs if node.superstep is None else None
+        call = self.turns.gather(name, node.place, node.superstep, arguments)
+        try:
+            self.enforce()
+        except RunStopped:
+            self.turns.withdraw(call)  # it does not run
+            raise
+        if self.traced:
+            call.span = self.recorded.start_tool(name, arguments=arguments)
+        return call
+
+    def end_node(self, call: TurnCall, result: CallResult) -> None:
+        """A node has ended."""
+        if self.traced:
+            self.recorded.end_tool(
+                call.span, result=result.outcome, error="node_error" if result.error else None
+            )
+        self.turns.end(call, result)
+
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
         """Report its result to the run around it, when it is a step of that run.
 
@@ -400,6 +464,8 @@ class AgentRun:
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
+        if self._shared is not None and self._shared.success is not None:
+            return self._shared.success
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
     def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
@@ -417,11 +483,16 @@ class AgentRun:
         What waits inside it ends with it.
         """
         self._leave_models()
+        shared = self._shared
         try:
             for chain in tuple(self.choices):
                 self.settle(chain)
             self.turns.next_turn()
         finally:
+            if shared is not None:
+                shared.release()
+                if "outcome" not in ending:
+                    ending.setdefault("reason", shared.reason)
             self.recorded.end(**ending)
             waiting, self.waiting = self.waiting, []
             for inside in waiting:

@@ -17,6 +17,7 @@ from tidegauge.instrumentation.values import first, is_a
 
 __all__ = [
     "COMMANDS",
+    "SENDS",
     "STOP",
     "GraphHandler",
     "ending",
@@ -33,10 +34,11 @@ _interrupts: tuple[type[BaseException], ...] = ()
 _control_flow: tuple[type[BaseException], ...] = (RunStopped,)
 _hand_offs: tuple[type[BaseException], ...] = ()
 _commands: tuple[type[object], ...] = ()
+_sends: tuple[type[object], ...] = ()
 
 try:
     from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
-    from langgraph.types import Command
+    from langgraph.types import Command, Send
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "langgraph":
         raise
@@ -50,6 +52,7 @@ else:
     _control_flow = (RunStopped, GraphBubbleUp)
     _hand_offs = (ParentCommand,)
     _commands = (Command,)
+    _sends = (Send,)
 
 if TYPE_CHECKING:
     GraphHandler = BaseCallbackHandler
@@ -62,6 +65,8 @@ else:
 
 COMMANDS: Final = _commands
 """LangGraph's ``Command``, where it is installed."""
+SENDS: Final = _sends
+"""LangGraph's ``Send``, where it is installed."""
 _HAND_OFFS: Final = _hand_offs
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow

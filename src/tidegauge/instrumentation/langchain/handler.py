@@ -19,6 +19,12 @@ What a step is, and when a run is stopped:
   it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
   the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
   its tool calls are not steps.
+- Code inside the run (a node, a chain, a task) may report steps itself, with ``@tidegauge.tool`` or
+  ``get_current_run()``. A call that the model chose is that call, not another step; a decorated
+  function inside a tool is part of that tool.
+- With ``steps="nodes"`` the nodes of the outermost graph are the steps, and what is called in them
+  is part of them, as in a tool. The nodes of a superstep are one step. It is issued and observed
+  when the next one begins, where a stop is raised, too.
 - A graph that is interrupted on a thread, and resumed on it, is one run, whichever handler it is
   given (see ``WaitingRuns``). A graph that resumes a run which is not known here is a new run: the
   calls that it runs before its model is asked were chosen in the other one, and are steps there.
@@ -128,13 +134,17 @@ class TidegaugeCallbackHandler(RunHolder):
         on_stop: ``"raise"`` raises :class:`~tidegauge.RunStopped`, unless the middleware ends the
             agent; ``"end"`` never raises: the graph ends by the middleware, by
             :func:`~tidegauge.instrumentation.langchain.stop_hook`, or by an edge that you add.
+        steps: ``"calls"``: what the model chooses, and tools that run without having been chosen.
+            ``"nodes"``: the nodes of the outermost graph, and the tasks of the functional API, by
+            their names; the result is the update of the state, or what the task returns. For
+            workflows without tool calls.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` is
-            something else.
+        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` or
+            ``steps`` is something else.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -155,6 +165,7 @@ class TidegaugeCallbackHandler(RunHolder):
         memory: str | None = None,
         success: Success | Mapping[str, Success] | None = None,
         on_stop: Literal["raise", "end"] = "raise",
+        steps: Literal["calls", "nodes"] = "calls",
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -165,6 +176,8 @@ class TidegaugeCallbackHandler(RunHolder):
             )
         if on_stop not in ("raise", "end"):
             raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
+        if steps not in ("calls", "nodes"):
+            raise ConfigurationError(f"steps={steps!r} is unknown; use 'calls' or 'nodes'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
         self._idle_seconds = idle_seconds
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
@@ -173,6 +186,7 @@ class TidegaugeCallbackHandler(RunHolder):
         self._by_agent: Mapping[str, Success] = dict(by_agent)
         self._of_root = None if isinstance(success, Mapping) else success
         self._ends_itself = on_stop == "end"
+        self._node_steps = steps == "nodes"
 
     @_hook
     def on_chain_start(
@@ -190,7 +204,7 @@ class TidegaugeCallbackHandler(RunHolder):
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
-        scope = runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         if scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
@@ -212,6 +226,7 @@ class TidegaugeCallbackHandler(RunHolder):
                     around,
                     success=self._by_agent.get(event.agent, self._of_root),
                     request=request,
+                    node_steps=self._node_steps,
                 )
         elif not scope.run.is_same_agent(given):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
@@ -227,7 +242,14 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run = scope.run
             if scope.tool is None:
-                run.enter_node(given)
+                if run.node_steps:
+                    node = parsing.node_key(given, kwargs.get("tags"), parent_run_id)
+                    if node is not None:
+                        call = run.begin_node(label(name) or "node", node, inputs)
+                        run.tools[run_id.int] = call
+                        scope = made(RunScope, (run, call))
+                else:
+                    run.enter_node(given)
                 if run.span is not None:
                     enter_chain(run.span)
             runs.enter(run_id.int, scope)
@@ -244,6 +266,9 @@ class TidegaugeCallbackHandler(RunHolder):
             run.settle(run_id.int, parsing.node_answer(outputs))
             run.enforce()
         if run.root != run_id.int:
+            call = run.tools.pop(run_id.int, None) if run.node_steps else None
+            if call is not None:
+                run.end_node(call, parsing.node_result(outputs))
             return
         if run.span is not None:
             leave(run.span)
@@ -265,6 +290,8 @@ class TidegaugeCallbackHandler(RunHolder):
             run.interrupted = True
         run.settle(run_id.int)
         if run.root != run_id.int:
+            if run.node_steps:
+                self._end_node(run, run_id, error)
             return
         if run.span is not None:
             leave(run.span)
@@ -338,7 +365,7 @@ class TidegaugeCallbackHandler(RunHolder):
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
-        scope = self._runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is None or call is None:
             return
@@ -390,7 +417,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """A tool is about to run: a call of the turn that was issued, or a step by itself."""
-        scope = self._runs.scope_of(parent_run_id)
+        scope = self._scope_of(parent_run_id)
         if scope is None:
             return
         if scope.tool is not None:
@@ -401,7 +428,8 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
-        run.use(name)
+        if name not in run.used:
+            run.use(name)
         call = run.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -449,8 +477,31 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())
 
+    def _scope_of(self, run_id: UUID | None) -> Scope | None:
+        """Where something begins: in a chain or tool, or in a decorated tool inside it."""
+        scope = self._runs.scope_of(run_id)
+        if scope is not None and scope.tool is None:
+            call = scope.run.own_call()
+            if call is not None:
+                return made(RunScope, (scope.run, call))
+        return scope
+
+    def _end_node(self, run: AgentRun, run_id: UUID, error: BaseException) -> None:
+        call = run.tools.pop(run_id.int, None)
+        if call is None:
+            return
+        if control_flow.is_interrupt(error):
+            run.interrupted = True
+            run.recorded.end_tool(call.span)
+            run.turns.withdraw(call)
+        elif control_flow.is_failure(error):
+            run.end_node(call, parsing.failed_result(error))
+        else:
+            command = control_flow.hand_off(error)
+            run.end_node(call, CallResult() if command is None else parsing.node_result(command))
+
     def _start_model(self, messages: object, run_id: UUID, options: Mapping[str, Any]) -> None:
-        scope = self._runs.scope_of(options.get("parent_run_id"))
+        scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
             return
         run, metadata = scope.run, _plain(options.get("metadata"))
@@ -472,7 +523,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
         context = enter_model(span) if alone else None
-        run.models[run_id.int] = ModelCall(span, chooses, node, answering, context)
+        run.models[run_id.int] = made(ModelCall, (span, chooses, node, answering, context))
         if context is not None:
             context.over = False
 
@@ -492,6 +543,7 @@ class TidegaugeCallbackHandler(RunHolder):
         *,
         success: Success | None = None,
         request: RequestLabels | None = None,
+        node_steps: bool = False,
     ) -> None:
         """Open a run, or resume the one that waits for this invocation.
 
@@ -511,6 +563,7 @@ class TidegaugeCallbackHandler(RunHolder):
             key=key,
             success=success,
             request=request,
+            node_steps=node_steps,
         )
         if key is not None and not inside and control_flow.resumes(inputs):
             begun = context or get_current()
@@ -532,6 +585,7 @@ class TidegaugeCallbackHandler(RunHolder):
         resumes: bool,
         success: Success | None,
         request: RequestLabels | None,
+        node_steps: bool,
     ) -> None:
         """Open a run, or resume the one that waits at its place for this checkpoint."""
         call = None
@@ -565,7 +619,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
-        run.around, run.call = around, call
+        run.around, run.call, run.node_steps = around, call, node_steps
         self._runs.open(RunScope(run))
         if run.span is not None:
             enter_chain(run.span)

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
-from tidegauge.instrumentation.langchain.control_flow import COMMANDS
+from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
 from tidegauge.instrumentation.turns import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
@@ -35,6 +35,7 @@ from tidegauge.tracer import RequestLabels
 __all__ = [
     "ModelAnswer",
     "NodeAnswer",
+    "NodeKey",
     "action_entropy",
     "agent_identity",
     "agent_result",
@@ -43,6 +44,8 @@ __all__ = [
     "model_and_provider",
     "model_answer",
     "node_answer",
+    "node_key",
+    "node_result",
     "request_labels",
     "structured_output",
     "task_text",
@@ -59,6 +62,9 @@ _MAX_TOKENS: Final = 4_096
 _MAX_TOPS: Final = 100
 _MAX_TAGS: Final = 100
 _AS_TEXT: Final = ("json_schema", "json_mode")
+_NODE_TAG: Final = "graph:step:"
+_PUSHED: Final = "__pregel_push"
+_ENTRY: Final = ("__start__",)
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -96,6 +102,19 @@ class NodeAnswer(NamedTuple):
 
     accepted: bool = False
     answered: frozenset[str] = frozenset()
+
+
+class NodeKey(NamedTuple):
+    """What distinguishes an execution of a graph's node.
+
+    Attributes:
+        place: the same when the node is tried again.
+        superstep: the same for all nodes of one superstep; ``None`` for a task of the functional
+            API, which code calls.
+    """
+
+    place: str
+    superstep: tuple[object, int | None] | None
 
 
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -213,11 +232,43 @@ def tool_result(output: object, call_id: str | None = None) -> CallResult:
 
     A tool may return anything, a message, a LangGraph ``Command`` with messages in its update, or
     a list of those. A command that hands over to another agent may carry the whole history: only
-    the message that answers the call is its result, or the last one if ``call_id`` is unknown.
+    the message that answers the call is its result. If ``call_id`` is unknown, that is the last one
+    after the model's. If there is none, the result is where the command goes.
     """
     if type(output) is list and len(output) <= _MAX_ITEMS and is_a(first(output), ToolMessage):
         return _joined([_one_result(item, call_id) for item in output])
     return _one_result(output, call_id)
+
+
+def node_key(metadata: Mapping[str, Any], tags: object, graph: object) -> NodeKey | None:
+    """The node that a chain executes; ``None``, it is part of one, or the functional API's
+    entrypoint, which is all of its graph.
+
+    Args:
+        metadata: what came with the chain.
+        tags: its tags.
+        graph: anything that distinguishes the graph that it is in.
+    """
+    place = label(metadata.get("langgraph_checkpoint_ns"))
+    if place is None:
+        return None
+    path = metadata.get("langgraph_path")
+    if last(path) is True and first(path) == _PUSHED:
+        return NodeKey(place, None)
+    is_node = any((label(tag) or "").startswith(_NODE_TAG) for tag in part(tags, slice(_MAX_TAGS)))
+    if not is_node or metadata.get("langgraph_triggers") == _ENTRY:
+        return None
+    return NodeKey(place, (graph, count(metadata.get("langgraph_step"))))
+
+
+def node_result(output: object) -> CallResult:
+    """What a node did: its update of the state, messages by their contents and calls alone."""
+    if is_a(output, COMMANDS):
+        command = cast("Any", output)
+        output = command.goto if command.update is None else command.update
+    if type(output) is dict and len(output) <= _MAX_ITEMS:
+        output = {name: _without_ids(value) for name, value in output.items()}
+    return CallResult(_without_ids(output), False)
 
 
 def failed_result(error: BaseException) -> CallResult:
@@ -277,6 +328,24 @@ def node_answer(output: object) -> NodeAnswer:
     return NodeAnswer(accepted, frozenset(answered))
 
 
+def _without_ids(value: object) -> object:
+    """A message by what it says, also in a list; anything else unchanged."""
+    if type(value) is list and len(value) <= _MAX_ITEMS:
+        return [_message_text(item) for item in value]
+    return _message_text(value)
+
+
+def _message_text(value: object) -> object:
+    if not is_a(value, BaseMessage):
+        return value
+    message = cast("BaseMessage", value)
+    if not is_a(value, AIMessage):
+        return message.content
+    calls = part(cast("AIMessage", message).tool_calls, slice(_MAX_ITEMS))
+    chosen = [(entry(call, "name"), entry(call, "args")) for call in calls]
+    return [message.content, chosen] if chosen else message.content
+
+
 def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:
     return count(entry(usage, read)), count(entry(usage, written))
 
@@ -320,22 +389,37 @@ def _one_result(output: object, call_id: str | None) -> CallResult:
         message = cast("ToolMessage", output)
         return made(CallResult, (message.content, exact_text(message.status) == "error"))
     if is_a(output, COMMANDS):
-        update = cast("Any", output).update
-        answer = _answer(entry(update, "messages"), call_id)
-        return CallResult(update, False) if answer is None else _one_result(answer, call_id)
+        return _command_result(output, call_id)
     return made(CallResult, (output, False))
 
 
+def _command_result(command: Any, call_id: str | None) -> CallResult:
+    update, goto = command.update, command.goto
+    targets = part(goto, slice(_MAX_ITEMS)) or [goto]
+    sent = [target.arg for target in targets if is_a(target, SENDS)]
+    for state in (update, *sent):
+        message = _answer(entry(state, "messages"), call_id)
+        if message is not None:
+            return _one_result(message, call_id)
+    if update is not None and entry(update, "messages") is None:
+        return CallResult(update, False)
+    nodes = [label(target.node if is_a(target, SENDS) else target) for target in targets]
+    if nodes == [None]:
+        return CallResult(last_content(update), False)
+    return CallResult(nodes[0] if len(nodes) == 1 else nodes, False)
+
+
 def _answer(messages: object, call_id: str | None) -> ToolMessage | None:
-    """The message that answers a call, else the last one that answers any."""
+    """The message that answers a call; if its id is unknown, the last one after the model's."""
     found: Any = [messages]
     if is_a(messages, (list, tuple)):
         found = part(messages, slice(-_MAX_ITEMS, None))
-    answers: list[ToolMessage] = [item for item in found if is_a(item, ToolMessage)]
-    for message in answers:
-        if call_id is not None and label(message.tool_call_id) == call_id:
-            return message
-    return answers[-1] if answers else None
+    for message in reversed(found):
+        if is_a(message, ToolMessage) and call_id in (None, label(message.tool_call_id)):
+            return cast("ToolMessage", message)
+        if call_id is None and is_a(message, AIMessage):
+            return None
+    return None
 
 
 def _joined(results: list[CallResult]) -> CallResult:

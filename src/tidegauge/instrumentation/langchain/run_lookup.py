@@ -17,8 +17,7 @@ from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
-from tidegauge.instrumentation.open_run import add_run_finder
-from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.open_run import CurrentRun, add_finder
 from tidegauge.instrumentation.run_map import RunMap
 from tidegauge.instrumentation.values import entry
 
@@ -28,7 +27,6 @@ __all__ = [
     "enclosing_scope",
     "find_agent_run",
     "find_checkpointer",
-    "find_enclosing_run",
 ]
 
 _MAX_POSTPONED: Final = 10_000
@@ -115,26 +113,15 @@ def find_checkpointer() -> Any:
     return entry(entry(config, "configurable"), "__pregel_checkpointer")
 
 
-@guarded("langchain.find_enclosing_run", default=None, interrupting="skip")
-def find_enclosing_run(inside: str | None) -> RecordedRun | None:
-    """The run of a handler around the caller.
-
-    Args:
-        inside: id of another run around the caller. If it was opened inside the handler's, it is
-            the innermost one, and ``None`` is returned.
-    """
+@guarded("langchain.find_current_run", default=None, interrupting="skip")
+def _find_current_run() -> CurrentRun | None:
     scope = enclosing_scope()
-    if scope is None:
+    if scope is None or scope.run.recorded.ended:
         return None
-    outermost = scope.run
-    while outermost.around is not None:
-        outermost = outermost.around.run
-    if inside is not None and outermost.recorded.event.parent != inside:
-        return None
-    return scope.run.recorded
+    return scope.run.as_current(scope.tool)
 
 
-add_run_finder(find_enclosing_run)
+add_finder(_find_current_run)
 
 
 def _find_scope(callbacks: object) -> Scope | None:

@@ -192,20 +192,14 @@ def langchain_result(
     """What a LangChain tool returned, and the id of the call that it answers.
 
     Messages lose what is new at every call (their ids). Of a ``Command``, the message in its update
-    that answers the call counts, as in our own callback handler.
+    that answers the call counts, or where it goes, as in our own callback handler.
     """
     message = langchain_tool_message(value)
     if message is not None:
         result = CallResult(message.get("content"), message.get("status") == "error")
         return result, text(message.get("tool_call_id"))
     if type(value) is dict and "update" in value and "goto" in value:
-        update = value["update"]
-        inside = update.get("messages") if type(update) is dict else None
-        results = list(_tool_results(inside))
-        for result, answered in results:
-            if answered is not None and answered == call_id:
-                return result, answered
-        return results[-1] if results else (CallResult(update, failed), None)
+        return _command_result(value["update"], value["goto"], failed, call_id)
     if isinstance(value, list) and value and langchain_tool_message(value[0]) is not None:
         return _joined(list(_tool_results(value)))
     return CallResult(value, failed), None
@@ -232,19 +226,20 @@ def langchain_task(inputs: object) -> str | None:
 def last_content(value: object) -> object:
     """How an agent's input or output ends: its last message, by its content alone.
 
+    Messages with which langgraph-supervisor shows that an agent is done do not count: they are the
+    same, whatever the agent said.
+
     >>> last_content({"messages": [["user", "find the key"]]})
     'find the key'
     """
     if type(value) is dict and "messages" in value:
         value = value["messages"]
     if isinstance(value, list) and value:
-        value = value[-1]
+        said = (message for message in reversed(value) if not _hands_back(message))
+        value = next(said, value[-1])
     if isinstance(value, list) and len(value) == 2:  # (role, content)
         return value[1]
-    if type(value) is dict:
-        fields = value.get("data") or value.get("kwargs") or value
-        return fields.get("content", value) if type(fields) is dict else value
-    return value
+    return _fields(value).get("content", value)
 
 
 def _human_text(message: object) -> str | None:
@@ -252,19 +247,44 @@ def _human_text(message: object) -> str | None:
         return message
     if isinstance(message, list) and len(message) == 2:
         role, content = message
-    elif type(message) is dict:
-        fields = message.get("data") or message.get("kwargs") or message
-        if type(fields) is not dict:
-            return None
-        role, content = fields.get("type") or fields.get("role"), fields.get("content")
     else:
-        return None
+        fields = _fields(message)
+        role, content = fields.get("type") or fields.get("role"), fields.get("content")
     if role not in HUMAN:
         return None
     if isinstance(content, list):
         blocks = (item.get("text") for item in content if type(item) is dict)
         content = " ".join([block for block in blocks if isinstance(block, str)])
     return content if isinstance(content, str) else None
+
+
+def _command_result(
+    update: object, goto: object, failed: bool | None, call_id: str | None
+) -> tuple[CallResult, str | None]:
+    messages = update.get("messages") if type(update) is dict else None
+    for message in reversed(messages if isinstance(messages, list) else [messages]):
+        fields = langchain_tool_message(message)
+        if fields is not None and call_id in (None, text(fields.get("tool_call_id"))):
+            return langchain_result(message)
+        if call_id is None and _fields(message).get("type") == "ai":
+            break
+    if update is not None and messages is None:
+        return CallResult(update, failed), None
+    return CallResult(text(goto) or last_content(update), failed), None
+
+
+def _fields(message: object) -> Mapping[str, Any]:
+    """The fields of a serialised message, in either of its two forms, or as they are."""
+    if type(message) is not dict:
+        return {}
+    fields = message.get("data") or message.get("kwargs") or message
+    return fields if type(fields) is dict else {}
+
+
+def _hands_back(message: object) -> bool:
+    """Whether a supervisor appended a message to what its agent said."""
+    metadata = _fields(message).get("response_metadata")
+    return type(metadata) is dict and metadata.get("__is_handoff_back") is True
 
 
 def _tool_results(messages: object) -> Iterator[tuple[CallResult, str | None]]:

@@ -12,12 +12,13 @@ from langchain_core.load import dumpd
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langgraph.errors import GraphInterrupt, ParentCommand
-from langgraph.types import Command
+from langgraph.types import Command, Send
 
 from tidegauge import RunStopped
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import control_flow, parsing
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
+from tidegauge.instrumentation.spans import json_values
 from tidegauge.instrumentation.spans.json_values import langchain_result
 from tidegauge.instrumentation.turns import ChosenCall
 from tidegauge.instrumentation.values import RunLabels, run_labels
@@ -121,7 +122,11 @@ def tool_message(content: str, **more: Any) -> ToolMessage:
         (Command(update={"messages": [tool_message("found")], "n": 1}), CallResult("found", False)),
         (Command(update={"messages": tool_message("found")}), CallResult("found", False)),
         (Command(update={"n": 1}), CallResult({"n": 1}, False)),
-        (Command(goto="end"), CallResult(None, False)),
+        (Command(goto="end"), CallResult("end", False)),
+        (Command(goto=["a", Send("b", {})]), CallResult(["a", "b"], False)),
+        (Command(goto=Send("b", {"messages": [tool_message("sent")]})), CallResult("sent", False)),
+        (Command(update={"messages": [AIMessage("yours")]}), CallResult("yours", False)),
+        (Command(), CallResult(None, False)),
         ([tool_message("a"), tool_message("b", status="error")], CallResult(["a", "b"], True)),
         (["plain"], CallResult(["plain"], False)),
     ],
@@ -142,7 +147,6 @@ def a_hand_off(ids: Sequence[str], extra: int = 0) -> Command[str]:
     [
         (["c1", "c2", "c3"], "c3", "c3"),
         (["c3", "c1", "c2"], "c3", "c3"),
-        (["c1", "c2"], "unknown", "c2"),
         (["c1", "c2"], None, "c2"),
     ],
 )
@@ -154,6 +158,27 @@ def test_the_result_of_a_hand_off_is_the_answer_to_its_call(
     assert parsing.tool_result(a_hand_off(ids, extra=5_000), call_id) == result
     in_a_span = {"update": dumpd(a_hand_off(ids).update), "goto": "bert"}
     assert langchain_result(in_a_span, call_id=call_id) == (result, answered)
+
+
+def test_a_hand_off_without_an_answer_to_its_call_has_where_it_goes_as_its_result() -> None:
+    """The answers in the history are those to other calls."""
+    result = CallResult("bert", False)
+    update = {"messages": [*a_hand_off(["c1"]).update["messages"], AIMessage("the last word")]}
+    for command, call_id in [
+        (a_hand_off(["c1"]), "c2"),
+        (Command(goto="bert", update=update), None),
+    ]:
+        assert parsing.tool_result(command, call_id) == result
+        in_a_span = {"update": dumpd(command.update), "goto": "bert"}
+        assert langchain_result(in_a_span, call_id=call_id) == (result, None)
+
+
+def test_an_agent_said_what_stands_before_a_supervisors_messages() -> None:
+    said, back = AIMessage("found"), {"response_metadata": {"__is_handoff_back": True}}
+    appended = [AIMessage("Transferring back", **back), tool_message("Transferred back", **back)]
+    shown = {"messages": dumpd([said, *appended])}
+    assert json_values.last_content(shown) == "found"
+    assert json_values.last_content({"messages": dumpd(appended)}) == "Transferred back"
 
 
 def test_only_the_answers_to_the_last_round_are_read() -> None:
