@@ -83,6 +83,7 @@ class AgentRun:
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        given: how many messages it was given.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
@@ -102,6 +103,7 @@ class AgentRun:
         "around",
         "blockable",
         "call",
+        "given",
         "graceful",
         "held",
         "identity",
@@ -138,6 +140,7 @@ class AgentRun:
         self.tools: dict[int, TurnCall] = {}
         self.around: Scope | None = None
         self.call: TurnCall | None = None
+        self.given = 0
         self.waiting: list[AgentRun] = []
         self.blockable = False
         self.graceful = False

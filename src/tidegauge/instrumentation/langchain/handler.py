@@ -186,7 +186,8 @@ class TidegaugeCallbackHandler(RunHolder):
             self._open(run_id, event, inputs, given, scope)
         else:
             if scope.tool is None and scope.run.node_steps:
-                node = parsing.node_key(given, kwargs.get("tags"), parent_run_id)
+                graph = None if parent_run_id is None else parent_run_id.int
+                node = parsing.node_key(given, kwargs.get("tags"), graph)
                 if node is not None:
                     call = scope.run.begin_node(label(name) or "node", node, inputs)
                     scope.run.tools[run_id.int] = call
@@ -234,7 +235,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 run.answer(parsing.failed_result(error), raised=True)
             elif not interrupt:
                 command = control_flow.hand_off(error)
-                run.answer(CallResult() if command is None else parsing.agent_result(command))
+                result = None if command is None else parsing.hand_off_result(command, run.given)
+                run.answer(result or CallResult())
 
     @_hook
     def on_interrupt(self, event: Any) -> None:
@@ -437,6 +439,7 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run.resume(root, metadata, context)
         run.around, run.call = around, call
+        run.given = parsing.message_count(inputs)
         self._runs.open(RunScope(run))
         return run
 

@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from tidegauge._critical import here
 from tidegauge._span_faults import span_faults
-from tidegauge.events import ABSENT, CallResult, Outcome
+from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.dedupe import (
     MAX_SKEW,
@@ -395,9 +395,9 @@ class SpanTurns(TurnTracker):
             self._recent.append(cast("_SpanTurn", turn))
         super()._close(turn)
 
-    def _observe(self, turn: Turn) -> None:
+    def _observe(self, turn: Turn) -> Decision:
         if turn.step is None:
-            return
+            return GO_ON
         one = cast("_SpanTurn", turn)
         results = tuple([call.result or CallResult() for call in one.calls])
         shown = [call.when for call in one.calls if call.when is not None]
@@ -405,7 +405,7 @@ class SpanTurns(TurnTracker):
         if seconds is not None and (seconds < 0 or any(when.end < when.start for when in shown)):
             seconds = math.nan  # not known, and no clock of ours measured it
         recorded = self._recorded
-        recorded.observe(
+        return recorded.observe(
             Outcome(recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
         )
 
