@@ -207,6 +207,11 @@ def is_healthy(
     return reports
 
 
+class Essay(TypedDict, total=False):
+    draft: str
+    critique: str
+
+
 def test_an_agent_that_loops_is_not_healthy() -> None:
     plan: list[list[Call]] = [[("look", {"place": "desk"}, "empty")]] * 3
     with pytest.raises(AssertionError, match=r"set\(\)"):
@@ -241,7 +246,7 @@ def test_polling_with_decorated_tools() -> None:
     def state_of(job: int) -> str:
         return next(states)
 
-    def work(state: dict[str, Any]) -> dict[str, Any]:
+    def work(state: Essay) -> Essay:
         while state_of(7) != "done":
             pass
         return {"draft": "done"}
@@ -251,11 +256,6 @@ def test_polling_with_decorated_tools() -> None:
     graph.add_edge(START, "wait")
     reports = is_healthy(lambda config: graph.compile().invoke({}, config))
     assert [report.steps for report in reports] == [13]
-
-
-class Essay(TypedDict, total=False):
-    draft: str
-    critique: str
 
 
 @pytest.mark.parametrize("steps", ["calls", "nodes"])
