@@ -306,7 +306,7 @@ class AgentRun:
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
-        shared = self._shared
+        shared, self._shared = self._shared, None  # neither holds the other any more
         try:
             self.turns.next_turn()
         finally:
