@@ -32,13 +32,11 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
 WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
-Nodes = Callable[[dict[str, Any]], Any]
 
 
 class Essay(TypedDict, total=False):
     draft: str
     critique: str
-    rounds: int
 
 
 def steps(log: StepLog, run: str) -> list[tuple[Any, ...]]:
@@ -52,7 +50,9 @@ def steps(log: StepLog, run: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def writer_and_critic(write: Nodes, review: Nodes, rounds: int = 99) -> Any:
+def writer_and_critic(
+    write: Callable[[Essay], Essay], review: Callable[[Essay], Essay], rounds: int = 99
+) -> Any:
     """They take turns, at most so many."""
     done = iter(range(rounds))
     graph = StateGraph(Essay)

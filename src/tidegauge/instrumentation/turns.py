@@ -595,14 +595,14 @@ class TurnTracker:
 
     def _find_chosen(self, call: Call, call_id: str | None) -> TurnCall | None:
         """The chosen call that code inside the run is about to run, or to run again."""
-        known = None if call_id is None else self._by_id.get(call_id)
-        if known is not None or call_id is not None:
-            return None if known is not None and known.begun and not known.raised else known
+        if call_id is not None:
+            known = self._by_id.get(call_id)
+            return None if known is None or (known.begun and not known.raised) else known
         chosen = [one for turn in self._open if turn.reported is None for one in turn.calls]
         named = [one for one in chosen if one.name == call.action and self._is_current(one)]
         same = [one for one in named if same_value(one.arguments, call.arguments)]
-        waiting = (one for one in (*same, *named) if not one.begun)
-        return next(waiting, None) or next((one for one in same if one.raised), None)
+        waiting = (one for one in same if one.raised or not one.begun)
+        return next(waiting, None) or next((one for one in named if not one.begun), None)
 
     def _is_current(self, call: TurnCall) -> bool:
         """Whether no later call has taken its id."""

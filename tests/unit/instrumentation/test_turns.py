@@ -275,3 +275,63 @@ def test_the_entropy_of_a_choice_goes_with_its_step(log: Log, turns: TurnTracker
     turns.choose([ChosenCall("look", {}, "a")], entropy=0.5)
     turns.choose([ChosenCall("look", {}, "b")])
     assert [step.entropy for step in log.steps] == [0.5, None]
+
+
+def test_calls_of_one_group_are_one_step(log: Log, turns: TurnTracker) -> None:
+    left, right = turns.gather("grade", "n1", 1), turns.gather("grade", "n2", 1)
+    turns.end(left, DONE)
+    turns.end(right, LOCKED)
+    assert turns.gather("grade", "n1", 1) is left, "it is tried again"
+    turns.end(left, DONE)
+    assert not log.steps
+    turns.add_tokens(7, left)
+    last = turns.gather("report", "n3", 2)
+    assert [[call.action for call in step.calls] for step in log.steps] == [["grade", "grade"]]
+    (outcome,) = log.outcomes
+    assert (outcome.results, outcome.tokens) == ((DONE, LOCKED), 7)
+    assert outcome.seconds is not None, "it took as long as its calls, not as long as the report"
+    turns.withdraw(last)
+    turns.next_turn()
+    assert len(log.steps) == 1
+
+
+def test_calls_without_a_group_are_one_step_while_one_of_them_runs(
+    log: Log, turns: TurnTracker
+) -> None:
+    first, beside = turns.gather("write", "n1"), turns.gather("write", "n2", arguments={"n": 2})
+    turns.end(first, DONE)
+    turns.end(beside, DONE)
+    turns.end(turns.gather("write", "n3"), DONE)
+    turns.next_turn()
+    assert [[call.arguments for call in step.calls] for step in log.steps] == [
+        [None, {"n": 2}],
+        [None],
+    ]
+
+
+def test_a_call_by_hand_is_the_chosen_one_once(log: Log, turns: TurnTracker) -> None:
+    turns.choose([ChosenCall("look", {"n": 1}, "c1"), ChosenCall("look", {"n": 2}, "c2")])
+    look = Call("look", {"n": 2})
+    (second,) = turns.take(Step("r1", (look,)), [None])
+    assert second.id == "c2"
+    turns.end(second, LOCKED, raised=True)
+    assert turns.take(Step("r1", (look,)), [None]) == [second], "it is tried again"
+    turns.end(second, DONE, outcome=Outcome("r1", (), progress=0.5, tokens=3))
+    (first,) = turns.take(Step("r1", (Call("look", {"n": 1}),)), ["c1"])
+    assert first.id == "c1"
+    turns.end(first, DONE)
+    assert (len(log.steps), log.observed) == (1, [(0, (DONE, DONE))])
+    assert (log.outcomes[0].progress, log.outcomes[0].tokens) == (0.5, 3)
+    turns.take(Step("r1", (look,), tokens=5), [None])
+    assert [step.tokens for step in log.steps] == [None, 5], "all that was chosen has ended"
+
+
+def test_a_round_by_hand_is_another_step_unless_all_of_it_was_chosen(
+    log: Log, turns: TurnTracker
+) -> None:
+    turns.choose([ChosenCall("look", {"n": 1}, "c1")])
+    round_calls = (Call("look", {"n": 1}), Call("open", {"n": 1}))
+    assert len(turns.take(Step("r1", round_calls), [None, None])) == 2
+    assert len(log.steps) == 2
+    (chosen,) = turns.take(Step("r1", round_calls[:1]), [None])
+    assert chosen.id == "c1", "it was not taken by the round"

@@ -121,6 +121,7 @@ class AgentRun:
         continues: it continues a run that is not known here, and its model was not asked yet: the
             calls that are run were chosen in that one.
         idle_seconds: it waits for a person for at most so long.
+        given: how many messages it was given.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
@@ -148,6 +149,7 @@ class AgentRun:
         "choices",
         "continues",
         "ends_itself",
+        "given",
         "graceful",
         "held",
         "identity",
@@ -192,6 +194,7 @@ class AgentRun:
         self.tools: dict[int, TurnCall] = {}
         self.around: Scope | None = None
         self.call: TurnCall | None = None
+        self.given = 0
         self.waiting: list[AgentRun] = []
         self.blockable = False
         self.ends_itself = self.graceful = ends_itself
@@ -483,7 +486,7 @@ class AgentRun:
         What waits inside it ends with it.
         """
         self._leave_models()
-        shared = self._shared
+        shared, self._shared = self._shared, None  # neither holds the other any more
         try:
             for chain in tuple(self.choices):
                 self.settle(chain)

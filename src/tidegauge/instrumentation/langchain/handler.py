@@ -243,7 +243,8 @@ class TidegaugeCallbackHandler(RunHolder):
             run = scope.run
             if scope.tool is None:
                 if run.node_steps:
-                    node = parsing.node_key(given, kwargs.get("tags"), parent_run_id)
+                    graph = None if parent_run_id is None else parent_run_id.int
+                    node = parsing.node_key(given, kwargs.get("tags"), graph)
                     if node is not None:
                         call = run.begin_node(label(name) or "node", node, inputs)
                         run.tools[run_id.int] = call
@@ -303,7 +304,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 run.answer(parsing.failed_result(error), raised=True)
             elif not interrupt:
                 command = control_flow.hand_off(error)
-                run.answer(CallResult() if command is None else parsing.agent_result(command))
+                result = None if command is None else parsing.hand_off_result(command, run.given)
+                run.answer(result or CallResult())
 
     @_hook
     def on_interrupt(self, event: Any) -> None:
@@ -620,6 +622,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
         run.around, run.call, run.node_steps = around, call, node_steps
+        run.given = parsing.message_count(inputs)
         self._runs.open(RunScope(run))
         if run.span is not None:
             enter_chain(run.span)

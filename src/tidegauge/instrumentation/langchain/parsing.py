@@ -40,7 +40,9 @@ __all__ = [
     "agent_identity",
     "agent_result",
     "failed_result",
+    "hand_off_result",
     "last_content",
+    "message_count",
     "model_and_provider",
     "model_answer",
     "node_answer",
@@ -64,7 +66,7 @@ _MAX_TAGS: Final = 100
 _AS_TEXT: Final = ("json_schema", "json_mode")
 _NODE_TAG: Final = "graph:step:"
 _PUSHED: Final = "__pregel_push"
-_ENTRY: Final = ("__start__",)
+_ENTRY: Final = "__start__"
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -253,10 +255,10 @@ def node_key(metadata: Mapping[str, Any], tags: object, graph: object) -> NodeKe
     if place is None:
         return None
     path = metadata.get("langgraph_path")
-    if last(path) is True and first(path) == _PUSHED:
+    if last(path) is True and label(first(path)) == _PUSHED:
         return NodeKey(place, None)
     is_node = any((label(tag) or "").startswith(_NODE_TAG) for tag in part(tags, slice(_MAX_TAGS)))
-    if not is_node or metadata.get("langgraph_triggers") == _ENTRY:
+    if not is_node or label(first(metadata.get("langgraph_triggers"))) == _ENTRY:
         return None
     return NodeKey(place, (graph, count(metadata.get("langgraph_step"))))
 
@@ -266,7 +268,7 @@ def node_result(output: object) -> CallResult:
     if is_a(output, COMMANDS):
         command = cast("Any", output)
         output = command.goto if command.update is None else command.update
-    if type(output) is dict and len(output) <= _MAX_ITEMS:
+    if type(output) is dict and len(output) <= _MAX_ITEMS and {*map(type, output)} == {str}:
         output = {name: _without_ids(value) for name, value in output.items()}
     return CallResult(_without_ids(output), False)
 
@@ -299,6 +301,30 @@ def last_content(state: object) -> object:
 def agent_result(output: object) -> CallResult:
     """What an agent returned that is a step of another one: how its output ends."""
     return CallResult(last_content(output), False)
+
+
+def message_count(inputs: object) -> int:
+    """How many messages an agent is given."""
+    messages = entry(inputs, "messages")
+    return list.__len__(messages) if is_a(messages, list) else 0
+
+
+def hand_off_result(command: object, given: int) -> CallResult:
+    """What an agent did before it handed over: the texts of its messages, or the only one.
+
+    Two agents that hand over to each other all the time, and do their part in between, repeat
+    nothing; by its last message alone, every hand-off would be the same.
+
+    Args:
+        command: hands over.
+        given: how many messages the agent was given. They are the first ones if the command carries
+            the whole history; of a shorter one, its last message counts.
+    """
+    messages = entry(cast("Any", command).update, "messages")
+    added = part(messages, slice(given, None))[-_MAX_ITEMS:]
+    texts = [message.content for message in added if is_a(message, BaseMessage)]
+    said = [text for text in texts if type(text) not in (str, list) or text]
+    return CallResult(said, False) if len(said) > 1 else agent_result(command)
 
 
 def tool_answers(messages: object) -> Iterator[tuple[str, CallResult]]:

@@ -173,6 +173,60 @@ def test_a_hand_off_without_an_answer_to_its_call_has_where_it_goes_as_its_resul
         assert langchain_result(in_a_span, call_id=call_id) == (result, None)
 
 
+def test_what_an_agent_did_before_it_handed_over() -> None:
+    task, chosen = HumanMessage("task"), AIMessage("")
+    answer = tool_message("to bert")
+    for messages, result in [
+        ([task, chosen, answer], "to bert"),
+        ([task, chosen, tool_message("noted"), chosen, answer], ["noted", "to bert"]),
+        ([answer], "to bert"),
+        ([], []),
+    ]:
+        command = Command(goto="bert", update={"messages": messages})
+        given = parsing.message_count({"messages": [task]})
+        assert parsing.hand_off_result(command, given) == CallResult(result, False)
+    assert parsing.hand_off_result(Command(goto="bert"), 1) == CallResult(None, False)
+    assert parsing.message_count({"messages": "task"}) == parsing.message_count("task") == 0
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tags", "key"),
+    [
+        ({"langgraph_step": 3}, ["graph:step:3"], ("write:1", ("graph", 3))),
+        ({"langgraph_step": 3}, ["seq:step:1"], None),
+        ({"langgraph_step": 3}, None, None),
+        ({"langgraph_step": 0, "langgraph_triggers": ("__start__",)}, ["graph:step:0"], None),
+        ({"langgraph_path": ("__pregel_push", ("a",), 0, True)}, ["seq:step:1"], ("write:1", None)),
+    ],
+)
+def test_which_chains_are_nodes(metadata: Any, tags: Any, key: Any) -> None:
+    given = {**metadata, "langgraph_checkpoint_ns": "write:1"}
+    assert parsing.node_key(given, tags, "graph") == key
+    assert parsing.node_key(metadata, tags, "graph") is None
+
+
+@pytest.mark.parametrize(
+    ("output", "result"),
+    [
+        ("text", "text"),
+        (None, None),
+        ({"draft": "x", "n": 1}, {"draft": "x", "n": 1}),
+        ({"messages": [AIMessage("x", id="1"), tool_message("y")]}, {"messages": ["x", "y"]}),
+        (Command(update={"draft": "x"}, goto="review"), {"draft": "x"}),
+        (Command(goto="review"), "review"),
+    ],
+)
+def test_what_a_node_did(output: object, result: object) -> None:
+    assert parsing.node_result(output) == CallResult(result, False)
+
+
+def test_calls_in_the_messages_of_a_node() -> None:
+    call = {"name": "look", "args": {"place": "desk"}, "id": "c1", "type": "tool_call"}
+    update = {"messages": AIMessage("", tool_calls=[call])}
+    expected = {"messages": ["", [("look", {"place": "desk"})]]}
+    assert parsing.node_result(update) == CallResult(expected, False)
+
+
 def test_an_agent_said_what_stands_before_a_supervisors_messages() -> None:
     said, back = AIMessage("found"), {"response_metadata": {"__is_handoff_back": True}}
     appended = [AIMessage("Transferring back", **back), tool_message("Transferred back", **back)]
