@@ -10,8 +10,9 @@ from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold
 from tidegauge.streaming_metrics.interventions import Interventions
+from tidegauge.streaming_metrics.live_signals import LiveSignals
 from tidegauge.streaming_metrics.metric import Stateful
-from tidegauge.streaming_metrics.run import LiveSignals, MeasuredRun
+from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["LivePolicy", "RunPolicy", "advise"]
 

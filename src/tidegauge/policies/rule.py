@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias, get_args
 from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
+from tidegauge.streaming_metrics.live_signals import LiveSignals
 from tidegauge.streaming_metrics.registry import SIGNALS
-from tidegauge.streaming_metrics.run import LiveSignals
 
 __all__ = [
     "ACTIONS",

@@ -6,9 +6,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge._guard import arrived_from_outside
@@ -28,6 +26,7 @@ from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
 from tidegauge.streaming_metrics.limits import BoundedNames
+from tidegauge.streaming_metrics.live_signals import read_signals
 from tidegauge.streaming_metrics.loops import Loops, in_exempt_loop
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.records import (
@@ -39,20 +38,26 @@ from tidegauge.streaming_metrics.records import (
     amount,
     made,
 )
-from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS, SIGNAL_READERS
+from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
 from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.step_history import StepHistory
 from tidegauge.streaming_metrics.totals import Totals
+from tidegauge.streaming_metrics.update_plan import (
+    ISSUED,
+    OBSERVED,
+    Update,
+    brought_metrics,
+    is_there_from_start,
+    planned_updates,
+)
 
-__all__ = ["Decider", "Issued", "LiveSignals", "MeasuredRun"]
+__all__ = ["Decider", "Issued", "MeasuredRun"]
 
 M = TypeVar("M", bound=Stateful)
 S = TypeVar("S", bound=Stateful)
 
-_ISSUED: Final = 0
-_OBSERVED: Final = 1
 _MAX_UNOBSERVED: Final = 1_000
 _MAX_SITUATION: Final = 10
 
@@ -105,11 +110,6 @@ _Waiting: TypeAlias = tuple[
     str,
 ]
 """The fields of :class:`Issued`."""
-
-_Update: TypeAlias = tuple[str, Callable[..., None], Stateful | None, bool]
-"""A metric's name, its update function, the metric, and whether the step is the only argument."""
-
-_Steps: TypeAlias = type[IssuedStep] | type[ObservedStep]
 
 
 class MeasuredRun:
@@ -206,7 +206,7 @@ class MeasuredRun:
         self.outcome: RunOutcome = "unknown"
         self.ended: FinishedRun | None = None
         for metric in RUNS:
-            if metric.kind is not None and _is_there(metric, started, settings):
+            if metric.kind is not None and is_there_from_start(metric, started, settings):
                 self.metrics[metric.kind] = metric.made(self)
         self.plan()
 
@@ -268,7 +268,7 @@ class MeasuredRun:
         self.previous = None
         self.steps = t + 1
         self.totals.steps += 1
-        arrived = self._give(_ISSUED, record)
+        arrived = self._give(ISSUED, record)
         try:
             # Spent when the action was chosen, even if it is never observed.
             if tokens is not None:
@@ -310,7 +310,7 @@ class MeasuredRun:
             arrived = self._lose("step", error) or arrived
         if arrived is not None:
             raise arrived
-        decision = self._decided(decider, _ISSUED, blockable, full)
+        decision = self._decided(decider, ISSUED, blockable, full)
         if decision.action == "block":
             issued = self.open_steps.get(t)
             if issued is not None:
@@ -343,7 +343,7 @@ class MeasuredRun:
         if issued is None or self.finished:
             return None
         self._observe(t, issued, outcome, now)
-        return self._decided(decider, _OBSERVED, False, full)
+        return self._decided(decider, OBSERVED, False, full)
 
     def _observe(
         self, t: int, issued: _Waiting, outcome: DigestedOutcome, now: float | None
@@ -401,7 +401,7 @@ class MeasuredRun:
         self.refused = refused
         if latest:
             self.previous = digest
-        arrived = self._give(_OBSERVED, record)
+        arrived = self._give(OBSERVED, record)
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
@@ -421,7 +421,7 @@ class MeasuredRun:
             An exception that arrived from outside meanwhile, to be raised at the end.
         """
         arrived: BaseException | None = None
-        updates: Iterator[_Update] | None = None
+        updates: Iterator[Update] | None = None
         name = ""
         while True:
             try:
@@ -471,16 +471,11 @@ class MeasuredRun:
     def _bring(self, moment: int, record: Any) -> BaseException | None:
         """Create the metrics that a step needs and that the run does not have yet."""
         arrived: BaseException | None = None
-        for metric in _CALLED_FOR[moment]:
+        for metric in brought_metrics(moment, record):
             kind = metric.kind
             if kind is None or kind in self.metrics or metric.name in self.lost:
                 continue
             if metric.feeds is not None and _BY_KIND[metric.feeds].name in self.lost:
-                continue
-            # No generator: what a signal handler raises while one is closed would be lost.
-            if not [
-                one for one in metric.brought_by if getattr(record, one) != _default(moment, one)
-            ]:
                 continue
             try:
                 self.metrics[kind] = metric.made(self)
@@ -491,23 +486,7 @@ class MeasuredRun:
 
     def plan(self) -> None:
         """Plan which updates each step needs, by the metrics that the run has."""
-        fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in self.metrics}
-        plans: tuple[list[_Update], list[_Update]] = ([], [])
-        for metric in RUNS:
-            kind = metric.kind
-            if metric.name in self.lost or kind in fed:
-                continue
-            found = None if kind is None else self.metrics.get(kind)
-            if kind is not None and found is None:
-                continue
-            for plan, update in zip(plans, (metric.issued, metric.observed), strict=True):
-                if update is True:
-                    plan.append((metric.name, found.update, None, True))  # type: ignore[union-attr]
-                elif update:
-                    plan.append((metric.name, update, found, False))
-        self._plans = (tuple(plans[0]), tuple(plans[1]))
-        there = frozenset(self.metrics)
-        self._absent = (_missing(0, there), _missing(1, there))
+        self._plans, self._absent = planned_updates(self.metrics, self.lost)
 
     def _decided(
         self, decider: Decider | None, moment: int, blockable: bool, full: bool
@@ -534,10 +513,7 @@ class MeasuredRun:
 
     def signals(self) -> Signals:
         """All signals of the run now."""
-        return Signals(
-            **{name: read(self) for name, read in _READERS.items()},
-            more={name: read(self) for name, read in _MORE_READERS.items()},
-        )
+        return read_signals(self)
 
     def situation(self) -> Situation:
         """Where the agent can continue, and what it repeats."""
@@ -698,71 +674,11 @@ class MeasuredRun:
         self.baseline.add(self.totals)
 
 
-class LiveSignals:
-    """The signals of a run, each read on access. Used with the run's lock held."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, run: MeasuredRun) -> None:
-        self._run = run
-
-    def __getattr__(self, name: str) -> Any:
-        read = _READERS.get(name) or _MORE_READERS.get(name)
-        if read is None:
-            raise AttributeError(f"there is no signal called {name}")
-        return read(self._run)
-
-
 def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None or end < start else end - start
 
 
-def _is_there(metric: Declaration[Any], started: RunStarted, settings: RunSettings) -> bool:
-    """Whether a run has the metric from the start."""
-    if metric.brought_by_start is not None:
-        return metric.brought_by_start(started, settings)
-    return not metric.brought_by
-
-
-_Missing: TypeAlias = tuple[Callable[[Any], Any], Any]
-"""Reads the fields that bring metrics which a run does not have, and their default values."""
-
-_RECORDS: Final[tuple[_Steps, _Steps]] = (IssuedStep, ObservedStep)
-_CALLED_FOR: Final = tuple(
-    tuple(one for one in RUNS if set(one.brought_by) & set(record._fields)) for record in _RECORDS
-)
 _BY_NAME: Final[Mapping[str, Declaration[Any]]] = {metric.name: metric for metric in RUNS}
 _BY_KIND: Final[Mapping[type[Stateful], Declaration[Any]]] = {
     metric.kind: metric for metric in RUNS if metric.kind is not None
 }
-_READERS: Final[Mapping[str, Callable[[MeasuredRun], Any]]] = {
-    "run": lambda run: run.started.run,
-    "step": lambda run: run.steps - 1,
-    "action_digest": lambda run: run.latest.action_digest,
-    "state_digest": lambda run: run.latest.state_digest,
-    "agent": lambda run: run.started.agent,
-    "tool": lambda run: run.latest.tool,
-    "task_group": lambda run: run.started.task_group,
-    **{name: read for name, read in SIGNAL_READERS.items() if name in Signals._fields},
-}
-_MORE_READERS: Final = {
-    name: read for name, read in SIGNAL_READERS.items() if name not in Signals._fields
-}
-
-
-def _default(moment: int, name: str) -> Any:
-    return _RECORDS[moment]._field_defaults[name]
-
-
-@lru_cache(1_000)
-def _missing(moment: int, there: frozenset[type[Stateful]]) -> _Missing | None:
-    record = _RECORDS[moment]
-    names = {
-        name for one in _CALLED_FOR[moment] if one.kind not in there for name in one.brought_by
-    }
-    fields = [name for name in record._fields if name in names]
-    if not fields:
-        return None
-    read = itemgetter(*(record._fields.index(name) for name in fields))
-    nothing = tuple(_default(moment, name) for name in fields)
-    return read, nothing if len(fields) > 1 else nothing[0]
