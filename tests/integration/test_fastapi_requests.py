@@ -222,7 +222,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
     for span in spans:
         assert span.context is not None
         server = servers[span.context.trace_id]
-        _, kind, name = str(server.attributes["http.target"]).split("/")  # type: ignore[index]
+        _, kind, name = str(server.attributes["http.target"]).split("/")
         if span is server:
             assert span.parent is None
             continue
@@ -232,16 +232,16 @@ def check(spans: Sequence[ReadableSpan]) -> None:
         if path.startswith("tool/"):
             assert parent.name.startswith("execute_tool fetch")
             page = path.removeprefix("tool/")
-            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'  # type: ignore[index]
+            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'
         elif path.startswith("node/"):
-            assert parent.name == "invoke_agent fetcher"
+            assert parent.name == "invoke_agent fetcher", (kind, name, span.name, path)
         elif path.startswith("v1/"):
             assert parent.name == "chat scripted-1"
         elif path.startswith("after/") or span.name.startswith("invoke_agent"):
             assert parent is server
         else:
             assert span.name.startswith(("execute_tool fetch", "chat scripted-1"))
-            assert parent.name == "invoke_agent fetcher"
+            assert parent.name == "invoke_agent fetcher", (kind, name, span.name, path)
         if path and not path.startswith("v1/"):
             assert path.split("/")[1].split("-")[0] == name
         counts[kind][path.split("/")[0] or span.name.split()[0]] += 1

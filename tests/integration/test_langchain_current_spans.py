@@ -456,7 +456,8 @@ def test_several_prompts_of_one_call_have_no_current_span(seen: testing.Capture)
     model = ClientModel(script=lambda messages: answers("yes"))
 
     def node(state: MessagesState, config: RunnableConfig) -> None:
-        model.generate([state["messages"]] * 2, callbacks=config["callbacks"])
+        prompts: list[list[BaseMessage]] = [[*state["messages"]]] * 2
+        model.generate(prompts, callbacks=config["callbacks"])
         assert current_name() == "invoke_agent seeker"
 
     run_async(node_agent(node))
@@ -550,7 +551,8 @@ def test_interrupts(seen: testing.Capture, asynchronous: bool) -> None:
 
     async def request() -> None:
         with tracer().start_as_current_span("request"):
-            for given in (TASK, Command(resume="yes")):
+            inputs: list[Any] = [TASK, Command(resume="yes")]
+            for given in inputs:
                 if asynchronous:
                     await agent.ainvoke(given, config)
                 else:
