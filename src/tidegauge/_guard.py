@@ -190,19 +190,23 @@ def guarded(
 
     overflows = internal_errors.overflows
     overflows.setdefault(where, 0)
+    checks = interrupting != "run"
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | D:
             try:
-                if interrupting != "run":
-                    if here.critical._is_owned():
+                if checks:
+                    # Read as an attribute of a thread's own object, it takes twice as long.
+                    if here.__dict__["critical"]._is_owned():
                         if interrupting == "defer":
                             defer(functools.partial(wrapper, *args, **kwargs))
                         return default
                     if _deferred:
                         run_deferred(AT_ONCE)
                 try:
+                    if not kwargs:
+                        return function(*args)  # type: ignore[call-arg]
                     return function(*args, **kwargs)
                 except (RunStopped, CallBlocked):
                     raise

@@ -107,6 +107,13 @@ def test_langchain(seen, reader):
     assert kinds == {"input", "output"}
 
 
+def test_a_call_that_was_not_run_took_no_time(seen, reader):
+    said = [chooses(("fly", {"to": "the moon"})), answers("there is none")]
+    model = ScriptedChatModel(script=lambda messages: said[turns(messages)])
+    create_agent(model, [look]).invoke(TASK, {"callbacks": [TidegaugeCallbackHandler()]})
+    assert "gen_ai.execute_tool.duration" not in {name for name, *_ in recorded(reader)}
+
+
 async def test_the_openai_agents_sdk(seen, reader):
     @function_tool
     def read(page: int) -> str:

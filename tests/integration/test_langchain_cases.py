@@ -32,7 +32,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
 import tidegauge
-from support.langchain_agents import Reports, StepLog, graph_agent, nothing_is_left
+from support.langchain_agents import Reports, StepLog, graph_agent, nothing_is_left, waiting
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import ToolDeclaration, testing
 from tidegauge.events import Call, CallResult
@@ -273,7 +273,7 @@ async def test_the_steps_are_the_same(made: Make, way: Callable[..., Any], later
         agent = made(later)
         await way(agent, TASK, config)
         invocations = 1
-        while handler._runs.waiting:
+        while waiting(seen):
             (task,) = agent.get_state(config).tasks
             asked = task.interrupts[0].value["action_requests"]
             await way(

@@ -456,8 +456,7 @@ def test_several_prompts_of_one_call_have_no_current_span(seen: testing.Capture)
     model = ClientModel(script=lambda messages: answers("yes"))
 
     def node(state: MessagesState, config: RunnableConfig) -> None:
-        prompts: list[list[BaseMessage]] = [[*state["messages"]]] * 2
-        model.generate(prompts, callbacks=config["callbacks"])
+        model.generate([list(state["messages"])] * 2, callbacks=config["callbacks"])
         assert current_name() == "invoke_agent seeker"
 
     run_async(node_agent(node))

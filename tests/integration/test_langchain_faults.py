@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 
 import tidegauge
 from support.langchain_agents import graph_agent, nothing_is_left
@@ -101,6 +101,7 @@ def everything(fails: bool) -> Any:
 
     def work(text: str) -> list[str]:
         asking.invoke({"messages": [text]}, thread)
+        asking.invoke(Command(resume="yes"), thread)
         result: list[Any] = [writer.invoke(text), mute.invoke(text)]
         result += [chunk.content for chunk in speaker.stream(text)]
         result += [event["event"] for event in speaker.stream_events(text, version="v3")]
@@ -111,6 +112,7 @@ def everything(fails: bool) -> Any:
 
     async def work_later(text: str) -> list[str]:
         await asking.ainvoke({"messages": [text]}, thread)
+        await asking.ainvoke(Command(resume="yes"), thread)
         results: list[Any] = [await writer.ainvoke(text), await mute.ainvoke(text)]
         results += [chunk.content async for chunk in speaker.astream(text)]
         events = await speaker.astream_events(text, version="v3")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 import tidegauge
-from support.langchain_agents import Reports, nothing_is_left
+from support.langchain_agents import Reports, StepLog, nothing_is_left, waiting
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import (
@@ -23,7 +25,7 @@ from tidegauge.instrumentation.langchain import (
     instrument,
     uninstrument,
 )
-from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
+from tidegauge.instrumentation.waiting_runs import WaitingRuns
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 
@@ -124,7 +126,7 @@ async def test_a_resumed_thread_continues_its_run(
         config = on("one", handler)
         await way(agent, TASK, config)
         pauses = 0
-        while handler._runs.waiting:
+        while waiting(seen):
             pauses += 1
             assert seen.pipeline.recorder.spans.open_runs == 0, "its span does not wait with it"
             (active,) = seen.pipeline.engine.snapshot().active
@@ -149,6 +151,37 @@ async def test_a_resumed_thread_continues_its_run(
     ]
     assert sorted(set(indices)) == [0, 1, 2]
     assert {span.status.status_code.name for span in seen.spans} == {"UNSET"}
+
+
+@pytest.mark.parametrize("asks", ["in the tool", "before it"])
+def test_waiting_for_a_person_is_no_part_of_how_long_a_step_takes(
+    asks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = testing.SteppedClock()
+    monkeypatch.setattr("tidegauge.instrumentation.turns.time", SimpleNamespace(monotonic=clock))
+
+    @tool
+    def dig(place: str) -> str:
+        """Dig, which takes two seconds."""
+        clock.advance(2.0)
+        return f"{place}: {interrupt('more?')}" if asks == "in the tool" else place
+
+    person = HumanInTheLoopMiddleware(interrupt_on={"dig": asks == "before it"})
+    agent = create_agent(
+        looping("dig", rounds=1), [dig], checkpointer=InMemorySaver(), middleware=[person]
+    )
+    decides = {"decisions": [{"type": "approve"}]}
+    config = on("one", TidegaugeCallbackHandler())
+    with testing.capture() as seen:
+        log, reports = StepLog(seen), Reports(seen)
+        agent.invoke(TASK, config)
+        clock.advance(3_000.0)
+        agent.invoke(Command(resume="yes" if asks == "in the tool" else decides), config)
+    (report,) = reports
+    # A tool that asks is run twice: until it asks, and once more with the answer.
+    assert [one.seconds for one in log.observed(report.run)] == [
+        4.0 if asks == "in the tool" else 2.0
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -237,13 +270,13 @@ def test_several_threads_wait_at_once() -> None:
         for thread in threads:
             agent.invoke(TASK, on(thread, handler))
         other.invoke(TASK, on(threads[0], handler))
-        waiting = {report.run for report in seen.pipeline.engine.snapshot().active}
-        assert handler._runs.waiting == len(waiting) == 6
+        runs = {report.run for report in seen.pipeline.engine.snapshot().active}
+        assert waiting(seen) == len(runs) == 6
         for thread in reversed(threads):
             agent.invoke(Command(resume="me"), on(thread, handler))
         other.invoke(Command(resume="me"), on(threads[0], handler))
         assert nothing_is_left(handler, seen)
-    assert {report.run for report in reports} == waiting
+    assert {report.run for report in reports} == runs
     assert {report.steps for report in reports} == {1}
     names = [span.attributes["gen_ai.conversation.id"] for span in seen.spans if not span.parent]
     assert names == [*threads, threads[0], *reversed(threads), threads[0]]
@@ -251,33 +284,170 @@ def test_several_threads_wait_at_once() -> None:
 
 def test_runs_that_wait_are_bounded_by_number_and_by_time() -> None:
     clock = testing.SteppedClock()
-    handler = TidegaugeCallbackHandler()
-    handler._runs = CallbackRuns(max_runs=2, idle_seconds=60.0, clock=clock)
+    handler = TidegaugeCallbackHandler(idle_seconds=60.0)
     with testing.capture() as seen:
+        seen.pipeline.recorder.waiting = WaitingRuns(max_runs=2, clock=clock)
         reports = Reports(seen)
         agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=InMemorySaver())
         for thread in "abc":
             agent.invoke(TASK, on(thread, handler))
-        assert handler._runs.waiting == 2
+        assert waiting(seen) == 2
         assert [(report.outcome, report.steps) for report in reports] == [("unknown", 1)]
         clock.advance(61.0)
         agent.invoke(Command(resume="me"), on("b", handler))  # too late: a run of its own
+        agent.invoke(TASK, on("d", handler))  # ends those that waited for too long
+        agent.invoke(Command(resume="me"), on("d", handler))
         assert nothing_is_left(handler, seen)
     assert [(report.outcome, report.steps) for report in reports] == [
-        *[("unknown", 1)] * 3,
-        ("unknown", 1),  # the tool that was resumed
+        ("unknown", 1),
+        ("unknown", 1),
+        ("unknown", 0),  # the tool that was resumed is a step of the run that waited
+        ("unknown", 1),
+        ("unknown", 1),
     ]
     assert seen.pipeline.recorder.spans.open_runs == 0
 
 
-def test_another_process_begins_a_new_run() -> None:
-    memory = InMemorySaver()
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("made", INTERRUPTS)
+async def test_a_handler_for_each_request_continues_the_run(
+    made: Callable[..., tuple[Any, Any]], way: Callable[..., Any]
+) -> None:
     with testing.capture() as seen:
         reports = Reports(seen)
-        for inputs in (TASK, Command(resume="me")):
-            agent = create_agent(looping("ask", rounds=1), [ask], checkpointer=memory)
+        agent, answer = made(lambda name: looping(name, rounds=9))
+        solved: list[int] = []
+
+        def request(number: int) -> dict[str, Any]:
+            # each with a function of its own: the last one decides
+            def success(state: Any) -> bool:
+                solved.append(number)
+                return True
+
+            return on("one", TidegaugeCallbackHandler(success=success))
+
+        await way(agent, TASK, request(0))
+        number = 0
+        while waiting(seen):
+            number += 1
+            await way(agent, answer, request(number))
+        assert not seen.pipeline.engine.snapshot().active
+        assert seen.pipeline.recorder.spans.open_runs == 0
+    assert number == (10 if made is after_model else 9)
+    assert solved == [number]
+    (report,) = reports
+    assert (report.outcome, report.steps, report.result_streak_max) == ("success", 9, 9)
+    assert report.loop_ratio == pytest.approx(7 / 9), "all steps but the first two are in a loop"
+
+
+async def test_a_loop_over_requests_is_stopped() -> None:
+    with testing.capture(stop_on_loop=3) as seen:
+        reports = Reports(seen)
+        agent, answer = by_the_tool(lambda name: looping(name, rounds=99))
+        for inputs in (TASK, *[answer] * 3):
             agent.invoke(inputs, on("one", TidegaugeCallbackHandler()))
-    assert [report.steps for report in reports] == [1]  # the first one's end was never seen
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+    assert caught.value.step == 4
+    assert [(report.outcome, report.steps) for report in reports] == [("stopped", 5)]
+
+
+def test_two_handlers_in_threads_continue_their_runs() -> None:
+    threads = [f"thread {number}" for number in range(8)]
+    with testing.capture() as seen, ThreadPoolExecutor(4) as executor:
+        reports = Reports(seen)
+        agent, answer = by_the_tool(lambda name: looping(name, rounds=3))
+        for inputs in (TASK, answer, answer, answer):
+            handlers = [TidegaugeCallbackHandler(), TidegaugeCallbackHandler()]
+
+            def work(number: int, inputs: Any = inputs, handlers: Any = handlers) -> None:
+                agent.invoke(inputs, on(threads[number], handlers[number % 2]))
+
+            list(executor.map(work, range(8)))
+        assert waiting(seen) == 0
+        assert not seen.pipeline.engine.snapshot().active
+    assert [report.steps for report in reports] == [3] * 8
+
+
+def test_threads_of_one_name_in_two_checkpointers_are_two_runs() -> None:
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        made = [by_the_tool(lambda name: looping(name, rounds=2)) for _ in range(2)]
+        for agent, _ in made:
+            agent.invoke(TASK, on("one", TidegaugeCallbackHandler()))
+        assert waiting(seen) == 2, "a message on another checkpointer's thread gives up nothing"
+        first, second = (run.run for run in seen.pipeline.engine.snapshot().active)
+        for agent, answer in (made[0], made[1], made[0]):
+            agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+        assert [report.run for report in reports] == [first]
+        agent, answer = made[1]
+        agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+        assert waiting(seen) == 0
+    assert [report.run for report in reports] == [first, second]
+    assert [report.steps for report in reports] == [2, 2]
+
+
+def test_a_state_that_was_changed_while_the_run_waits_is_still_its_thread() -> None:
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent, _ = before_tools(lambda name: looping(name, rounds=1))
+        agent.invoke(TASK, on("one", TidegaugeCallbackHandler()))
+        last = agent.get_state(on("one")).values["messages"][-1]
+        edited = last.model_copy(update={"content": "edited"})
+        agent.update_state(on("one"), {"messages": [edited]})
+        agent.invoke(None, on("one", TidegaugeCallbackHandler()))
+        assert waiting(seen) == 0
+    assert [report.steps for report in reports] == [1]
+
+
+def test_configured_again_nothing_waits_from_before() -> None:
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent, answer = by_the_tool(lambda name: looping(name, rounds=2))
+        agent.invoke(TASK, on("one", TidegaugeCallbackHandler()))
+        with testing.capture() as again:
+            assert [(report.outcome, report.steps) for report in reports] == [("unknown", 1)]
+            later = Reports(again)
+            agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+            agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+            assert waiting(again) == 0
+    assert [report.steps for report in later] == [1], "its first call is a step of the other run"
+
+
+@pytest.mark.parametrize("made", INTERRUPTS)
+def test_a_run_that_is_not_known_here_counts_no_step_twice(
+    made: Callable[..., tuple[Any, Any]],
+) -> None:
+    """As in another process, without a store."""
+    agent, answer = made(lambda name: looping(name, rounds=3))
+    steps, spans = [], []
+    inputs: Any = TASK
+    for _ in range(4):
+        with testing.capture() as seen:
+            reports = Reports(seen)
+            agent.invoke(inputs, on("one", TidegaugeCallbackHandler()))
+            inputs = answer
+            roots = [span for span in seen.spans if span.name == "invoke_agent seeker"]
+        steps += [report.steps for report in reports]
+        spans += roots
+    assert steps == [1, 1, 1, 0]
+    paused = [span.attributes.get("tidegauge.checkpoint") for span in spans]
+    resumed = [span.attributes.get("tidegauge.checkpoint.resumed") for span in spans]
+    assert resumed == [None, *paused[:-1]]
+    assert None not in paused[:-1]
+
+
+def test_what_waited_for_too_long_is_linked_to() -> None:
+    clock = testing.SteppedClock()
+    with testing.capture() as seen:
+        seen.pipeline.recorder.waiting = WaitingRuns(clock=clock)
+        agent, answer = by_the_tool(lambda name: looping(name, rounds=1))
+        agent.invoke(TASK, on("one", TidegaugeCallbackHandler(idle_seconds=60.0)))
+        clock.advance(61.0)
+        agent.invoke(answer, on("one", TidegaugeCallbackHandler()))
+    first, second = (span for span in seen.spans if span.name == "invoke_agent seeker")
+    assert first.attributes["tidegauge.run.id"] != second.attributes["tidegauge.run.id"]
+    assert [link.context.span_id for link in second.links] == [first.context.span_id]
 
 
 def test_a_call_that_was_edited_or_refused_by_a_person_is_one_step() -> None:
@@ -331,7 +501,7 @@ async def test_an_agent_inside_waits_and_goes_on_with_the_one_around_it(
         reports = Reports(seen)
         agent = made(looping("ask", rounds=2), [ask])
         await way(agent, TASK, on("one", handler))
-        assert handler._runs.waiting == 2
+        assert waiting(seen) == 2
         for _ in range(2):
             await way(agent, Command(resume="me"), on("one", handler))
         assert nothing_is_left(handler, seen)
@@ -374,10 +544,10 @@ def test_agents_of_one_name_wait_each_at_its_place(tasks: tuple[str, str], at_on
         reports = Reports(seen)
         agent.invoke(TASK, on("one", handler))
         opened = 1 + len(tasks) if at_once else 2
-        assert handler._runs.waiting == opened
-        while handler._runs.waiting:
-            waiting = agent.get_state(on("one")).interrupts  # type: ignore[arg-type]
-            agent.invoke(Command(resume={one.id: "me" for one in waiting}), on("one", handler))
+        assert waiting(seen) == opened
+        while waiting(seen):
+            asked = agent.get_state(on("one")).interrupts  # type: ignore[arg-type]
+            agent.invoke(Command(resume={one.id: "me" for one in asked}), on("one", handler))
         assert nothing_is_left(handler, seen)
     *inner, outer = reports
     assert (outer.agent, outer.steps) == ("chief", 1)

@@ -332,6 +332,29 @@ def test_calls_that_never_run_are_observed_by_their_answers() -> None:
     assert caught.value.metrics["failed_rounds"] == 3
 
 
+def test_a_call_that_is_answered_without_being_run_has_a_span() -> None:
+    """Of an unknown tool, or one that a person refused: it failed, and took no time."""
+    fly = ("fly", {"to": "the moon"})
+    model = ScriptedChatModel(
+        script=script(chooses(fly, ("look", {"place": "desk"})), answers("no way"))
+    )
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        create_agent(model, [look]).invoke(TASK, config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert seen.tree() == [
+        "invoke_agent LangGraph",
+        "  chat scripted-1",
+        "  execute_tool look",
+        "  execute_tool fly",
+        "  chat scripted-1",
+    ]
+    (span,) = [span for span in seen.spans if span.name == "execute_tool fly"]
+    assert span.attributes["error.type"] == "tool_error"
+    assert span.attributes["tidegauge.step.index"] == 0
+    assert str(span.attributes["gen_ai.tool.call.id"]).startswith("call-")
+
+
 def test_an_answer_of_a_given_form_is_no_step() -> None:
     class Place(BaseModel):
         """A place."""

@@ -328,3 +328,85 @@ def test_a_chain_that_is_given_the_handler_again_is_a_run_under_the_one_around_i
         "    invoke_agent other",
         "      execute_tool look",
     ]
+
+
+def delegating(say: Any = None) -> Any:
+    """An agent whose tool asks another one, which reports by ``say`` how it went."""
+
+    @tool
+    def report(text: str) -> str:
+        """Report."""
+        if say is not None:
+            say()
+        return text
+
+    @tool
+    def delegate(task: str) -> str:
+        """Let another agent do it."""
+        inner = ScriptedChatModel(script=one_call("report", {"text": "none"}))
+        helper = create_agent(inner, [report], name="helper")
+        return str(helper.invoke({"messages": [("user", task)]})["messages"][-1].content)
+
+    outer = ScriptedChatModel(script=one_call("delegate", {"task": "look around"}))
+    return create_agent(outer, [delegate], name="chief")
+
+
+def one_call(name: str, arguments: dict[str, Any]) -> Callable[[Sequence[BaseMessage]], AIMessage]:
+    return lambda messages: answers("done") if turns(messages) else chooses((name, arguments))
+
+
+@pytest.mark.parametrize("solved", [True, False])
+def test_the_success_of_an_agent_inside_is_read_from_its_output(solved: bool) -> None:
+    outputs: list[str] = []
+
+    def helped(state: Any) -> bool:
+        outputs.append(state["messages"][-1].content)
+        return solved
+
+    handler = TidegaugeCallbackHandler(success={"helper": helped})
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        delegating().invoke(TASK, config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert outputs == ["done"]
+    assert [(report.agent, report.success) for report in reports] == [
+        ("helper", solved),
+        ("chief", None),
+    ]
+
+
+def test_the_success_of_an_agent_inside_is_reported_by_its_own_code() -> None:
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        agent = delegating(lambda: tidegauge.get_current_run().finish(success=True))
+        agent.invoke(TASK, config={"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(report.agent, report.success) for report in reports] == [
+        ("helper", True),
+        ("chief", None),
+    ]
+
+
+def test_user_session_and_tags_of_a_request_are_on_the_spans_of_its_runs() -> None:
+    handler = TidegaugeCallbackHandler()
+    config: Any = {
+        "callbacks": [handler],
+        "tags": ["nightly", "eu"],
+        "metadata": {"user_id": 7, "session_id": "s1"},
+    }
+    with testing.capture() as seen:
+        delegating().invoke(TASK, config=config)
+        delegating().invoke(TASK, config={"callbacks": [handler]})
+    roots = [span for span in seen.spans if span.name.startswith("invoke_agent")]
+    found = [
+        tuple((span.attributes or {}).get(name) for name in ("user.id", "session.id"))
+        for span in roots
+    ]
+    assert found == [("7", "s1")] * 2 + [(None, None)] * 2
+    assert [(span.attributes or {}).get("tidegauge.tags") for span in roots] == [
+        *[("nightly", "eu")] * 2,
+        *[None] * 2,
+    ]
+    others = [span for span in seen.spans if span not in roots]
+    assert not any("user.id" in (span.attributes or {}) for span in others)

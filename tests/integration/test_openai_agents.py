@@ -269,8 +269,8 @@ async def test_what_is_seen_in_outcomes_stops_before_the_model_is_asked_again(
     assert len(pushed) == len(model.calls) == 3
 
 
-async def test_without_hooks_nothing_is_stopped_and_nobody_says_it_was(
-    processor: TidegaugeTracingProcessor,
+async def test_without_hooks_nothing_is_stopped_and_the_log_says_so(
+    processor: TidegaugeTracingProcessor, caplog: pytest.LogCaptureFixture
 ) -> None:
     push, pushed = doors()
     with testing.capture(stop_on_loop=STOP_AT) as seen:
@@ -280,6 +280,8 @@ async def test_without_hooks_nothing_is_stopped_and_nobody_says_it_was(
         assert nothing_is_left(processor, seen)
     assert len(pushed) == 6
     assert [(r.outcome, r.intervention) for r in reports] == [("unknown", "stop")]
+    (warned,) = [record.getMessage() for record in caplog.records if record.name == "tidegauge"]
+    assert "need the run hooks" in warned
 
 
 LADDER = [
@@ -319,7 +321,9 @@ async def test_the_model_is_nudged_then_answered_then_stopped(
 
 
 async def test_a_step_is_blocked_only_when_all_of_its_tools_can_be_answered(
-    processor: TidegaugeTracingProcessor, hooks: TidegaugeRunHooks
+    processor: TidegaugeTracingProcessor,
+    hooks: TidegaugeRunHooks,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     push, pushed = doors(tool_input_guardrails=[hooks.block])
     both = [("push", {"door": "red"}), ("look", {"place": "desk"})]
@@ -329,6 +333,8 @@ async def test_a_step_is_blocked_only_when_all_of_its_tools_can_be_answered(
         (group,) = seen.pipeline.engine.snapshot().groups
     assert len(pushed) == 5
     assert ("block", "loop_repeats") not in group.totals.interventions
+    (warned,) = [record.getMessage() for record in caplog.records if record.name == "tidegauge"]
+    assert "add hooks.block" in warned
 
 
 async def test_an_agent_as_a_tool_is_a_run_of_its_own(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from support.grafana import panels
 from support.prometheus import Prometheus, scraping
 from tidegauge.cli.main import cli
 
@@ -282,6 +283,20 @@ def test_what_the_page_asks_is_what_the_replay_of_all_says(title: str, fleet: Fl
     # seconds are counted in grains of a millionth
     approximate = pytest.approx(expected, rel=1e-9, abs=1e-6 if "seconds" in title else 0)
     assert asked(fleet, title) == approximate
+
+
+def test_the_dashboard_weights_the_stale_scores_by_active_runs(fleet: Fleet) -> None:
+    [panel] = [
+        panel
+        for parameter in panels()
+        for panel in parameter.values
+        if panel["title"] == "Stale score of active runs"
+    ]
+    queries = {target["legendFormat"]: target["expr"] for target in panel["targets"]}
+    for stat, title in (("max", "Highest"), ("mean", "Mean")):
+        query = re.sub(r"\$\w+", ".*", queries[stat])
+        expected = EXPECTED[f"{title} stale score of active runs"](fleet)
+        assert fleet.prometheus.value(query, at=fleet.complete) == pytest.approx(expected), stat
 
 
 def test_what_is_counted_is_what_was_recorded(fleet: Fleet) -> None:

@@ -29,6 +29,7 @@ IMPORTS = {
     "langchain": ["tidegauge.instrumentation.langchain"],
     "openai-agents": ["tidegauge.instrumentation.openai_agents"],
     "page": ["tidegauge.exporters.page"],
+    "postgres": ["tidegauge.run_stores.postgres_store"],
     "report": ["tidegauge.diagnose.report"],
     "serve": ["tidegauge.receivers.otlp"],
     "worker": ["tidegauge.fleet.partition_worker"],

@@ -85,6 +85,10 @@ class StepLog:
         """Its steps as they were issued."""
         return self._steps.get(run, [])
 
+    def observed(self, run: str) -> list[Outcome]:
+        """The results of its steps, in the order of the steps."""
+        return [outcome for _, outcome in sorted(self._outcomes.get(run, {}).items())]
+
     def run_started(self, event: RunStarted) -> None:
         self._sink.run_started(event)
 
@@ -103,11 +107,16 @@ class StepLog:
         return self._sink.run_ended(event)
 
 
+def waiting(seen: testing.Capture) -> int:
+    """How many runs wait for a person."""
+    return len(seen.pipeline.recorder.waiting)
+
+
 def nothing_is_left(handler: TidegaugeCallbackHandler, seen: testing.Capture) -> bool:
     """Whether no run is open anywhere: in the handler, in the engine, among the spans."""
     return (
         len(handler._runs) == 0
-        and handler._runs.waiting == 0
+        and waiting(seen) == 0
         and not seen.pipeline.engine.snapshot().active
         and seen.pipeline.recorder.spans.open_runs == 0
     )

@@ -1,96 +1,165 @@
-"""An HTTP server that answers as OpenAI's chat completions do, and serves pages to tools."""
+"""A server with OpenAI's chat completions that follows scripts: real clients, over real HTTP.
+
+The scripts are those of :mod:`support.scripted_model`: a function from the messages to the answer.
+
+>>> from support.scripted_model import answers
+>>> with serving() as server:
+...     server.model("one", lambda messages: answers("four")).invoke("2 + 2").content
+'four'
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["serve_openai"]
+from langchain_core.messages import AIMessage, convert_to_messages
+from langchain_openai import ChatOpenAI
+
+from support.scripted_model import Script
+
+__all__ = ["OpenAIServer", "serving"]
+
+
+class OpenAIServer:
+    """Models that answer by scripts, each under its name.
+
+    Attributes:
+        url: for ``base_url`` of clients.
+        requests: bodies of all requests, in their order.
+        failures: status codes that the next requests get instead of an answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[dict[str, Any]] = []
+        self.failures: list[int] = []
+        self._scripts: dict[str, Script] = {}
+
+    def model(self, name: str, script: Script, **options: Any) -> ChatOpenAI:
+        """A client of the model with this name, which answers by this script from now on.
+
+        Args:
+            name: of the model.
+            script: from the messages of a request to the answer.
+            **options: of ``ChatOpenAI``.
+        """
+        self._scripts[name] = script
+        given: dict[str, Any] = {"stream_usage": True, "max_retries": 0, **options}
+        return ChatOpenAI(model=name, base_url=self.url, api_key="none", **given)  # type: ignore[arg-type]
+
+    def answer(self, body: dict[str, Any]) -> AIMessage:
+        """The answer to a request."""
+        self.requests.append(body)
+        return self._scripts[body["model"]](convert_to_messages(body["messages"]))
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[OpenAIServer]:
+    """A server, until the end of the block."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    http.daemon_threads = True
+    server = OpenAIServer(f"http://127.0.0.1:{http.server_port}/v1")
+    http.scripted = server  # type: ignore[attr-defined]
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Asked without tool results, the model chooses ``fetch`` twice; then it answers.
-
-    The request's name is the text of the user's message.
-    """
-
     protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        time.sleep(0.002)
-        self._send("text/plain", [self.path.encode()])
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        time.sleep(0.002)
-        message = _message(asked["messages"], [tool["function"]["name"] for tool in asked["tools"]])
-        if not asked.get("stream"):
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            body = json.dumps({**_COMPLETION, "choices": [choice]}).encode()
-            self._send("application/json", [body])
-            return
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        deltas += [{"content": f"{word} "} for word in (message["content"] or "").split()]
-        for number, call in enumerate(message.get("tool_calls", ())):
-            deltas.append({"tool_calls": [{"index": number, **call}]})
-        chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-        lines = [json.dumps({**_COMPLETION, **chunk}) for chunk in chunks]
-        events = [f"data: {line}\n\n".encode() for line in [*lines, "[DONE]"]]
-        self._send("text/event-stream", events)
+        server: OpenAIServer = self.server.scripted  # type: ignore[attr-defined]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("/chat/completions"):
+            self._respond(404, "application/json", b"{}")
+        elif server.failures:
+            error = json.dumps({"error": {"message": "scripted", "type": "server_error"}})
+            self._respond(server.failures.pop(0), "application/json", error.encode())
+        elif body.get("stream"):
+            events = [*_chunks(server.answer(body), body), "[DONE]"]
+            text = "".join(f"data: {event}\n\n" for event in events)
+            self._respond(200, "text/event-stream", text.encode())
+        else:
+            text = json.dumps(_completion(server.answer(body), body))
+            self._respond(200, "application/json", text.encode())
 
-    def _send(self, kind: str, parts: list[bytes]) -> None:
-        self.send_response(200)
+    def do_GET(self) -> None:
+        """A page for tools: its own path."""
+        self._respond(200, "text/plain", self.path.encode())
+
+    def _respond(self, status: int, kind: str, content: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(sum(map(len, parts))))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        for part in parts:
-            self.wfile.write(part)
-            self.wfile.flush()
+        self.wfile.write(content)
 
-    def log_message(self, *args: Any) -> None:
-        """Nothing is printed."""
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
 
 
-_COMPLETION = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted-1"}
+def _completion(message: AIMessage, body: dict[str, Any]) -> dict[str, Any]:
+    calls = [_call(call) for call in message.tool_calls]
+    said = {"role": "assistant", "content": message.content or None}
+    choice = {
+        "index": 0,
+        "message": {**said, **({"tool_calls": calls} if calls else {})},
+        "finish_reason": _finish_reason(message),
+    }
+    head = _head("chat.completion", body)
+    return {**head, "choices": [choice], "usage": _usage(message)}
 
 
-def _message(messages: list[dict[str, Any]], tools: list[str]) -> dict[str, Any]:
-    if any(message["role"] == "tool" for message in messages):
-        return {"role": "assistant", "content": "there is none at all"}
-    name = next(message["content"] for message in messages if message["role"] == "user")
-    calls = [
-        {
-            "id": f"{name}-{number}",
-            "type": "function",
-            "function": {"name": tool, "arguments": json.dumps({"page": f"{name}-{number}"})},
-        }
-        for number, tool in enumerate((tools[0], tools[-1]))
-    ]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
+def _chunks(message: AIMessage, body: dict[str, Any]) -> Iterator[str]:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": f"{word} "} for word in str(message.content).split()]
+    for index, call in enumerate(message.tool_calls):
+        whole = _call(call)
+        arguments = whole["function"]["arguments"]
+        half = len(arguments) // 2
+        first = {**whole, "function": {**whole["function"], "arguments": arguments[:half]}}
+        rest = {"function": {"arguments": arguments[half:]}}
+        deltas += [{"tool_calls": [{"index": index, **piece}]} for piece in (first, rest)]
+    head = _head("chat.completion.chunk", body)
+    for delta in deltas:
+        choice = {"index": 0, "delta": delta, "finish_reason": None}
+        yield json.dumps({**head, "choices": [choice]})
+    last = {"index": 0, "delta": {}, "finish_reason": _finish_reason(message)}
+    yield json.dumps({**head, "choices": [last]})
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield json.dumps({**head, "choices": [], "usage": _usage(message)})
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is expected."""
+def _head(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "object": kind, "created": 0, "model": body["model"]}
 
 
-@contextmanager
-def serve_openai() -> Iterator[str]:
-    """The address of the server, while it runs."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def _call(call: Any) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": json.dumps(call["args"])}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _finish_reason(message: AIMessage) -> str:
+    return "tool_calls" if message.tool_calls else "stop"
+
+
+def _usage(message: AIMessage) -> dict[str, int]:
+    usage = message.usage_metadata
+    assert usage is not None
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+    }

@@ -7,7 +7,7 @@ and entities) become safe keys of a dictionary: no ``__hash__`` or ``__eq__`` of
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -73,6 +73,8 @@ def plain_text(value: Any) -> bytes | None:
         except UnicodeEncodeError:
             return value.encode("utf-8", "surrogatepass")  # type: ignore[no-any-return]
     try:
+        if kind is dict and len(value) <= _MANY and _is_flat(value):
+            return _dumps(value, None, _SORTED)
         if kind is dict or kind is list or kind is tuple:
             return _dumps(value, None, _SORTED) if plain_tree(value) else None
         if value is None or kind is int or kind is float or kind is bool:
@@ -82,26 +84,42 @@ def plain_text(value: Any) -> bytes | None:
     return None
 
 
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """Whether a mapping, as most arguments are, holds only short texts and plain values."""
+    size = 0
+    for key, item in value.items():
+        kind = type(item)
+        if kind is str:
+            size += len(item)
+        elif not (kind is int or item is None or kind is bool or kind is float):
+            return False
+        if type(key) is not str:
+            return False
+        size += len(key)
+    return size <= SHORT
+
+
 def plain_tree(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bool:
     """Whether a container holds nothing but plain JSON, short enough to be written at once.
 
     Types are compared by identity: a set of them would ask their metaclasses for a hash.
-
-    Raises:
-        TypeError: a key is not a string.
     """
-    level: list[Any] = [value]
+    level: Sequence[Any] = (value,)
     room = MAX_COST - CONTAINER - len(value)
     if room < 0:
         return False
-    size = 0
-    for _ in range(_MAX_LEVELS):
+    size = levels = 0
+    while levels < _MAX_LEVELS:
+        levels += 1
         inside: list[Any] = []
         for container in level:
             items = container
             if type(container) is dict:
                 items = container.values()
-                size += len("".join(container))  # a key that is not a string raises TypeError
+                for key in container:
+                    if type(key) is not str:
+                        return False
+                    size += len(key)
             for item in items:
                 kind = type(item)
                 if kind is str:
@@ -118,7 +136,7 @@ def plain_tree(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bool:
             if room < size >> 5 or size > SHORT:
                 return False
         if not inside:
-            return room >= size >> 5 and size <= SHORT
+            return True
         if len(inside) > _MANY and 2 * len(set(map(id, inside))) < len(inside):
             return False  # a few that are referred to again and again: the encoder reads them once
         level = inside

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tidegauge._net.head import RejectedRequestError
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["AllowedHosts", "is_loopback"]
+__all__ = ["AllowedHosts", "is_any_address", "is_loopback"]
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?", re.IGNORECASE)
 
@@ -114,6 +114,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_any_address(host: str) -> bool:
+    """Whether it stands for all addresses of this machine, so that no client can connect to it.
+
+    >>> [is_any_address(host) for host in ("0.0.0.0", "::", "127.0.0.1", "gauge.example")]
+    [True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _is_address(name: str) -> bool:

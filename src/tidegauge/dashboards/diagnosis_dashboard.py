@@ -46,7 +46,7 @@ from tidegauge.streaming_metrics.exploration import (
 from tidegauge.streaming_metrics.loop_split import LOOP_SPLIT
 from tidegauge.streaming_metrics.pass_at_k import PASS_AT_K
 from tidegauge.streaming_metrics.recall_lag import RECALL_LAG
-from tidegauge.streaming_metrics.run_counts import FINISHED_RUN_STEPS
+from tidegauge.streaming_metrics.run_counts import FINISHED_RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import STALE_SCORE
 
 __all__ = ["diagnosis"]
@@ -131,7 +131,7 @@ def _over_time() -> list[Panel]:
             "How much active runs revisit known places and actions since their last progress: mean "
             "and maximum. If the mean rises, the agent or its task is the cause, not a single run.",
             Query(total(NOW.series(STALE_SCORE, 'stat="max"'), operator="max"), "max"),
-            Query(total(NOW.series(STALE_SCORE, 'stat="mean"'), operator="avg"), "mean"),
+            Query(_mean_stale_score(), "mean"),
             unit=SCORE,
         ),
         lines(
@@ -142,6 +142,12 @@ def _over_time() -> list[Panel]:
             Query(total(NOW.series(PENDING_TASKS)), "pending"),
         ),
     ]
+
+
+def _mean_stale_score() -> str:
+    """The mean over all processes and groups, weighted by their active runs."""
+    mean, runs = NOW.series(STALE_SCORE, 'stat="mean"'), NOW.series(RUNS_ACTIVE)
+    return f"sum({mean} * ignoring (stat) {runs})\n  / (sum({runs} and ignoring (stat) {mean}) > 0)"
 
 
 def _curve() -> list[Panel]:

@@ -20,9 +20,14 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.instrumentation.open_run import Failure, OpenRun, find_current_run
+from tidegauge.instrumentation.open_run import (
+    Failure,
+    OpenRun,
+    find_current_run,
+    find_reported_run,
+)
 from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.values import given_items, is_a, named, truth
+from tidegauge.instrumentation.values import given_items, is_a, named
 
 __all__ = ["Run", "get_current_run", "run"]
 
@@ -113,7 +118,7 @@ class Run:
             given_items(mentions) or (),
             blockable=True,
         )
-        return self._open.issue(step, (call_id,))[0]
+        return self._given(self._open.issue(step, (call_id,))[0])
 
     @guarded("run.act", default=GO_ON)
     def act_round(
@@ -147,7 +152,7 @@ class Run:
             blockable=True,
         )
         ids = given_items(call_ids) or ()
-        return self._open.issue(step, (*ids, *[None] * len(issued)))[0]
+        return self._given(self._open.issue(step, (*ids, *[None] * len(issued)))[0])
 
     def observe(
         self,
@@ -227,14 +232,19 @@ class Run:
             seconds,
         )
         returned = [_pair(result, ABSENT, None) for result in given_items(results) or ()]
-        return self._open.observe(returned, outcome)
+        return self._given(self._open.observe(returned, outcome))
+
+    def _given(self, decision: Decision) -> Decision:
+        """A decision that the caller gets: a nudge is delivered by that."""
+        recorded = self._open.recorded
+        if decision.nudge and recorded is not None:
+            recorded.nudged(decision)
+        return decision
 
     @guarded("run.finish", default=None)
     def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
         """Set how the run ended; it is reported at the end of the ``with`` block."""
-        self._open.reason = reason
-        self._open.success = None
-        self._open.success = truth(success)
+        self._open.finish(success, reason)
 
     def __enter__(self) -> Self:
         try:
@@ -349,7 +359,10 @@ def _index(step: object) -> int | None:
 
 
 def get_current_run() -> Run:
-    """The run that the caller is in: inside a decorated agent, or a ``with tidegauge.run(...)``.
+    """The run that the caller is in.
+
+    Inside a decorated agent, a ``with tidegauge.run(...)``, or a node, an edge or a tool of a graph
+    under the callback handler of LangChain.
 
     Outside of every run it is one that takes no steps and never intervenes, so that its methods can
     be called everywhere.
@@ -362,4 +375,7 @@ def get_current_run() -> Run:
     'go_on'
     """
     current = find_current_run()
+    reported = find_reported_run(current)
+    if reported is not None:
+        return Run(OpenRun.of(reported))
     return Run(current.run if current else OpenRun(RunStarted(run="")))

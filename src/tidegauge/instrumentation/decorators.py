@@ -327,17 +327,16 @@ class _ToolCall(Current):
         if before:
             return
         if type(error) is not GeneratorExit:
-            self._end(result, error, enforce=enforce)
+            self._end(result, error, enforce)
             return
         seconds, now = time.monotonic() - self._began, time.time_ns()
-        defer(partial(self._end, result, error, enforce=False, seconds=seconds, ended=now))
+        defer(partial(self._end, result, error, False, seconds, now))
 
     @guarded("tool.end", default=None)
     def _end(
         self,
         result: object,
         error: BaseException | None,
-        *,
         enforce: bool,
         seconds: float | None = None,
         ended: int | None = None,

@@ -8,11 +8,10 @@ because it is blocked.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -34,8 +33,11 @@ __all__ = [
     "Failure",
     "OpenRun",
     "Returned",
+    "RunFinder",
+    "add_run_finder",
     "current_run",
     "find_current_run",
+    "find_reported_run",
 ]
 
 Failure: TypeAlias = bool | BaseException | None
@@ -72,6 +74,28 @@ class CurrentRun:
     def forget(self) -> None:
         """Release enclosing runs that are over: contexts may keep this object for long."""
         self.around = _not_over(self.around)
+
+
+RunFinder: TypeAlias = Callable[[str | None], RecordedRun | None]
+"""Finds the run around the caller that an adapter reports, unless it is around a given run."""
+
+_finders: Final[list[RunFinder]] = []
+
+
+def add_run_finder(finder: RunFinder) -> None:
+    """Let :func:`find_reported_run` ask an adapter, which calls this when it is imported."""
+    _finders.append(finder)
+
+
+def find_reported_run(current: CurrentRun | None) -> RecordedRun | None:
+    """The innermost run around the caller, if an adapter reports it.
+
+    Args:
+        current: the current run of the caller.
+    """
+    inside = None if current is None else current.run.id
+    found = (finder(inside) for finder in _finders)
+    return next((run for run in found if run is not None), None)
 
 
 class Ending(Protocol):
@@ -190,12 +214,27 @@ class OpenRun:
         self.success: bool | None = None
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
+        self._reported = False  # an adapter ends it
         self.closed = False
         self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
         self._lock = threading.Lock()  # of the turns
         self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
         self._last: Turn | None = None
+
+    @classmethod
+    def of(cls, recorded: RecordedRun) -> OpenRun:
+        """A run that an adapter has opened, and ends."""
+        run = cls(recorded.event)
+        run._recorded = recorded
+        run._reported = True
+        return run
+
+    def finish(self, success: bool | None, reason: str | None) -> None:
+        """Set how the run ends."""
+        holder = self._recorded if self._reported and self._recorded is not None else self
+        holder.reason, holder.success = reason, None
+        holder.success = truth(success)
 
     @property
     def id(self) -> str:
@@ -290,17 +329,22 @@ class OpenRun:
         if recorded is None or (turn is not None and turn.blocked):
             return GO_ON
         ends: list[Returned] = []
-        for one in returned:
-            result, error = _as_outcome(*one)
+        results: list[CallResult] = []
+        for result, error in returned:
+            if result is ABSENT and is_a(error, BaseException):
+                # The text of an exception is the result, if there is no other result.
+                result = failure_text(cast("BaseException", error))  # noqa: PLW2901
             ends.append((result, error))
+            failed = False if error is False else truth(error)
+            results.append(made(CallResult, (result, failed)))
         if turn is not None and turn.calls:
             self._end_tools(recorded, turn, ends, ended)
         index = outcome.step if turn is None else turn.step
         if index is None or index < 0:  # no step, or it could not be reported
             return GO_ON
-        results = tuple([made(CallResult, (result, truth(error))) for result, error in ends])
         # Faster than _replace().
-        decision = recorded.observe(made(Outcome, (outcome.run, results, index, *outcome[3:])))
+        fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
+        decision = recorded.observe(made(Outcome, fields))
         if enforce and recorded.decision.action == "stop":
             recorded.enforce()
         return decision
@@ -365,15 +409,13 @@ class OpenRun:
         decision: Decision,
     ) -> None:
         """Hold a turn until its calls have ended, with their spans unless they are blocked."""
-        for call, call_id in zip_longest(step.calls, call_ids[: len(step.calls)]):
+        for number, call in enumerate(step.calls):
+            call_id = call_ids[number] if number < len(call_ids) else None
             held = TurnCall(call.action, call.arguments, call_id)
             turn.calls.append(held)
             if decision.action != "block":
                 held.span = recorded.start_tool(
-                    call.action,
-                    call_id=call_id,
-                    signals=decision.signals,
-                    arguments=call.arguments,
+                    call.action, call_id, decision.signals, call.arguments
                 )
         with here.critical, self._lock:
             dropped = self._turns.add(turn)
@@ -405,14 +447,7 @@ def _end_spans(
             failure = "tool_error"
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
-        recorded.end_tool(call.span, result=result, error=failure, ended=ended)
-
-
-def _as_outcome(outcome: object, error: Failure) -> Returned:
-    """The text of an exception is the result, if there is no other result."""
-    if outcome is ABSENT and is_a(error, BaseException):
-        return failure_text(cast("BaseException", error)), error
-    return outcome, error
+        recorded.end_tool(call.span, result, failure, ended)
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:

@@ -7,10 +7,11 @@ deliberate stop: each adapter chooses the moment and the exception.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,12 +20,13 @@ from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
 
 from tidegauge._canonical import Identities, exact_text
 from tidegauge._critical import here
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     ABSENT,
     GO_ON,
     Call,
+    CallResult,
     Decision,
     Identity,
     Outcome,
@@ -44,11 +46,18 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
 )
 from tidegauge.instrumentation.values import is_a, named, whole
-from tidegauge.tracer import RunSpans, SpanFactory
+from tidegauge.instrumentation.waiting_runs import WaitingRuns
+from tidegauge.tracer import RequestLabels, RunSpans, SpanFactory
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
 _MAX_WAITING: Final = 1_000
+_TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
+_ACTING: Final = frozenset({"nudge", "block", "stop"})
+_NO_USAGE: Final = (
+    "a rule on tokens cannot hold, because the model reports no usage; "
+    "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
+)
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
@@ -64,15 +73,43 @@ class Recorder:
         sink: takes the steps and returns decisions.
         spans: creates the spans.
         extractors: read places, tasks and entities from calls and results, if not reported.
+        actions: what the policy may decide on.
+        signals: what its rules read.
+        on_nudge: called with a run's id and each nudge that is delivered.
+        max_waiting: limit of the runs that wait for a person.
+
+    Attributes:
+        waiting: the runs that wait for a person.
     """
 
     def __init__(
-        self, sink: StepSink, spans: SpanFactory, *, extractors: Sequence[Extractor] = ()
+        self,
+        sink: StepSink,
+        spans: SpanFactory,
+        *,
+        extractors: Sequence[Extractor] = (),
+        actions: Collection[str] = (),
+        signals: Collection[str] = (),
+        on_nudge: Callable[[str, Decision], None] | None = None,
+        max_waiting: int = 10_000,
     ) -> None:
         self.sink = sink
         self.spans = spans
+        self.waiting = WaitingRuns(max_runs=max_waiting)
         self.extractors = tuple(extractors)
+        self.blocks = "block" in actions
+        self.acts = not _ACTING.isdisjoint(actions)
+        self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
+        self.on_nudge = on_nudge
+        self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
+
+    @guarded("recorder.warn", default=None)
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log(logging.WARNING, text)
 
     def start_run(
         self,
@@ -81,18 +118,38 @@ class Recorder:
         *,
         external: SpanContext | None = None,
         traced: bool = True,
+        request: RequestLabels | None = None,
+        link: Link | None = None,
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
         Args:
             event: what is known of the run.
             context: parent of its span; ``None`` takes the caller's current context.
+            link: to the span of the run that it continues.
             external: the span that another instrumentation created for it. Then no spans of ours
                 are created, and events have its context.
             traced: whether spans are created for it at all.
+            request: whose request it serves.
         """
         run = self.make_run(event)
-        run.start(context, external, traced=traced)
+        run.request = request
+        run.start(context, external, traced=traced, link=link)
+        return run
+
+    def restore_run(
+        self, event: RunStarted, *, steps: int, trace_id: str | None, span_id: str | None
+    ) -> RecordedRun:
+        """A suspended run that the sink has restored: :meth:`RecordedRun.resume` continues it.
+
+        Args:
+            event: its start.
+            steps: steps issued.
+            trace_id: the trace of its last span; ``None``, it had none.
+            span_id: its last span.
+        """
+        run = RecordedRun(self, replace(event, task=None, trace_id=trace_id, span_id=span_id))
+        run.steps = steps
         return run
 
     def make_run(self, event: RunStarted) -> RecordedRun:
@@ -110,10 +167,14 @@ class RecordedRun:
         event: its start; the task only if spans show it.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
+        request: whose request it serves.
+        success: whether the task was solved, as the agent's code reported; ``None``, it did not.
+        reason: why it ended, as that code reported.
     """
 
     __slots__ = (
         "_calls",
+        "_delivered",
         "_ended",
         "_lock",
         "_mentions",
@@ -125,7 +186,10 @@ class RecordedRun:
         "_traced",
         "decision",
         "event",
+        "reason",
+        "request",
         "steps",
+        "success",
     )
 
     def __init__(self, recorder: Recorder, event: RunStarted) -> None:
@@ -136,6 +200,7 @@ class RecordedRun:
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self._nudge: Decision | None = None
+        self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
@@ -143,6 +208,9 @@ class RecordedRun:
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
+        self.request: RequestLabels | None = None
+        self.success: bool | None = None
+        self.reason: str | None = None
 
     @property
     def id(self) -> str:
@@ -165,6 +233,20 @@ class RecordedRun:
         return self._spans is not None and self._spans.owns_span
 
     @property
+    def link(self) -> Link | None:
+        """A link to the run's last span; ``None`` without a span."""
+        span = self.span.get_span_context()
+        ids = self.event.trace_id, self.event.span_id
+        if not span.is_valid and ids[0] and ids[1]:  # it was made in another process
+            span = SpanContext(int(ids[0], 16), int(ids[1], 16), is_remote=True)
+        return Link(span) if span.is_valid else None
+
+    @property
+    def waiting(self) -> WaitingRuns:
+        """The runs among which it waits for a person."""
+        return self._recorder.waiting
+
+    @property
     def calls_wanted(self) -> bool:
         """Whether calls are recorded: as spans, or as durations."""
         return self._spans is not None and self._spans.calls_wanted
@@ -180,11 +262,12 @@ class RecordedRun:
         external: SpanContext | None = None,
         *,
         traced: bool = True,
+        link: Link | None = None,
     ) -> None:
         """Open the run; the arguments are those of :meth:`Recorder.start_run`."""
         self._traced = traced and external is None
         if self._traced:
-            self._start_span(context)
+            self._start_span(context, link)
         elif external is not None:
             self._spans = self._recorder.spans.external(external)
             self._take_ids(self._spans)
@@ -192,7 +275,7 @@ class RecordedRun:
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
-        self._spans = self._recorder.spans.start_run(self.event, context, link)
+        self._spans = self._recorder.spans.start_run(self.event, context, link, self.request)
         self._take_ids(self._spans)
 
     def _take_ids(self, spans: RunSpans) -> None:
@@ -264,7 +347,6 @@ class RecordedRun:
     def start_tool(
         self,
         name: str,
-        *,
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
@@ -274,23 +356,40 @@ class RecordedRun:
             return INVALID_SPAN
         return self._spans.start_tool(
             name if type(name) is str else named(name) or "",
-            call_id=named(call_id),
-            signals=signals,
-            arguments=arguments,
+            None if call_id is None else named(call_id),
+            signals,
+            arguments,
         )
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(
         self,
         span: Span,
-        *,
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
     ) -> None:
         """Close the span of a tool call that ended now, or at ``ended`` nanoseconds."""
         if self._spans is not None:
-            self._spans.end_tool(span, result=result, error=error, ended=ended)
+            self._spans.end_tool(span, result, error, ended)
+
+    @guarded("recorder.answered_tool", default=None)
+    def answered_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None,
+        signals: Signals | StepSignals | None,
+        arguments: object,
+        result: CallResult,
+    ) -> None:
+        """Make the span of a tool call that was answered without being run: it took no time."""
+        spans = self._spans
+        if spans is not None and spans.span.is_recording():
+            span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
+            spans.untimed(span)
+            error = "tool_error" if result.error else None
+            self.end_tool(span, result=result.outcome, error=error)
 
     @guarded("recorder.end", default=None)
     def end(
@@ -306,6 +405,8 @@ class RecordedRun:
             return
         if outcome is None and self.decision.stop:
             outcome = "stopped"
+        success = self.success if success is None else success
+        reason = self.reason if reason is None else reason
         summary = None
         try:
             if not self._reported_end:
@@ -320,13 +421,20 @@ class RecordedRun:
                 self._spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
+    @property
+    def has_nudge(self) -> bool:
+        """Whether a nudge waits for :meth:`take_nudge`."""
+        return self._nudge is not None
+
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
     def take_nudge(self) -> Decision | None:
-        """The nudge that the model has not seen yet. It counts as seen from now on."""
+        """The nudge that the model has not seen yet. It counts as delivered from now on."""
         if self._nudge is None:
             return None
         with here.critical, self._lock:
             nudge, self._nudge = self._nudge, None
+        if nudge is not None:
+            self.nudged(nudge)
         return nudge
 
     @guarded("recorder.give_back_nudge", default=None)
@@ -335,15 +443,72 @@ class RecordedRun:
         with here.critical, self._lock:
             self._nudge = self._nudge or nudge
 
+    @guarded("recorder.nudged", default=None)
+    def nudged(self, nudge: Decision) -> None:
+        """A nudge was delivered, to the model or to the code that asks it: it counts, once."""
+        if nudge is self._delivered:
+            return
+        self._delivered = nudge
+        if self._recorder.on_nudge is not None:
+            self._recorder.on_nudge(self.id, nudge)
+        if self._spans is not None:
+            self._spans.intervention(nudge)
+
+    def without_usage(self) -> None:
+        """A model call reported no tokens."""
+        if self._recorder.reads_tokens:
+            self._recorder.warn(_NO_USAGE)
+
+    def without_control(self, text: str) -> None:
+        """A step is issued by an adapter that only observes.
+
+        Args:
+            text: for the log: what acts here.
+        """
+        if self._recorder.acts:
+            self._recorder.warn(text)
+
+    def without_end(self, text: str) -> None:
+        """The run is stopped, and goes on.
+
+        Args:
+            text: for the log: what ends it here.
+        """
+        self._recorder.warn(text)
+
+    def without_delivery(self, text: str) -> None:
+        """The model is asked, and nothing showed it the nudge that waits.
+
+        Args:
+            text: for the log: what shows nudges here.
+        """
+        self._recorder.warn(text)
+
+    def without_blocking(self, text: str) -> None:
+        """A step is issued that cannot be blocked.
+
+        Args:
+            text: for the log: what blocks calls here.
+        """
+        if self._recorder.blocks:
+            self._recorder.warn(text)
+
     @guarded("recorder.suspend", default=None)
-    def suspend(self, reason: str | None = None) -> None:
+    def suspend(self, reason: str | None = None, checkpoint: str | None = None) -> None:
         """The run waits for a person: its span is closed, its record stays open.
 
         Args:
             reason: why, in one word.
+            checkpoint: id of the checkpoint from which it can continue.
         """
         if self._spans is not None:
-            self._spans.end(None, stopped_reason=reason)
+            self._spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
+
+    @guarded("recorder.continues", default=None)
+    def continues(self, checkpoint: str) -> None:
+        """Note on the run's span from which checkpoint it continues."""
+        if self._spans is not None:
+            self._spans.continues(checkpoint)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
@@ -353,8 +518,7 @@ class RecordedRun:
             context: parent of the new span; ``None`` takes the caller's current context.
         """
         if self._traced and not self._ended:
-            before = self.span.get_span_context()
-            self._start_span(context, Link(before) if before.is_valid else None)
+            self._start_span(context, self.link)
 
     def stop_error(self, kind: type[RunStopped] = RunStopped) -> RunStopped | None:
         """The exception of the deliberate stop; ``None`` if the policy does not stop the run."""
@@ -387,7 +551,7 @@ class RecordedRun:
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)
-            if self._spans is not None and not (decision.stop and again):
+            if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
         if signals is None or signals.loop_repeats != 1:
             return

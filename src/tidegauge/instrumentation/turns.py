@@ -25,8 +25,9 @@ because reports run user code: extractors, keys and normalisers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -102,9 +103,22 @@ class Turn:
         observed: whether its result was reported, or will never be reported.
         spent: tokens spent on choosing it.
         tokens: tokens spent inside its tools.
+        issued: when it was issued, by the monotonic clock.
+        waited: how long it waited for a person since then, in seconds.
     """
 
-    __slots__ = ("calls", "decision", "loose", "node", "observed", "spent", "step", "tokens")
+    __slots__ = (
+        "calls",
+        "decision",
+        "issued",
+        "loose",
+        "node",
+        "observed",
+        "spent",
+        "step",
+        "tokens",
+        "waited",
+    )
 
     def __init__(self, calls: list[TurnCall], node: object = None, *, loose: bool = False) -> None:
         self.calls = calls
@@ -117,6 +131,8 @@ class Turn:
         self.observed = False
         self.spent: int | None = None
         self.tokens: int | None = None
+        self.issued = 0.0
+        self.waited = 0.0
 
     @property
     def signals(self) -> Signals | StepSignals | None:
@@ -212,6 +228,7 @@ class TurnTracker:
         self._by_id: dict[str, TurnCall] = {}  # calls of open and blocked turns
         self._last: Turn | None = None
         self._loose: Turn | None = None  # calls that no answer chose, not issued yet
+        self._paused: float | None = None
 
     def add_tokens(self, tokens: int | None, call: TurnCall | None = None) -> None:
         """Add a model call's tokens: to the next step, or to the step whose tool made the call."""
@@ -297,6 +314,17 @@ class TurnTracker:
         self._issue(turn)
         return call
 
+    def begin_foreign(self, name: str, arguments: object, call_id: str) -> TurnCall:
+        """As :meth:`begin`; a call that is not known here was chosen in another run.
+
+        It counts there: here it is no step.
+        """
+        if call_id in self._by_id:
+            return self.begin(name, arguments, call_id)
+        call = TurnCall(name, arguments, call_id)
+        Turn([call]).observed = True
+        return call
+
     def end(
         self,
         call: TurnCall,
@@ -326,27 +354,66 @@ class TurnTracker:
             self._close(turn)
         self._observe(turn)
 
-    def next_turn(self, answers: Iterable[tuple[str, CallResult]] = ()) -> None:
+    def pause(self) -> None:
+        """The run waits for a person: that is no part of how long its steps take."""
+        self._paused = time.monotonic()
+
+    def resume(self) -> None:
+        """The run waits no more."""
+        if self._paused is not None:
+            waited, self._paused = time.monotonic() - self._paused, None
+            for turn in self._open:
+                turn.waited += waited
+
+    def next_turn(self, answers: Iterable[tuple[str, CallResult]] = ()) -> list[TurnCall]:
         """The model is about to choose again, or the run ends: the turns before are over.
 
         Args:
             answers: (id of a call, its result) in the model's messages: results of calls that never
                 began, because their tool is unknown or another party refused them.
+
+        Returns:
+            Those calls.
         """
         blocked = self._sequential and self._blocked.turns
         if not self._open.turns and not blocked and self._loose is None:
-            return
+            return []
         shown = list(answers)  # reads user objects: without the lock
+        unrun: list[TurnCall] = []
         with here.critical, self._lock:
             over = self._take_over()
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
                 if call is not None and call.result is None and call.turn in self._open:
                     call.result = result
+                    if not call.begun:
+                        unrun.append(call)
                     if call.turn.ended:
                         self._close(call.turn)
                         over.append(call.turn)
         self._report(over)
+        return unrun
+
+    def state(self) -> dict[str, Any]:
+        """The turns that wait, as plain data without contents: see :meth:`load`."""
+        with here.critical, self._lock:
+            turns = [turn for turn in (*self._open, *self._blocked) if turn is not self._loose]
+            return {"tokens": self._tokens, "turns": [_saved_turn(turn) for turn in turns]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Wait for the turns of a state.
+
+        Their calls have neither arguments nor results. Blocked calls are not blocked any more; if
+        they run, they are no steps.
+
+        Raises:
+            KeyError, TypeError, ValueError: the state has another form.
+        """
+        turns = [_loaded_turn(data, self._recorded.id) for data in state["turns"]]
+        with here.critical, self._lock:
+            self._tokens = state["tokens"]
+            for turn in turns:
+                self._wait_for(turn)
 
     def _add(self, turn: Turn) -> None:
         """Open a turn, and wait for its calls."""
@@ -457,6 +524,7 @@ class TurnTracker:
         calls = tuple([made(Call, (call.name, call.arguments, None)) for call in turn.calls])
         run = recorded.event.run
         fields = (run, calls, ABSENT, turn.spent, entropy, (), (), None, blockable, None)
+        turn.issued = time.monotonic()
         decision, step = recorded.issue(made(Step, fields))
         turn.decision = decision
         if decision.action != "block":
@@ -472,5 +540,27 @@ class TurnTracker:
             results = tuple([call.result or CallResult() for call in turn.calls])
             recorded = self._recorded
             run, step, tokens = recorded.event.run, turn.step, turn.tokens
-            fields = (run, results, step, None, None, (), (), None, tokens, None, None, False)
+            seconds = None
+            if turn.waited:
+                seconds = max(0.0, time.monotonic() - turn.issued - turn.waited)
+            fields = (run, results, step, None, None, (), (), None, tokens, seconds, None, False)
             recorded.observe(made(Outcome, fields))
+
+
+def _saved_turn(turn: Turn) -> dict[str, Any]:
+    signals = turn.signals
+    return {
+        "step": turn.step,
+        "tokens": turn.tokens,
+        "calls": [(call.name, call.id) for call in turn.calls],
+        "digests": signals and (signals.action_digest.hex(), signals.state_digest.hex()),
+    }
+
+
+def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
+    turn = Turn([TurnCall(name, call_id=call_id) for name, call_id in data["calls"]])
+    turn.step, turn.tokens = data["step"], data["tokens"]
+    if data["digests"] and turn.step is not None:
+        action, state = map(bytes.fromhex, data["digests"])
+        turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
+    return turn

@@ -18,16 +18,24 @@ class EngineSink:
         engine: takes the steps.
         policy: decides.
         all_signals: whether every decision has all signals, even if the run continues.
+        counts_nudges: whether a nudge counts when it is decided; else :meth:`nudged` counts it.
 
     Attributes:
         crossings: counts the runs that exceeded the policy's calibrated thresholds.
     """
 
-    def __init__(self, engine: Engine, policy: Policy, *, all_signals: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        *,
+        all_signals: bool = False,
+        counts_nudges: bool = True,
+    ) -> None:
         self.engine = engine
         self.policy = policy
         self.crossings = Crossings(policy.thresholds)
-        self._live = LivePolicy(policy)
+        self._live = LivePolicy(policy, counts_nudges=counts_nudges)
         self.all_signals = all_signals
 
     def run_started(self, event: RunStarted) -> None:
@@ -36,11 +44,21 @@ class EngineSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        return self.issue(self.digest_step(event))
+        try:
+            engine = self.engine
+            return engine.issue(engine.digester.step(event), self._live, full=self.all_signals)
+        except Exception:
+            self._switch_off(event.run)
+            raise
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        return self.observe(self.digest_outcome(event))
+        try:
+            engine = self.engine
+            return engine.observe(engine.digest_outcome(event), self._live, full=self.all_signals)
+        except Exception:
+            self._switch_off(event.run)
+            raise
 
     def digest_step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
         """The digested action. May run user code: call it without a lock.
@@ -78,6 +96,11 @@ class EngineSink:
         except Exception:
             self._switch_off(outcome.run)
             raise
+
+    def nudged(self, run: str, nudge: Decision) -> None:
+        """Count a nudge that was delivered."""
+        step = 0 if nudge.signals is None else nudge.signals.step
+        self.engine.intervened(run, nudge.action, nudge.reason or "", step)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

@@ -27,6 +27,7 @@ from tidegauge.events import (
     StepSink,
 )
 from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.tracer import send_evaluation
 
 __all__ = ["JudgedRuns"]
@@ -92,6 +93,13 @@ class JudgedRuns:
             return self._inner.run_ended(event)
         finally:
             self._ended(event)
+
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here: it is judged if no other process knows a part of it."""
+        self._transcripts.resume(run.started.run, steps=run.steps, completed=run.completed_steps)
+
+    def run_detached(self, run: str) -> None:
+        """A run may continue elsewhere."""
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
         """The scores, and counts of runs that were not judged."""

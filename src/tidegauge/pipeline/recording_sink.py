@@ -15,6 +15,7 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome
 if TYPE_CHECKING:
     from tidegauge.recordings import JsonlSink
     from tidegauge.streaming_metrics import RunReport
+    from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["RecordingSink"]
 
@@ -86,6 +87,14 @@ class RecordingSink:
             return self._inner.run_ended(event)
         finally:
             self._ending.pop(event.run, None)
+
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here: its rest is recorded as a run of the same id."""
+        self._lines.run_started(replace(run.started, task=None), t_max=run.t_max)
+
+    def run_detached(self, run: str) -> None:
+        """A run may continue elsewhere."""
+        self._lines.run_ended(RunEnded(run=run, reason="moved"))
 
     def run_finished(self, report: RunReport) -> None:
         """A run was ended in the engine, by its adapter or to make room."""

@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
+    from tidegauge.run_stores import RunStore
 
-__all__ = ["KINDS", "Settings"]
+__all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]
 
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
 Key: TypeAlias = bytes
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
+RunStorePlace: TypeAlias = "str | RunStore"
 
 
 def _path(value: Any) -> str:
@@ -67,6 +69,13 @@ def _key(value: Any) -> bytes:
     return key
 
 
+_IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
+
+
+def _run_store(value: Any) -> Any:
+    return _path(value) if isinstance(value, str | os.PathLike) else _IS_RUN_STORE.read(value)
+
+
 KINDS: Final[Kinds] = {
     **_checked.KINDS,
     "FilePath": ValueKind("the path of a file", _path),
@@ -74,6 +83,11 @@ KINDS: Final[Kinds] = {
     "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
     "NoneOrMore": whole(0),
     "Port": whole(0, 65_535, "a port from 1 to 65535, or 0 for any free one"),
+    "RunStorePlace": ValueKind(
+        "the path of a file, a postgresql:// URL, or a store with save() and take()",
+        _run_store,
+        secret=True,  # a URL has a password
+    ),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
     "Normaliser": function("a function from text to text"),
@@ -127,6 +141,10 @@ class Settings:
             OTEL_EXPORTER_PROMETHEUS_HOST, else 127.0.0.1.
         metrics_port: its port, 0 for any free one; the default is the variable
             OTEL_EXPORTER_PROMETHEUS_PORT, else 9464.
+        metrics_targets: folder for several processes: each adds a file for ``file_sd_configs``, in
+            which Prometheus finds it, and removes it at its end; processes that are forked later
+            do so, too. The port is then a free one if it is in use or not set. The default is the
+            variable TIDEGAUGE_METRICS_TARGETS.
         metrics_allowed_hosts: host names that ``/metrics`` and the page accept in addition to
             loopback names and the address. By default, a loopback address accepts no others, and
             any other address accepts all. This protects against DNS rebinding by web pages.
@@ -149,6 +167,9 @@ class Settings:
             digests are written instead.
         record_max_bytes: size from which the file is renamed and a new one started.
         record_backups: number of renamed files that are kept.
+        run_store: saves runs that wait for a person, so that another process can resume them: the
+            path of an SQLite file, the URL of a Postgres database, or a
+            :class:`~tidegauge.run_stores.RunStore`. It is closed with the pipeline.
         judging: judges runs in the background when they end; the contents of the run are sent to
             its model. It is closed with the pipeline.
         capture_content: put arguments and results on spans; by default, the variable
@@ -188,6 +209,7 @@ class Settings:
     distance: Distance | None = None
     metrics_host: HostName | None = None
     metrics_port: Port | None = None
+    metrics_targets: FilePath | None = None
     metrics_allowed_hosts: Iterable[HostName] = ()
     metrics_certificate: FilePath | None = None
     metrics_key: FilePath | None = None
@@ -201,6 +223,7 @@ class Settings:
     record_contents: bool = False
     record_max_bytes: Count = 100 * 1024 * 1024
     record_backups: NoneOrMore = 5
+    run_store: RunStorePlace | None = None
     judging: Judging | None = None
     capture_content: bool | None = None
     digest_key: Key | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
-from tidegauge._guard import internal_errors, log
+from tidegauge._guard import guarded, internal_errors, log
 from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
@@ -23,7 +24,7 @@ from tidegauge.exporters.reading import Exporter, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
-from tidegauge.pipeline.settings import KINDS, Settings
+from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
@@ -37,12 +38,18 @@ if TYPE_CHECKING:
     from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
     from tidegauge.pipeline.recording_sink import RecordingSink
+    from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter
 
 __all__ = ["Pipeline", "configure"]
 
 _SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 _EVENT_CONTENT: Final = ("EVENT_ONLY", "SPAN_AND_EVENT")
+
+_SETTLED_SECONDS: Final = 1.0
+"""Time after which a forked child serves metrics: many start another program or end before."""
+
+_STOP_SECONDS: Final = 5.0
 
 
 class Pipeline:
@@ -71,8 +78,11 @@ class Pipeline:
         self._exporters: list[Exporter] = []
         self._telemetry: Telemetry | None = None
         self._judged: JudgedRuns | None = None
+        self._stored: StoredRuns | None = None
         self._registered: RegistryExporter | None = None
         self.metrics_server: MetricsServer | None = None
+        self._serves_in_children = False
+        self._serving_soon: threading.Timer | None = None
         self._closed = False
         try:
             self._set_up(serve=serve, replaces=replaces)
@@ -116,12 +126,22 @@ class Pipeline:
             owns_meter_provider=telemetry.owns_metrics,
         )
         self._recording: RecordingSink | None = None
-        live = EngineSink(self.engine, policy)
+        live = EngineSink(self.engine, policy, counts_nudges=False)
         self._crossings = live.crossings
         sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
         if settings.judging is not None:
             sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
-        self.recorder = Recorder(sink, spans, extractors=tuple(settings.extractors))
+        self.recorder = Recorder(
+            sink,
+            spans,
+            extractors=tuple(settings.extractors),
+            actions=policy.actions,
+            signals=policy.signals,
+            on_nudge=live.nudged,
+            max_waiting=settings.max_runs,
+        )
+        if settings.run_store is not None:
+            self._stored = self._stored_runs(settings.run_store)
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page
@@ -155,6 +175,10 @@ class Pipeline:
 
     def stop_serving(self) -> None:
         """Free the metrics' port, or their place in the registry."""
+        self._serves_in_children = False
+        if self._serving_soon is not None:
+            self._serving_soon.cancel()
+            self._serving_soon.join(_STOP_SECONDS)
         server, self.metrics_server = self.metrics_server, None
         if server is not None:
             server.close()
@@ -195,6 +219,9 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
+            if self._stored is not None:
+                self._stored.close()  # first: what it has saved is not ended
+            self.recorder.waiting.close()
             if self.settings.judging is not None:
                 self.settings.judging.close()  # first: it may still send events
             self._close()
@@ -241,6 +268,22 @@ class Pipeline:
             max_groups=self.settings.max_groups,
         )
 
+    def _stored_runs(self, store: RunStorePlace) -> StoredRuns:
+        from tidegauge.pipeline.stored_runs import StoredRuns
+        from tidegauge.run_stores import open_run_store
+
+        waiting = self.recorder.waiting
+        followers = [one for one in (self._recording, self._judged) if one is not None]
+        stored = waiting.saved = StoredRuns(
+            open_run_store(store) if isinstance(store, str) else store,
+            self.engine,
+            self.recorder.sink,
+            waiting,
+            idle_seconds=self.settings.idle_seconds,
+            followers=followers,
+        )
+        return stored
+
     def _captures_content(self, asked_by: Container[str]) -> bool:
         """Whether to capture contents: by the setting, else by these values of the variable."""
         if self.settings.capture_content is not None:
@@ -276,39 +319,40 @@ class Pipeline:
             raise
         self._registered = exporter
 
-    def _serve_metrics(self, replaces: Pipeline | None) -> None:
+    def _serve_metrics(self, replaces: Pipeline | None = None) -> None:
         settings = self.settings
         host, port = settings.metrics_host, settings.metrics_port
+        targets = settings.metrics_targets or os.environ.get("TIDEGAUGE_METRICS_TARGETS") or None
         if not host:
             name = "OTEL_EXPORTER_PROMETHEUS_HOST"
             host = checked(name, os.environ.get(name) or "127.0.0.1", "HostName", KINDS)
         if port is None:
             name = "OTEL_EXPORTER_PROMETHEUS_PORT"
-            text = os.environ.get(name) or "9464"
+            text = os.environ.get(name) or ("0" if targets else "9464")
             number = int(text) if re.fullmatch("[0-9]{1,5}", text) else text
             port = checked(name, number, "Port", KINDS)
-        try:
+        self._serves_in_children = targets is not None
+        ports = [port, *([port] if replaces else ()), *([0] if targets else ())]
+        while self.metrics_server is None:
             try:
-                self.metrics_server = self._server(host, port)
-            except OSError:
-                if replaces is None:
-                    raise
-                replaces.stop_serving()  # it may hold the port
-                self.metrics_server = self._server(host, port)
-        except OSError as error:
-            # Often another process of the application has the port; the agent must not fail.
-            internal_errors.record("metrics_server", error)
-            return
+                self.metrics_server = self._server(host, ports.pop(0), targets)
+            except OSError as error:
+                if ports:
+                    if replaces is not None:
+                        replaces.stop_serving()  # it may hold the port
+                    continue
+                # Often another process of the application has the port; the agent must not fail.
+                internal_errors.record("metrics_server", _explained(error))
+                return
         if not is_loopback(host) and settings.metrics_client_ca is None:
             log(
                 logging.WARNING,
                 "tidegauge: %s is reachable from other machines, and any of them can read the "
-                "metrics and the live page; set metrics_client_ca, or restrict who reaches port %d",
-                host,
-                port,
+                "metrics and the live page; set metrics_client_ca, or restrict who reaches it",
+                self.metrics_server.url,
             )
 
-    def _server(self, host: str, port: int) -> MetricsServer:
+    def _server(self, host: str, port: int, targets: FilePath | None) -> MetricsServer:
         from tidegauge.exporters.prometheus import MetricsServer
 
         settings = self.settings
@@ -320,9 +364,27 @@ class Pipeline:
             client_ca=settings.metrics_client_ca,
             page=self.page,
             allowed_hosts=settings.metrics_allowed_hosts,
+            targets=targets,
         )
         server.start(self.reader)
         return server
+
+    @guarded("metrics_server", default=None, interrupting="run")
+    def serve_in_child(self) -> None:
+        """After a fork, serve the child's metrics if Prometheus finds them in the folder."""
+        self.metrics_server = self._serving_soon = None  # those are the parent's
+        if self._serves_in_children:
+            serve = guarded("metrics_server", default=None)(self._serve_metrics)
+            self._serving_soon = timer = threading.Timer(_SETTLED_SECONDS, serve)
+            timer.daemon = True
+            timer.start()
+
+
+def _explained(error: OSError) -> OSError:
+    """The error of a server that cannot listen, with what to do if its port is in use."""
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+        return OSError(f"{error}; if several processes serve metrics, set metrics_targets")
+    return error
 
 
 class _Locks:
@@ -342,7 +404,8 @@ def configure(**settings: Any) -> Pipeline:
     """Set tidegauge up for this process; call it once, before the agents run.
 
     Without it, runs are measured with the defaults and served nowhere. A second call replaces the
-    first; open runs end in the pipeline where they started.
+    first; open runs end in the pipeline where they started, and runs that wait for a person end
+    now.
 
     Args:
         **settings: the fields of :class:`Settings`.
@@ -404,5 +467,12 @@ def _shutdown_at_exit() -> None:
         pipeline.shutdown()
 
 
+def _serve_in_child() -> None:
+    for pipeline in _configured:
+        pipeline.serve_in_child()
+
+
 set_recorder_factory(_default_recorder)
 atexit.register(_shutdown_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_serve_in_child)  # after the locks and counts are new ones

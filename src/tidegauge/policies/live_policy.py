@@ -40,10 +40,13 @@ class LivePolicy:
 
     Args:
         policy: the rules and thresholds.
+        counts_nudges: whether a nudge counts when it is decided. Where agents run, it counts when
+            it is delivered; see ``RecordedRun.nudged``.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, counts_nudges: bool = True) -> None:
         self._policy = policy
+        self._counts_nudges = counts_nudges
         self._has_thresholds = bool(policy.thresholds)
 
     def decide(self, run: MeasuredRun, moment: int, blockable: bool, /) -> Decision | None:
@@ -57,20 +60,20 @@ class LivePolicy:
         policy, state = self._policy, run.policy
         if state is None:
             state = run.policy_state(RunPolicy)
-        interventions = run.metrics.get(Interventions)
-        if interventions is not None and interventions.stopped is not None:
-            step, reason = interventions.stopped
-            message = f"the run was stopped at step {step}"
-            return Decision("stop", reason, message, run.signals())
+        if Interventions in run.metrics:
+            stopped = run.of(Interventions).stopped
+            if stopped is not None:
+                step, reason = stopped
+                message = f"the run was stopped at step {step}"
+                return Decision("stop", reason, message, run.signals())
         exceeded = policy.exceeded(LiveSignals(run)) if self._has_thresholds else ()
         if not exceeded and not state.nudged:  # type: ignore[attr-defined]
             # Most steps return here: no signal has reached the threshold of its rule.
-            counted = run.totals.interventions
             for read, bound, falls, key in policy.bars(run, moment):
                 value = read(run)
                 if value is None or (value > bound if falls else value < bound):
                     continue
-                if key not in counted:
+                if key not in run.totals.interventions:
                     break
             else:
                 return None
@@ -97,7 +100,8 @@ class LivePolicy:
                     run.intervene("would_stop", reason, signals.step)
         if decision.action == "go_on":
             return None
-        run.intervene(decision.action, decision.reason or "", signals.step)
+        if self._counts_nudges or not decision.nudge:
+            run.intervene(decision.action, decision.reason or "", signals.step)
         situation = run.situation()
         advice = advise(decision.message or "", situation, blocked=decision.block)
         return decision._replace(advice=advice, situation=situation)

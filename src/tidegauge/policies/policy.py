@@ -103,6 +103,7 @@ class Policy:
             for tool in (*tools, None)
         }
         self._general = self._held[None, None]
+        self._bars = self._general.bars
         self._is_general = len(self._held) == 1
 
     def observing(self) -> Policy:
@@ -118,6 +119,16 @@ class Policy:
             highest.values(),
             thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
         )
+
+    @property
+    def actions(self) -> frozenset[PolicyAction]:
+        """The actions that it can decide on."""
+        return frozenset(one.action for one in (*self.rules, *self.thresholds))
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """The signals that its rules read."""
+        return frozenset(rule.signal for rule in self.rules)
 
     def exceeded(self, signals: AnySignals) -> Exceeded:
         """The thresholds that the run exceeds now, each with its action for that run."""
@@ -179,7 +190,7 @@ class Policy:
         """
         if not self._is_general:
             return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
-        return self._general.bars[_BOTH if PollingAllowance in run.metrics else moment]
+        return self._bars[_BOTH if PollingAllowance in run.metrics else moment]
 
     def _held_to(self, signals: Signals) -> _Held:
         return self._general if self._is_general else self._held_by(signals.agent, signals.tool)

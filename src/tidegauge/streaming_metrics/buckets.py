@@ -19,6 +19,9 @@ __all__ = [
 
 
 _GRAINS: Final = 2.0**20  # in one
+_FAR: Final = 2.0**31
+_ROUNDING: Final = 1.5 * 2.0**32
+"""Added to less than 2**31, its sum has 20 binary places, to which the processor rounds it."""
 
 
 def addable(amount: float) -> float:
@@ -30,6 +33,8 @@ def addable(amount: float) -> float:
     >>> addable(0.1) + addable(0.2) + addable(0.3) == addable(0.3) + addable(0.2) + addable(0.1)
     True
     """
+    if amount < _FAR:
+        return amount + _ROUNDING - _ROUNDING
     return round(amount * _GRAINS) / _GRAINS
 
 
@@ -71,7 +76,7 @@ class Buckets:
         """Count one observation."""
         bucket = bisect_left(self.bounds, value)
         self.counts[bucket] += 1
-        self.total += round(value * _GRAINS) / _GRAINS  # addable
+        self.total += addable(value)
         if exemplar is not None:
             self.exemplars[bucket] = exemplar
 

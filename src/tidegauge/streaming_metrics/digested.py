@@ -320,14 +320,14 @@ def round_outcome(
     """
     if len(calls) == 1 and results:
         digest = results[0][0]
-        return None if isinstance(digest, Absent) else digest
+        return None if digest is ABSENT else digest
     parts: list[bytes] = []
     known = False
     for call, (digest, _) in zip(calls, results, strict=False):
         if digest is None:
             return None
         known = known or digest is not ABSENT
-        parts.append(call if isinstance(digest, Absent) else call + digest)
+        parts.append(call if digest is ABSENT else call + digest)
     return joined_digest(parts) if known else None
 
 

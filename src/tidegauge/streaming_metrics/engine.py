@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import Final, NamedTuple
 
 from tidegauge._canonical import ValueCache
@@ -62,10 +61,9 @@ class Held(NamedTuple):
 class Engine:
     """Runs by id, each with its own lock, and groups, which are read without a lock.
 
-    A step is first digested without any lock: only this runs user code. Then the engine's lock is
-    held for two dictionary accesses, and the run's lock once for the update and the decision. A
-    snapshot takes the lock of one run at a time. A forked child process starts with an empty
-    engine.
+    A step is first digested without any lock: only this runs user code. Then the run's lock is held
+    once for the update and the decision, and no lock that runs share. A snapshot takes the lock of
+    one run at a time. A forked child process starts with an empty engine.
 
     Args:
         max_runs: active runs held; one more evicts the run idle for longest.
@@ -154,7 +152,7 @@ class Engine:
 
     def _begin(self) -> None:
         # Re-entrant for readers: a signal handler may take a snapshot in the middle of a step.
-        self._lock = threading.RLock()  # of _runs, _groups and the counters
+        self._lock = threading.RLock()  # of _groups, the counters, and runs that come and go
         self._ending = threading.RLock()  # one run is added to its group at a time
         self._runs: OrderedDict[str, MeasuredRun] = OrderedDict()  # least recently seen first
         self._groups: dict[GroupKey, Group] = {}  # replaced, never modified
@@ -228,25 +226,19 @@ class Engine:
         now = None if clock is None else clock()
         if self._open_unknown_runs and step.run not in self._runs:
             self._open(self.digester.run(RunStarted(run=step.run)), now)
-        run = None
-        try:
-            with here.critical:
-                with self._lock:
-                    run = self._runs.get(step.run)
-                    if run is not None:
-                        self._runs.move_to_end(step.run)
-                if run is not None:
-                    with run.lock:
-                        # A run that another thread is ending has its final numbers already.
-                        if not run.finished:
-                            if now is not None:
-                                run.last_seen = now
-                            return run.issue(step, now, decider, full)
-        finally:
-            if run is not None and run.faults:
-                _record_faults(run)
-        self._drop()
-        return GO_ON
+        run = self._seen(step.run)
+        decision = None
+        if run is not None:
+            try:
+                with here.critical, run.lock:
+                    decision = run.issue(step, now, decider, full)
+            finally:
+                if run.faults:
+                    _record_faults(run)
+        if decision is None:
+            self._drop()
+            return GO_ON
+        return decision
 
     def observe(
         self, outcome: DigestedOutcome, decider: Decider | None = None, *, full: bool = False
@@ -258,26 +250,33 @@ class Engine:
         """
         clock = self._clock
         now = None if clock is None else clock()
-        run = None
+        run = self._seen(outcome.run)
+        decision = None
+        if run is not None:
+            try:
+                with here.critical, run.lock:
+                    decision = run.observe(outcome, now, decider, full)
+            finally:
+                if run.faults:
+                    _record_faults(run)
+        if decision is None:
+            self._drop()
+            return GO_ON
+        return decision
+
+    def _seen(self, run_id: str) -> MeasuredRun | None:
+        """An active run, which has an event now.
+
+        Without the lock: each of the two accesses is atomic, because ids are plain strings.
+        """
+        runs = self._runs
         try:
-            with here.critical:
-                with self._lock:
-                    run = self._runs.get(outcome.run)
-                    if run is not None:
-                        self._runs.move_to_end(outcome.run)
-                if run is not None:
-                    with run.lock:
-                        if now is not None:
-                            run.last_seen = now
-                        if not run.finished:
-                            decision = run.observe(outcome, now, decider, full)
-                            if decision is not None:
-                                return decision
-        finally:
-            if run is not None and run.faults:
-                _record_faults(run)
-        self._drop()
-        return GO_ON
+            runs.move_to_end(run_id)
+            return runs[run_id]
+        except KeyError as error:
+            if arrived_from_outside(error):
+                raise
+            return None
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
@@ -436,9 +435,11 @@ class Engine:
         return run
 
     def _make_room(self) -> None:
-        with here.critical, self._lock:
-            surplus = list(islice(self._runs, max(len(self._runs) - self._max_runs, 0)))
-        for oldest in surplus:
+        while True:
+            with here.critical, self._lock:  # no other run comes or goes
+                oldest = self._oldest() if len(self._runs) > self._max_runs else None
+            if oldest is None:
+                return
             self._evict(oldest, "too many runs")
 
     def _made(self, event: RunStarted, now: float | None) -> MeasuredRun:
@@ -490,14 +491,23 @@ class Engine:
 
     def _expire(self, now: float | None) -> None:
         while now is not None:
-            with here.critical, self._lock:
-                run_id, run = next(iter(self._runs.items()), ("", None))
-            if run is None or now - run.last_seen <= self._idle_seconds:
+            oldest = self._oldest()
+            if oldest is None or now - oldest.last_seen <= self._idle_seconds:
                 return
-            self._evict(run_id, "idle")
+            self._evict(oldest, "idle")
 
-    def _evict(self, run_id: str, reason: str) -> None:
-        if self._end(RunEnded(run=run_id, reason=reason)) is not None:
+    def _oldest(self) -> MeasuredRun | None:
+        """The run that is idle for longest; ``None``, no run is active."""
+        while True:
+            try:
+                return next(iter(self._runs.values()), None)
+            except RuntimeError as error:
+                if arrived_from_outside(error):
+                    raise
+                # Meanwhile, a step in another thread has moved its run to the end.
+
+    def _evict(self, run: MeasuredRun, reason: str) -> None:
+        if self._end(RunEnded(run=run.started.run, reason=reason)) is not None:
             with here.critical, self._lock:
                 self._evicted_runs += 1
 

@@ -425,9 +425,9 @@ class Exploration(Metric[ObservedStep]):
             return
         place = step.state if step.place is None and not self.placed else step.place
         if place is None:
-            stale.stay(progress=progress)
+            stale.stay(progress)
         else:
-            stale.move(place, progress=progress)
+            stale.move(place, progress)
 
 
 def _look_up(step: ObservedStep) -> None:

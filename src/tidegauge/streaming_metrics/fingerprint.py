@@ -218,10 +218,10 @@ def joined_digest(parts: Sequence[bytes]) -> bytes:
 
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    if len(calls) == 1:
-        name = action_name(calls[0].action)
-    else:
-        name = "+".join(sorted([action_name(call.action) for call in calls]))
+    first = calls[0].action if len(calls) == 1 else None
+    if type(first) is str and len(first) <= _MAX_NAME:
+        return first  # as nearly always
+    name = "+".join(sorted([action_name(call.action) for call in calls]))
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 

@@ -63,10 +63,10 @@ class Interventions(Stateful):
             # A stop at the moment of issue saves the step itself.
             self.saved_from = step if waits else step + 1
 
-    def tokens_saved(self, step: ObservedStep) -> float:
+    def tokens_saved(self, step: ObservedStep) -> float | None:
         """Tokens of a saved step; for the stopped step, without those that chose its action."""
         at_issue = self.would_stop is not None and step.t == self.would_stop[0]
-        return (step.result_tokens if at_issue else step.tokens) or 0.0
+        return step.result_tokens if at_issue else step.tokens
 
 
 INTERVENTIONS: Final = MetricDefinition(
@@ -104,8 +104,11 @@ def _issued(run: RunView, interventions: Interventions, step: IssuedStep) -> Non
 
 def _observed(run: RunView, interventions: Interventions, step: ObservedStep) -> None:
     if interventions.saved_from is not None and step.t >= interventions.saved_from:
-        run.totals.saved_tokens += addable(interventions.tokens_saved(step))
-        run.totals.saved_seconds += addable(step.seconds or 0.0)
+        tokens, seconds = interventions.tokens_saved(step), step.seconds
+        if tokens is not None:
+            run.totals.saved_tokens += addable(tokens)
+        if seconds is not None:
+            run.totals.saved_seconds += addable(seconds)
 
 
 def _report(run: RunView, interventions: Interventions) -> dict[str, Any]:

@@ -79,11 +79,15 @@ class LoopCost(Metric[ObservedStep]):
         if step.loop_settled:
             if since == self._open_since:
                 self._settle()
-            self.tokens = _plus(self.tokens, tokens)
-            self.seconds = _plus(self.seconds, seconds)
+            if tokens is not None:
+                self.tokens = (self.tokens or 0) + tokens
+            if seconds is not None:
+                self.seconds = (self.seconds or 0) + seconds
         elif matched and since == self._open_since:
-            self._open_tokens = _plus(self._open_tokens, tokens)
-            self._open_seconds = _plus(self._open_seconds, seconds)
+            if tokens is not None:
+                self._open_tokens = (self._open_tokens or 0) + tokens
+            if seconds is not None:
+                self._open_seconds = (self._open_seconds or 0) + seconds
         if step.t > self._last:
             self._last = step.t
             if first_step != self.first_step:
@@ -92,8 +96,10 @@ class LoopCost(Metric[ObservedStep]):
                 self.onset_tokens = self.onset_seconds = None
         if first_step >= 0 and first_step == self.first_step:
             self.onset_steps += 1
-            self.onset_tokens = _plus(self.onset_tokens, tokens)
-            self.onset_seconds = _plus(self.onset_seconds, seconds)
+            if tokens is not None:
+                self.onset_tokens = (self.onset_tokens or 0) + tokens
+            if seconds is not None:
+                self.onset_seconds = (self.onset_seconds or 0) + seconds
 
     def _settle(self) -> None:
         self.tokens = _plus(self.tokens, self._open_tokens)
@@ -127,8 +133,10 @@ LOOP_SECONDS: Final = MetricDefinition(
 def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
     cost.update(step)
     if step.loop_matched:
-        run.totals.loop_tokens = addable(cost.tokens or 0.0)
-        run.totals.loop_seconds = addable(cost.seconds or 0.0)
+        if cost.tokens is not None:
+            run.totals.loop_tokens = addable(cost.tokens)
+        if cost.seconds is not None:
+            run.totals.loop_seconds = addable(cost.seconds)
 
 
 def _current(run: RunView) -> LoopCost | None:

@@ -175,24 +175,28 @@ class Loops(Metric[IssuedStep]):
 
     def _close_cycle(self, state: bytes) -> None:
         """The steps from ``state`` on are a cycle; the cursor moves to its end."""
-        cycle: list[_Step] = []
-        for (earlier, action), name in zip(
-            reversed(self._stretch.items()), reversed(self._names), strict=True
-        ):
-            cycle.append((earlier, action, name))
-            if earlier == state:
-                break
         # When all steps since the cursor repeat the kept cycle and come back to its first state,
         # it is the same cycle again, and the same loop if there is one.
-        if self.matched != len(cycle) or len(cycle) != len(self._cycle):
-            cycle.reverse()
-            self._cycle = cycle
+        cycle = self._cycle
+        if self.matched != len(cycle) or cycle[0][0] != state:
+            cycle = self._cycle = self._steps_since(state)
             self._leave_loop()
         self.cycles += 1
         self.cycle_steps += len(cycle)
         self.matched = 0
         self._stretch.clear()
         self._names.clear()
+
+    def _steps_since(self, state: bytes) -> list[_Step]:
+        steps: list[_Step] = []
+        for (earlier, action), name in zip(
+            reversed(self._stretch.items()), reversed(self._names), strict=True
+        ):
+            steps.append((earlier, action, name))
+            if earlier == state:
+                break
+        steps.reverse()
+        return steps
 
     def _settle(self) -> None:
         length = len(self._cycle)

@@ -57,10 +57,10 @@ class Recurrence(Metric[ObservedStep]):
             if isinstance(counts, bytes):
                 counts = EvictingDict([(counts, 1)])
             seen = counts.get(action, 0)
-            if seen:
+            if seen and len(counts) > 1:
                 counts.renew(action, seen + 1)
             else:
-                counts[action] = 1
+                counts[action] = seen + 1
             self._counts.renew(outcome, counts)
         self.current = seen
         if self.maximum is None or seen > self.maximum:

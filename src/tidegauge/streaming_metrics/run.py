@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -72,7 +71,10 @@ class Decider(Protocol):
 
 
 class Issued(NamedTuple):
-    """What is kept of a step until its result is observed."""
+    """What is kept of a step until its result is observed.
+
+    Runs hold it as a plain tuple, which is made and read at half the cost.
+    """
 
     calls: list[bytes]
     action: bytes
@@ -87,6 +89,22 @@ class Issued(NamedTuple):
     likeness: float
     name: str = ""
 
+
+_Waiting: TypeAlias = tuple[
+    list[bytes],
+    bytes,
+    bytes | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    int,
+    int,
+    int,
+    float,
+    str,
+]
+"""The fields of :class:`Issued`."""
 
 _Update: TypeAlias = tuple[str, Callable[..., None], Stateful | None, bool]
 """A metric's name, its update function, the metric, and whether the step is the only argument."""
@@ -116,6 +134,7 @@ class MeasuredRun:
 
     __slots__ = (
         "_absent",
+        "_going_on",
         "_plans",
         "actions",
         "baseline",
@@ -177,10 +196,11 @@ class MeasuredRun:
         self.policy: Stateful | None = None
         self.saved_policy: Mapping[str, Any] | None = None
         self.faults: list[tuple[str, Exception]] = []
-        self.open_steps: OrderedDict[int, Issued] = OrderedDict()
+        self.open_steps: dict[int, _Waiting] = {}
         self.refused: Issued | None = None  # the step before, if it was blocked
         self.previous = task
         self.latest = StepSignals(started.run, -1, b"", b"")
+        self._going_on = Decision(signals=self.latest)
         self.finished = False
         self.success: bool | None = None
         self.outcome: RunOutcome = "unknown"
@@ -211,8 +231,10 @@ class MeasuredRun:
         now: float | None,
         decider: Decider | None = None,
         full: bool = False,
-    ) -> Decision:
-        """Take an issued action. Loops are detected here, before the action runs.
+    ) -> Decision | None:
+        """Take an issued action; ``None`` if the run has ended.
+
+        Loops are detected here, before the action runs.
 
         Args:
             step: the action.
@@ -220,24 +242,26 @@ class MeasuredRun:
             decider: the policy to ask.
             full: whether the decision has all signals even if the run continues.
         """
+        if self.finished:  # another thread is ending it: it has its final numbers
+            return None
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
          at, blockable, similarity, words, shown, not_comparable) = step  # fmt: skip
-        t, loops = self.steps, self.metrics[Loops]
+        t = self.steps
         seen = reported if given else self.previous
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
-        taken = (state, action, name)
+        taken = (t, state, action, name, uses, mentions, len(calls), declared,
+                 now if at is None else at, words, similarity)  # fmt: skip
         refused = self.refused
-        insists = refused is not None and action == refused.action
-        if insists and (not given or seen == refused.state):  # type: ignore[union-attr]
-            # Asking again for what was blocked continues the loop, whatever its period.
-            taken = loops.expected or taken
-        record = made(
-            IssuedStep,
-            (t, *taken, uses, mentions, len(calls), declared, now if at is None else at, words,
-             similarity),
-        )  # fmt: skip
+        if refused is not None and action == refused.action:
+            expected = self.of(Loops).expected
+            if expected is not None and (not given or seen == refused.state):
+                # Asking again for what was blocked continues the loop, whatever its period.
+                taken = (t, *expected, *taken[4:])
+        record = made(IssuedStep, taken)
+        if now is not None:
+            self.last_seen = now
         # From here on the step counts. Nothing can interrupt stores without a call between them;
         # the metrics that follow are each interrupted alone (see _give).
         self.refused = None
@@ -249,9 +273,10 @@ class MeasuredRun:
             # Spent when the action was chosen, even if it is never observed.
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
-            loops = self.metrics[Loops]
+            metrics = self.metrics
+            loops = metrics[Loops]
             matched = loops.matched
-            repetition = self.metrics.get(Repetition)
+            likeness = metrics[Repetition].current if Repetition in metrics else 0.0
             kept = (
                 calls,
                 action,
@@ -263,14 +288,15 @@ class MeasuredRun:
                 matched if matched > 0 else 0,
                 loops.settled,
                 loops.first_step,
-                0.0 if repetition is None else repetition.current,
+                likeness,
                 name,
             )
             if loops.settled > 1 and self.open_steps:
                 self._settle_open_steps(t, loops.settled)
-            self.open_steps[t] = made(Issued, kept)
-            if len(self.open_steps) > _MAX_UNOBSERVED:
-                self.open_steps.popitem(last=False)
+            waiting = self.open_steps
+            waiting[t] = kept
+            if len(waiting) > _MAX_UNOBSERVED:
+                del waiting[next(iter(waiting))]
             self.latest = made(
                 StepSignals,
                 (self.started.run, t, action, state, loops.period, loops.repeats,
@@ -286,9 +312,9 @@ class MeasuredRun:
             raise arrived
         decision = self._decided(decider, _ISSUED, blockable, full)
         if decision.action == "block":
-            waiting = self.open_steps.get(t)
-            if waiting is not None:
-                self._observe(t, waiting, DigestedOutcome(step.run, (), t, blocked=True), now)
+            issued = self.open_steps.get(t)
+            if issued is not None:
+                self._observe(t, issued, DigestedOutcome(step.run, (), t, blocked=True), now)
         return decision
 
     def _settle_open_steps(self, t: int, settled: int) -> None:
@@ -296,7 +322,7 @@ class MeasuredRun:
         for earlier in range(t + 1 - settled, t):
             waiting = self.open_steps.get(earlier)
             if waiting is not None:
-                self.open_steps[earlier] = waiting._replace(loop_settled=1)
+                self.open_steps[earlier] = Issued(*waiting)._replace(loop_settled=1)
 
     def observe(
         self,
@@ -305,19 +331,23 @@ class MeasuredRun:
         decider: Decider | None = None,
         full: bool = False,
     ) -> Decision | None:
-        """Take a step's result; ``None`` if no open step has this index.
+        """Take a step's result; ``None`` if no open step has this index, or the run has ended.
 
         The arguments are those of :meth:`issue`.
         """
+        if now is not None:
+            self.last_seen = now
         step = outcome.step
         t = self.steps - 1 if step is None else step
         issued = self.open_steps.get(t)
-        if issued is None:
+        if issued is None or self.finished:
             return None
         self._observe(t, issued, outcome, now)
         return self._decided(decider, _OBSERVED, False, full)
 
-    def _observe(self, t: int, issued: Issued, outcome: DigestedOutcome, now: float | None) -> None:
+    def _observe(
+        self, t: int, issued: _Waiting, outcome: DigestedOutcome, now: float | None
+    ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved,
          progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
@@ -329,7 +359,7 @@ class MeasuredRun:
             # The loop is taken to continue as it did, so that insisting on it escalates.
             expected = self.of(Loops).expected if latest else None
             digest = expected[0] if expected is not None else None
-            refused = issued if expected is not None else None
+            refused = Issued(*issued) if expected is not None else None
             results = ()
             seconds = None
         else:
@@ -494,8 +524,13 @@ class MeasuredRun:
                 self.faults.append(("policy", error))
         if decision is not None:
             return decision
-        signals = self.signals() if full else self.latest
-        return made(Decision, ("go_on", None, None, signals, None, None))
+        if full:
+            return Decision(signals=self.signals())
+        going_on = self._going_on
+        if going_on.signals is not self.latest:
+            fields = ("go_on", None, None, self.latest, None, None)
+            going_on = self._going_on = made(Decision, fields)
+        return going_on
 
     def signals(self) -> Signals:
         """All signals of the run now."""

@@ -19,7 +19,7 @@ from tidegauge.streaming_metrics.declaration import (
     no_counts,
     zero,
 )
-from tidegauge.streaming_metrics.records import ObservedStep
+from tidegauge.streaming_metrics.records import ObservedStep, made
 
 __all__ = [
     "DECLARATION",
@@ -103,7 +103,7 @@ def _observed(run: RunView, _: None, step: ObservedStep) -> None:
     seconds = step.seconds
     if seconds is not None:
         trace_id = run.started.trace_id
-        seen = None if trace_id is None else Exemplar(trace_id, seconds, time.time())
+        seen = None if trace_id is None else made(Exemplar, (trace_id, seconds, time.time()))
         run.totals.step_seconds.observe(seconds, seen)
 
 

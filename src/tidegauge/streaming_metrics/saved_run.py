@@ -8,7 +8,6 @@ known only if its times are reported.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -51,7 +50,7 @@ def save_run(run: MeasuredRun) -> dict[str, Any]:
         },
         "values": {name: to_plain(getattr(run, name)) for name in _VALUES},
         "latest": to_plain(tuple(run.latest)),
-        "issued": [[t, _saved_step(one)] for t, one in run.open_steps.items()],
+        "issued": [[t, _saved_step(Issued(*one))] for t, one in run.open_steps.items()],
         "refused": None if run.refused is None else _saved_step(run.refused),
         "totals": run.totals.state(),
         "policy": run.saved_policy if run.policy is None else run.policy.state(),
@@ -107,7 +106,7 @@ def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
     for name in _VALUES:
         setattr(run, name, from_plain(state["values"][name]))
     run.latest = StepSignals(*from_plain(state["latest"]))
-    run.open_steps = OrderedDict((t, _loaded_step(one)) for t, one in state["issued"])
+    run.open_steps = {t: _loaded_step(one) for t, one in state["issued"]}
     run.refused = None if state["refused"] is None else _loaded_step(state["refused"])
     run.totals = Totals.loaded(state["totals"])
     run.policy, run.saved_policy = None, state["policy"]

@@ -120,32 +120,33 @@ class StaleScore(Metric[ObservedStep]):
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step; without a place or state it is not a move."""
-        if step.place is not None:
-            if not self.placed:
-                index: dict[Identity | None, int] = {step.place: 0}  # raises, if anything does
-                self.placed = True
-                self.maximum = None
-                self._restart(step.place, index)
+        place, progress = step.place, bool(step.achieved)
+        if place is None:
+            state = None if self.placed else step.state
+            if state is None:
+                self.stay(progress)
             else:
-                self.move(step.place, progress=bool(step.achieved))
-        elif self.placed or step.state is None:
-            self.stay(progress=bool(step.achieved))
+                self.move(state, progress)
+        elif self.placed:
+            self.move(place, progress)
         else:
-            self.move(step.state, progress=bool(step.achieved))
+            index: dict[Identity | None, int] = {place: 0}  # raises, if anything does
+            self.placed = True
+            self.maximum = None
+            self._restart(place, index)
 
-    def move(self, place: Identity, *, progress: bool = False) -> None:
+    def move(self, place: Identity, progress: bool = False) -> None:
         """The step led to ``place``, which may be the same place as before."""
         if progress or self.current is None:
             self._restart(place, {place: 0})
             return
         previous, score = self._number, self.current
-        number = self._index.get(
-            place
-        )  # a place that cannot be hashed raises here, before any update
+        # A place that cannot be hashed raises here, before any update.
+        number = self._index.get(place)
         if number is not None:
             visits = self._revisits[number] = self._revisits.get(number, 1) + 1
             score += visits > _FREE
-            if previous not in (_DROPPED, number):
+            if previous not in (number, _DROPPED):
                 score += self._use(previous, number)
         elif len(self._origins) < self.max_places:
             # A new place with a new edge: the number of cycles is the same. Without the edge, it
@@ -158,11 +159,14 @@ class StaleScore(Metric[ObservedStep]):
             self.dropped_places += 1
         self._number = number
         self.here = place
-        self.rose = score > self.current
-        self.rises += self.rose
-        self._keep(score)
+        rose = self.rose = score > self.current
+        if rose:
+            self.rises += 1
+            self._keep(score)
+        else:
+            self.current = score
 
-    def stay(self, *, progress: bool = False) -> None:
+    def stay(self, progress: bool = False) -> None:
         """The step was no move: the path continues from the same place."""
         self.rose = False
         if progress and self.current is not None:

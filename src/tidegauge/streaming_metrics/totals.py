@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar, add_exemplars
 from tidegauge.streaming_metrics.plain import from_plain, to_plain
@@ -33,8 +33,9 @@ class Totals:
             setattr(self, one.name, one.zero())
         self.exemplars = {}
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"no metric declares a sum called {name}")
+    if TYPE_CHECKING:  # at run time, it would make every access slower
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def add(self, other: Totals) -> None:
         """Add what ``other`` has counted."""

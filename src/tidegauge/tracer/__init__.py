@@ -2,9 +2,10 @@
 
 from tidegauge.tracer.evaluations import send_evaluation
 from tidegauge.tracer.provider import Telemetry, open_telemetry, otlp_asked_for
-from tidegauge.tracer.spans import RunSpans, SpanFactory
+from tidegauge.tracer.spans import RequestLabels, RunSpans, SpanFactory
 
 __all__ = [
+    "RequestLabels",
     "RunSpans",
     "SpanFactory",
     "Telemetry",

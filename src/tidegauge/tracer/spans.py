@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -38,7 +38,7 @@ from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals, 
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
 
-__all__ = ["RunSpans", "SpanFactory"]
+__all__ = ["RequestLabels", "RunSpans", "SpanFactory"]
 
 _MAX_CONTENT: Final = 8_192
 _MAX_DATA: Final = 4 * _MAX_CONTENT
@@ -49,6 +49,25 @@ _MAX_OPEN: Final = 1_000
 
 Attributes: TypeAlias = dict[str, AttributeValue]
 _Child: TypeAlias = tuple[Span, float, Attributes]  # begun when, with what attributes
+
+
+class RequestLabels(NamedTuple):
+    """Whose request a run serves, as the application says it: for spans only, never for metrics."""
+
+    user: str | None = None
+    session: str | None = None
+    tags: tuple[str, ...] = ()
+
+    def attributes(self) -> Attributes:
+        """The attributes of a run's span."""
+        found: Attributes = {}
+        if self.user:
+            found[names.USER_ID] = _text(self.user)
+        if self.session:
+            found[names.SESSION_ID] = _text(self.session)
+        if self.tags:
+            found[names.TAGS] = tuple([_text(tag) for tag in self.tags])
+        return found
 
 
 class SpanFactory:
@@ -92,7 +111,11 @@ class SpanFactory:
         self._open: OrderedDict[int, RunSpans] = OrderedDict()
 
     def start_run(
-        self, event: RunStarted, context: Context | None = None, link: Link | None = None
+        self,
+        event: RunStarted,
+        context: Context | None = None,
+        link: Link | None = None,
+        request: RequestLabels | None = None,
     ) -> RunSpans:
         """Open a run's span.
 
@@ -100,6 +123,7 @@ class SpanFactory:
             event: what is known of the run.
             context: the parent; ``None`` takes the caller's current context.
             link: to the span that the run had before it was suspended.
+            request: whose request the run serves.
         """
         attributes: Attributes = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
@@ -120,6 +144,8 @@ class SpanFactory:
         attributes.update({name: _text(value) for name, value in texts if value})
         if event.t_max is not None:
             attributes[names.T_MAX] = event.t_max
+        if request is not None:
+            attributes.update(request.attributes())
         parent = get_current() if context is None else context
         with here.critical:  # the SDK's locks are not re-entrant
             span = self.tracer.start_span(
@@ -280,7 +306,6 @@ class RunSpans:
     def start_tool(
         self,
         name: str,
-        *,
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
@@ -310,7 +335,6 @@ class RunSpans:
     def end_tool(
         self,
         span: Span,
-        *,
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
@@ -337,6 +361,10 @@ class RunSpans:
             self._metrics.duration(
                 "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
             )
+
+    def untimed(self, span: Span) -> None:
+        """Don't count how long an open call takes."""
+        self._children.pop(id(span), None)
 
     def event(
         self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
@@ -375,6 +403,7 @@ class RunSpans:
         *,
         stopped_reason: str | None = None,
         error: BaseException | str | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         """Close the run's span and whatever it left open."""
         metrics, self._metrics = self._metrics, None  # one that was suspended may be ended again
@@ -396,9 +425,17 @@ class RunSpans:
                     attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
+            if checkpoint is not None:
+                attributes[names.CHECKPOINT] = _text(checkpoint)
             with here.critical:
                 span.set_attributes(attributes)
         self.close(error)
+
+    def continues(self, checkpoint: str) -> None:
+        """Note the checkpoint from which the run continues."""
+        if self.span.is_recording():
+            with here.critical:
+                self.span.set_attribute(names.RESUMED_CHECKPOINT, _text(checkpoint))
 
     def close(self, error: BaseException | str | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""

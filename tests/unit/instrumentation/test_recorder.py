@@ -191,12 +191,22 @@ class TestDecisions:
         run, _ = started(nudge, block, block, end, end)
         for _ in range(5):
             run.issue(LOOK)
+            run.take_nudge()
         assert [event["tidegauge.intervention.action"] for _, event in events(seen)] == [
             "nudge",
             "block",
             "block",
             "stop",
         ]
+
+    def test_a_nudge_counts_when_it_is_delivered_and_once(self, seen, started):
+        nudge = Decision("nudge", "loop_repeats", "again", signals(1))
+        run, _ = started(nudge)
+        run.issue(LOOK)
+        assert events(seen) == []
+        run.give_back_nudge(run.take_nudge())  # the model call failed
+        assert run.take_nudge() is nudge
+        assert [event["tidegauge.intervention.action"] for _, event in events(seen)] == ["nudge"]
 
     def test_a_nudge_is_given_once(self, started):
         nudge = Decision("nudge", "loop_repeats", "again", signals(1), "try the attic")

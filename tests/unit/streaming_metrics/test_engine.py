@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+from collections import OrderedDict
 from itertools import pairwise
 from typing import Any
 
@@ -568,6 +569,42 @@ class TestThreads:
         assert len(snapshot.active) == 5
         assert snapshot.evicted_runs == self.THREADS * 100 - 5
         assert snapshot.dropped_events == 0
+
+    def test_a_step_waits_for_no_lock_that_runs_share(self):
+        engine = Engine()
+        start(engine)
+        found = []
+
+        def step():
+            found.append(issue(engine).step)
+            found.append(observe(engine).step)
+
+        other = threading.Thread(target=step, daemon=True)
+        with engine._lock:
+            other.start()
+            other.join(10)
+            assert found == [0, 0]
+
+    def test_the_run_idle_for_longest_is_found_while_steps_move_other_runs(self):
+        class Moved(OrderedDict):
+            """A step of another thread moves its run while this one looks for the oldest."""
+
+            moves = 0
+
+            def values(self):
+                values = iter(super().values())
+                if self.moves < 2:
+                    self.moves += 1
+                    self.move_to_end(next(iter(self)))
+                return values
+
+        engine = Engine(max_runs=3)
+        for run in ("a", "b", "c"):
+            start(engine, run)
+        engine._runs = Moved(engine._runs)
+        start(engine, "d")
+        assert engine._runs.moves == 2
+        assert sorted(engine._runs) == ["a", "b", "d"]
 
 
 def counters(snapshot):

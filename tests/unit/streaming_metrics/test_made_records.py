@@ -35,7 +35,7 @@ def test_every_record_of_a_step_is_of_its_class_and_has_all_its_fields(
     records.append(engine.digester.step(STEP))
     records.append(engine.digester.outcome(OUTCOME))
     records.append(engine.step_issued(STEP))
-    records.append(engine.get("r").open_steps[0])
+    records.append(Issued(*engine.get("r").open_steps[0]))
     records.append(engine.step_observed(OUTCOME))
 
     kinds = [DigestedStep, DigestedOutcome, IssuedStep, Signals, Issued, ObservedStep, Signals]
@@ -50,7 +50,7 @@ def test_what_was_reported_is_found_under_its_name(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ResultStreak, "update", lambda self, step: observed.append(step))
 
     issued = engine.step_issued(STEP)
-    waiting = engine.get("r").open_steps[0]
+    waiting = Issued(*engine.get("r").open_steps[0])
     engine.step_observed(OUTCOME)
 
     assert (issued.run, issued.agent, issued.tool) == ("r", "a", "move")

@@ -135,6 +135,11 @@ class Transcript:
         return self.started.run
 
     @property
+    def completed(self) -> int:
+        """Number of steps that have a result."""
+        return self.steps_taken - len(self._waiting)
+
+    @property
     def steps(self) -> list[TranscriptStep]:
         """The steps in the transcript."""
         with here.critical, self._lock:
@@ -363,6 +368,19 @@ class Transcripts:
             return Decision()
         index = transcript.issue(event, index)
         return Decision(signals=Signals(event.run, index, index + 1, b"", b""))
+
+    def resume(self, run: str, *, steps: int, completed: int) -> None:
+        """A run comes back from elsewhere: drop its transcript if something happened there.
+
+        Args:
+            run: id of the run.
+            steps: its steps.
+            completed: those that have a result.
+        """
+        with here.critical, self._lock:
+            known = self._open.get(run)
+            if known is not None and (known.steps_taken, known.completed) != (steps, completed):
+                del self._open[run]
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""

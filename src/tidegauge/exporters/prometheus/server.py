@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,9 +16,12 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from tidegauge._critical import reset_after_fork
+from tidegauge._guard import guarded
 from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
+from tidegauge._net.hosts import is_any_address
 from tidegauge._net.listener import FilePath, Listener, Tls
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
+from tidegauge.exporters.prometheus.targets import TargetFile
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import Reader
 
@@ -49,6 +53,8 @@ class MetricsServer:
         page: the live page, served at ``/``; without it, ``/`` serves the metrics, too.
         allowed_hosts: host names to accept in addition to those that
             :class:`~tidegauge._net.hosts.AllowedHosts` always allows.
+        targets: folder of files for ``file_sd_configs``, where Prometheus finds the server. It
+            serves also if its file cannot be written.
 
     Attributes:
         url: URL of the metrics; empty before the start.
@@ -69,6 +75,7 @@ class MetricsServer:
         probes: Mapping[str, Callable[[], bool]] | None = None,
         page: Page | None = None,
         allowed_hosts: Iterable[str] = (),
+        targets: FilePath | None = None,
     ) -> None:
         self._listener = Listener(
             host,
@@ -82,6 +89,8 @@ class MetricsServer:
         self._tls = Tls.from_files(certificate, key, client_ca)
         self._probes = probes
         self._page = page
+        self._targets = targets
+        self._target: TargetFile | None = None
         self._server: _Server | None = None
         self.url = ""
         self.page_url: str | None = None
@@ -103,14 +112,30 @@ class MetricsServer:
         self.url = f"{server.url}/metrics"
         self.page_url = f"{server.url}/" if self._page is not None else None
         reset_after_fork(self)
+        self._add_target(server.server_port)
+
+    @guarded("metrics_targets", default=None)
+    def _add_target(self, port: int) -> None:
+        if self._targets is None:
+            return
+        host = self._listener.host
+        listener = Listener(socket.gethostname() if is_any_address(host) else host, port)
+        self._target = TargetFile(self._targets, listener.address)
 
     def _reset_after_fork(self) -> None:
+        self._target = None  # the parent's
         self.close()
 
     def close(self) -> None:
-        """Close the socket and end the thread; a second call does nothing."""
+        """Remove the target, close the socket and end the thread; a second call does nothing."""
+        if self._target is not None:
+            self._remove_target(self._target)
         if self._server is not None:
             self._server.stop(grace=0.5)
+
+    @guarded("metrics_targets", default=None)
+    def _remove_target(self, target: TargetFile) -> None:
+        target.close()
 
 
 class _Server(BoundedServer):

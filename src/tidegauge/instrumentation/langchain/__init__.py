@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("langchain_core", extra="langchain") from error
 
 from tidegauge.instrumentation.langchain.global_handler import instrument, uninstrument
+from tidegauge.instrumentation.langchain.graph_hooks import nudge_hook, stop_hook
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
 from tidegauge.instrumentation.langchain.messages import stopped_by
 
@@ -32,6 +33,8 @@ __all__ = [
     "TidegaugeCallbackHandler",
     "TidegaugeMiddleware",
     "instrument",
+    "nudge_hook",
+    "stop_hook",
     "stopped_by",
     "uninstrument",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -12,11 +12,12 @@ from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import CallResult, RunStarted
+from tidegauge.events import ABSENT, CallResult, RunStarted
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
     ModelAnswer,
+    NodeAnswer,
     agent_identity,
     task_text,
     tool_answers,
@@ -44,6 +45,21 @@ WaitingKey: TypeAlias = tuple[str, str, str, str | None]
 """Thread, agent, place in the graphs around it, and its task there."""
 
 _MAX_MODEL_NODES: Final = 100
+_MAX_USED: Final = 1_000
+_NO_NUDGE: Final = (
+    "a nudge did not reach the model; add TidegaugeMiddleware to create_agent(middleware=[...]), "
+    "or show the model what get_current_run().nudge() returns, in the node that asks it"
+)
+_NO_END: Final = (
+    "a stopped run goes on, because the handler has on_stop='end' and its graph does not end; "
+    "add TidegaugeMiddleware, stop_hook or a conditional edge"
+)
+_NO_BLOCK: Final = (
+    "a rule with the action block cannot block calls here; "
+    "add TidegaugeMiddleware to create_agent(middleware=[...])"
+)
+ANSWERING: Final = "model"
+"""The node of ``create_agent`` that asks the model. It answers structured output by itself."""
 _AGENT, _NAME = "tidegauge_agent", "lc_agent_name"
 
 
@@ -55,12 +71,21 @@ class ModelCall(NamedTuple):
         chooses: whether its tool calls are the agent's action.
         node: the execution of a graph's node that it is made in; ``None`` outside of graphs.
         context: the context in which its span is current; ``None``, it has no span.
+        answering: whether it may give the agent's structured output as a tool call.
     """
 
     span: Span
     chooses: bool
     node: object = None
+    answering: bool = False
     context: BodyContext | None = None
+
+
+class Choice(NamedTuple):
+    """Calls that are not issued yet, because they may be the agent's structured output."""
+
+    answer: ModelAnswer
+    node: object
 
 
 class AgentRun:
@@ -77,13 +102,22 @@ class AgentRun:
         identity: distinguishes its agent from one that is invoked inside it.
         models: its open model calls, by callback id.
         tools: its open tool calls, by callback id.
+        choices: calls that may be its structured output, by the callback id of the node that asked
+            the model: its end says what they are.
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        checkpoint: id of the checkpoint at which its graph is paused; ``None``, not reported.
+        checkpointer: refers weakly to what stores its checkpoints; ``None``, not known.
+        continues: it continues a run that is not known here, and its model was not asked yet: the
+            calls that are run were chosen in that one.
+        idle_seconds: it waits for a person for at most so long.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
-        graceful: the middleware ends the run when the policy stops it; nothing is raised then.
+        graceful: the graph ends when the policy stops the run, by middleware or by itself; nothing
+            is raised then.
+        ends_itself: it is graceful also where it has no middleware.
         watched_only: after a fault of ours, nothing is blocked or stopped any more.
         held: whether the map holds it.
         last_seen: when its model was last called, by the clock of the map that holds it.
@@ -91,14 +125,22 @@ class AgentRun:
     """
 
     __slots__ = (
+        "_asked_again",
         "_model_nodes",
         "_success",
+        "_used",
         "around",
         "blockable",
         "call",
+        "checkpoint",
+        "checkpointer",
+        "choices",
+        "continues",
+        "ends_itself",
         "graceful",
         "held",
         "identity",
+        "idle_seconds",
         "interrupted",
         "key",
         "last_seen",
@@ -122,11 +164,16 @@ class AgentRun:
         metadata: Mapping[str, Any],
         *,
         key: WaitingKey | None = None,
+        idle_seconds: float = 3_600.0,
         success: Success | None = None,
+        ends_itself: bool = False,
     ) -> None:
         self.recorded = recorded
         self.turns = TurnTracker(recorded)
         self.key = key
+        self.idle_seconds = idle_seconds
+        self.checkpointer: Callable[[], object] | None = None
+        self.continues = False
         self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
         self.tools: dict[int, TurnCall] = {}
@@ -134,12 +181,15 @@ class AgentRun:
         self.call: TurnCall | None = None
         self.waiting: list[AgentRun] = []
         self.blockable = False
-        self.graceful = False
+        self.ends_itself = self.graceful = ends_itself
         self.watched_only = False
         self.held = False
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
+        self.choices: dict[int, Choice] = {}
+        self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
+        self._used: set[str] = set()  # names of tools
         self._success = success
 
     def _enter(self, root: UUID, metadata: Mapping[str, Any]) -> None:
@@ -149,26 +199,57 @@ class AgentRun:
         self.span = self.recorded.span if self.recorded.owns_span else None
         self.traced = self.recorded.calls_wanted
         self.interrupted = False
+        self.checkpoint: str | None = None
+
+    @property
+    def model_nodes(self) -> list[str]:
+        """The names of the nodes that ask its model."""
+        return sorted(self._model_nodes)
+
+    @model_nodes.setter
+    def model_nodes(self, names: Sequence[str]) -> None:
+        self._model_nodes = set(names)
+
+    @property
+    def unique(self) -> bool:
+        """Whether no other graph has its key: inside a graph, it names a task of a checkpoint."""
+        return self.key is not None and self.key[2] != ""
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
         self._leave_models()
         self.models.clear()
         self.tools.clear()
-        self.recorded.suspend("interrupt")
+        self.continues = False
+        self.turns.pause()
+        self.recorded.suspend("interrupt", self.checkpoint)
         if self.around is not None:
             self.around.run.waiting.append(self)
 
-    def resume(self, root: UUID, metadata: Mapping[str, Any], context: Context | None) -> None:
+    def resume(
+        self,
+        root: UUID,
+        metadata: Mapping[str, Any],
+        context: Context | None,
+        success: Success | None,
+        *,
+        ends_itself: bool,
+    ) -> None:
         """Its graph continues, in another invocation.
 
         Args:
             root: callback id of the new root chain.
             metadata: what came with it.
             context: parent of the new span; ``None`` takes the caller's current context.
+            success: says whether the task was solved.
+            ends_itself: it is graceful also where it has no middleware.
         """
+        self._success = success
+        self.ends_itself = ends_itself
+        self.graceful = self.graceful or ends_itself
         if self.around is not None and self in self.around.run.waiting:
             self.around.run.waiting.remove(self)
+        self.turns.resume()
         self.recorded.resume(context)
         self._enter(root, metadata)
 
@@ -191,6 +272,25 @@ class AgentRun:
             self.turns.next_turn()
             self.enforce()
 
+    def next_turn(self, messages: object) -> None:
+        """The model is asked again: the turns before are over.
+
+        A call that was answered without being run (its tool is unknown, a person refused it) gets
+        its span here.
+
+        Args:
+            messages: what the model is shown; only the answers at their end are looked at.
+        """
+        for call in self.turns.next_turn(tool_answers(messages)):
+            if self.traced and call.result is not None:
+                self.recorded.answered_tool(
+                    call.name,
+                    call_id=call.id,
+                    signals=call.turn.signals,
+                    arguments=call.arguments,
+                    result=call.result,
+                )
+
     def take_turn(self, messages: object, metadata: Mapping[str, Any]) -> None:
         """The model is about to choose.
 
@@ -201,16 +301,67 @@ class AgentRun:
         node = label(metadata.get("langgraph_node"))
         if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
             self._model_nodes.add(node)
-        self.turns.next_turn(tool_answers(messages))
+        if self.recorded.has_nudge and not self.watched_only:
+            self.recorded.without_delivery(_NO_NUDGE)
+        self.continues = False
+        self.next_turn(messages)
+        if self.ends_itself and self.recorded.decision.stop:
+            self._asked_again += 1
+            if self._asked_again > 1:
+                self.recorded.without_end(_NO_END)
         self.enforce()
 
-    def choose(self, answer: ModelAnswer, node: object) -> None:
+    def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
         """The model chose calls: a step. None of them runs yet.
+
+        In ``create_agent`` the call may be the agent's structured output, which is no step. Whether
+        it is, is known when the node ends; until then a turn with a tool that the run has not used
+        is not issued.
 
         Args:
             answer: the model's answer.
-            node: the execution of a graph's node in which it chose; ``None`` outside of graphs.
+            call: the model call.
+            chain: callback id of the chain that made the model call.
         """
+        if call.answering and not {chosen.name for chosen in answer.calls} <= self._used:
+            self.settle(chain)  # the model is asked again in the same node
+            self.choices[chain] = Choice(answer, call.node)
+            return
+        self._choose(answer, call.node)
+        self.enforce()
+
+    def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> None:  # noqa: B008 -- immutable
+        """It is known what the calls are that were chosen in a chain: structured output or a step.
+
+        Args:
+            chain: its callback id.
+            by: what its node made of the calls.
+        """
+        choice = self.choices.pop(chain, None)
+        if choice is None:
+            return
+        answer, node = choice
+        if by.accepted:
+            calls = tuple([call for call in answer.calls if call.id not in by.answered])
+            answer = answer._replace(calls=calls)
+        if answer.calls:
+            self._choose(answer, node)
+        else:
+            self.turns.add_tokens(answer.tokens)
+
+    def use(self, name: str) -> None:
+        """A tool is about to run: calls of its name are no structured output."""
+        if name in self._used:
+            return
+        if len(self._used) < _MAX_USED:
+            self._used.add(name)
+        for chain, choice in list(self.choices.items()):
+            if any(call.name == name for call in choice.answer.calls):
+                self.settle(chain)
+
+    def _choose(self, answer: ModelAnswer, node: object) -> None:
+        if not self.blockable:
+            self.recorded.without_blocking(_NO_BLOCK)
         self.turns.choose(
             answer.calls,
             tokens=answer.tokens,
@@ -218,11 +369,18 @@ class AgentRun:
             node=node,
             blockable=self.blockable and not self.watched_only,
         )
-        self.enforce()
 
     def stop_error(self) -> RunStopped | None:
-        """The deliberate stop, if the policy stops the run; else ``None``."""
-        return None if self.watched_only else self.recorded.stop_error(STOP)
+        """The deliberate stop, if the policy stops the run; else ``None``.
+
+        A run that is a step of a stopped run around it ends with that one.
+        """
+        if self.watched_only:
+            return None
+        stop = self.recorded.stop_error(STOP)
+        if stop is None and self.call is not None and self.around is not None:
+            return self.around.run.stop_error()
+        return stop
 
     def enforce(self) -> None:
         """Raise the deliberate stop, unless the middleware ends the run gracefully."""
@@ -244,13 +402,31 @@ class AgentRun:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
+    def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
+        """A tool is about to run; see ``TurnTracker.begin``."""
+        if self.continues and call_id is not None:
+            return self.turns.begin_foreign(name, arguments, call_id)
+        call = self.turns.begin(name, arguments, call_id)
+        if call.arguments is ABSENT:  # it was chosen in another process
+            call.arguments = arguments
+        return call
+
     def end(self, **ending: Any) -> None:
-        """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        """Report the rest of its turns, and its end (see ``RecordedRun.end``).
+
+        What waits inside it ends with it.
+        """
         self._leave_models()
         try:
+            for chain in tuple(self.choices):
+                self.settle(chain)
             self.turns.next_turn()
         finally:
             self.recorded.end(**ending)
+            waiting, self.waiting = self.waiting, []
+            for inside in waiting:
+                inside.recorded.waiting.discard(inside)
+                inside.end(outcome="unknown", reason="not resumed")
 
     def _leave_models(self) -> None:
         """Model calls whose end LangChain did not report are over, too."""

@@ -5,6 +5,8 @@ What a step is, and when a run is stopped:
 - All tool calls of one model message are one step. It is issued at ``on_llm_end``: the whole turn
   is known there, with its tokens, before any of its tools is run. Tools that run without having
   been chosen by a model are steps of one call, issued at their start.
+- Structured output is no step. Whether a call is the output of ``create_agent`` is known when its
+  model node ends: a turn with a tool that the run has not used is issued there.
 - A stop is raised where the state is clean. What is decided when a turn is issued is raised from
   ``on_llm_end``: the model's message never enters the graph's state, which ends with the answers
   to the turn before. (Raised at a tool's start it would leave calls without answers in a
@@ -17,17 +19,23 @@ What a step is, and when a run is stopped:
   it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
   the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
   its tool calls are not steps.
-- A graph that is interrupted on a thread, and resumed on it, is one run.
+- A graph that is interrupted on a thread, and resumed on it, is one run, whichever handler it is
+  given (see ``WaitingRuns``). A graph that resumes a run which is not known here is a new run: the
+  calls that it runs before its model is asked were chosen in the other one, and are steps there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
@@ -35,7 +43,13 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
+from tidegauge.instrumentation.langchain.agent_run import (
+    AgentRun,
+    ModelCall,
+    Scope,
+    Success,
+    WaitingKey,
+)
 from tidegauge.instrumentation.langchain.body_context import (
     enter_chain,
     enter_model,
@@ -47,9 +61,12 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
     enclosing_scope,
+    find_checkpointer,
 )
+from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, label
+from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -106,14 +123,19 @@ class TidegaugeCallbackHandler(RunHolder):
         model: name of the model that decides.
         memory: arm of a memory experiment, such as ``"on"`` and ``"off"``.
         success: takes the root chain's output and says whether the task was solved; left out, that
-            is not known, and the run counts in no success rate. What it gives is taken by its
+            is not known, and the run counts in no success rate. A mapping has one such function
+            for each agent, by name, also for agents inside. What it gives is taken by its
             truth, as far as no ``__bool__`` or ``__len__`` written in Python has to be called.
+        on_stop: ``"raise"`` raises :class:`~tidegauge.RunStopped`, unless the middleware ends the
+            agent; ``"end"`` never raises: the graph ends by the middleware, by
+            :func:`~tidegauge.instrumentation.langchain.stop_hook`, or by an edge that you add.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
 
     Raises:
-        ConfigurationError: ``t_max`` is below 1, or ``idle_seconds`` not above 0.
+        ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` is
+            something else.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> handler = TidegaugeCallbackHandler(agent="echo", success=bool)
@@ -132,7 +154,8 @@ class TidegaugeCallbackHandler(RunHolder):
         t_max: int | None = None,
         model: str | None = None,
         memory: str | None = None,
-        success: Success | None = None,
+        success: Success | Mapping[str, Success] | None = None,
+        on_stop: Literal["raise", "end"] = "raise",
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -141,10 +164,16 @@ class TidegaugeCallbackHandler(RunHolder):
             raise ConfigurationError(
                 f"idle_seconds={idle_seconds} is out of range; use a number above 0"
             )
+        if on_stop not in ("raise", "end"):
+            raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
         super().__init__(CallbackRuns(idle_seconds=idle_seconds))
+        self._idle_seconds = idle_seconds
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
-        self._success = success
+        by_agent = success if isinstance(success, Mapping) else {}
+        self._by_agent: Mapping[str, Success] = dict(by_agent)
+        self._of_root = None if isinstance(success, Mapping) else success
+        self._ends_itself = on_stop == "end"
 
     @_hook
     def on_chain_start(
@@ -171,10 +200,31 @@ class TidegaugeCallbackHandler(RunHolder):
                 event = agent_run.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, given, around, success=self._success)
+                request = (
+                    parsing.request_labels(given, kwargs.get("tags"))
+                    if around is None
+                    else around.run.recorded.request
+                )
+                self._open(
+                    run_id,
+                    event,
+                    inputs,
+                    given,
+                    around,
+                    success=self._by_agent.get(event.agent, self._of_root),
+                    request=request,
+                )
         elif not scope.run.is_same_agent(given):
             event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open(run_id, event, inputs, given, scope)
+            self._open(
+                run_id,
+                event,
+                inputs,
+                given,
+                scope,
+                success=self._by_agent.get(event.agent),
+                request=scope.run.recorded.request,
+            )
         else:
             run = scope.run
             if scope.tool is None:
@@ -186,10 +236,16 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
+        self._runs.scope_of(run_id)  # opens it, if nothing happened in it
         scope = self._runs.leave(run_id.int)
-        if scope is None or scope.run.root != run_id.int:
+        if scope is None:
             return
         run = scope.run
+        if run.choices and run_id.int in run.choices:
+            run.settle(run_id.int, parsing.node_answer(outputs))
+            run.enforce()
+        if run.root != run_id.int:
+            return
         if run.span is not None:
             leave(run.span)
         if run.interrupted and run.key is not None:
@@ -201,12 +257,14 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
+        self._runs.scope_of(run_id)  # as above
         scope = self._runs.leave(run_id.int)
         if scope is None:
             return
         run, interrupt = scope.run, control_flow.is_interrupt(error)
         if interrupt and scope.tool is None:
             run.interrupted = True
+        run.settle(run_id.int)
         if run.root != run_id.int:
             return
         if run.span is not None:
@@ -227,6 +285,16 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._runs.scope_of(event.run_id)
         if scope is not None and scope.tool is None:
             scope.run.interrupted = True
+            if scope.run.root == event.run_id.int:
+                scope.run.checkpoint = label(event.checkpoint_id)
+
+    @_hook
+    def on_resume(self, event: Any) -> None:
+        """A graph continues from a checkpoint: the run that was paused there continues."""
+        self._runs.open_postponed(event.run_id, label(event.checkpoint_id))
+        scope = self._runs.scope_of(event.run_id)
+        if scope is not None and scope.run.root == event.run_id.int:
+            scope.run.continues = scope.run.recorded.steps == 0  # no run that was paused is known
 
     @_hook
     def on_chat_model_start(
@@ -286,8 +354,10 @@ class TidegaugeCallbackHandler(RunHolder):
                 output_tokens=answer.output_tokens,
                 finish_reasons=answer.finish_reasons,
             )
+        if answer.tokens is None:
+            run.recorded.without_usage()
         if call.chooses and answer.calls:
-            run.choose(answer, call.node)
+            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -332,7 +402,8 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
-        call = run.turns.begin(name, arguments, call_id)
+        run.use(name)
+        call = run.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
@@ -386,6 +457,8 @@ class TidegaugeCallbackHandler(RunHolder):
         run, metadata = scope.run, _plain(options.get("metadata"))
         self._runs.seen(run)
         if scope.tool is None:
+            if run.checkpointer is None and run.key is not None and not run.unique:
+                _find_out_checkpointer(run)
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
@@ -394,12 +467,13 @@ class TidegaugeCallbackHandler(RunHolder):
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
         chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
         node = label(metadata.get("langgraph_checkpoint_ns"))
+        answering = metadata.get("langgraph_node") == agent_run.ANSWERING
         # Several prompts of one call begin one after the other, before the model runs.
         alone = (
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
         context = enter_model(span) if alone else None
-        run.models[run_id.int] = ModelCall(span, chooses, node, context)
+        run.models[run_id.int] = ModelCall(span, chooses, node, answering, context)
         if context is not None:
             context.over = False
 
@@ -418,45 +492,100 @@ class TidegaugeCallbackHandler(RunHolder):
         around: Scope | None,
         *,
         success: Success | None = None,
+        request: RequestLabels | None = None,
     ) -> None:
-        """Open a run, or resume the one that waits for this invocation."""
+        """Open a run, or resume the one that waits for this invocation.
+
+        What is invoked inside a graph gets its input again; its thread says that it continues. A
+        graph that continues reports its checkpoint next, which says which run that is.
+        """
+        key = agent_run.waiting_key(event, metadata)
+        inside = metadata.get("langgraph_checkpoint_ns") is not None
+        context = None if around is None else around.context()
+        opening = partial(
+            self._open_now,
+            root,
+            event,
+            inputs,
+            metadata,
+            around=around,
+            key=key,
+            success=success,
+            request=request,
+        )
+        if key is not None and not inside and control_flow.resumes(inputs):
+            begun = context or get_current()
+            self._runs.postpone(root, partial(opening, context=begun, resumes=True))
+        else:
+            opening(None, context=context, resumes=inside)
+
+    def _open_now(
+        self,
+        root: UUID,
+        event: RunStarted,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        checkpoint: str | None,
+        *,
+        around: Scope | None,
+        context: Context | None,
+        key: WaitingKey | None,
+        resumes: bool,
+        success: Success | None,
+        request: RequestLabels | None,
+    ) -> None:
+        """Open a run, or resume the one that waits at its place for this checkpoint."""
         call = None
         if around is not None and around.tool is None:
             around.run.enforce()
             call = around.run.turns.begin(event.agent, parsing.last_content(inputs), None)
             around.run.enforce()
-        context = None if around is None else around.context()
-        key = agent_run.waiting_key(event, metadata)
-        run = None if key is None else self._runs.take_waiting(key)
-        if run is not None and not self._continues(run, metadata, inputs):
-            self._end(run, outcome="unknown", reason="not resumed")
+        recorder = get_recorder()
+        resumes = resumes and key is not None
+        run: AgentRun | None = None
+        if resumes:
+            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
+        link = None
+        if run is not None and recorder.waiting.is_idle(run):
+            link = run.recorded.link
+            run.end(outcome="unknown", reason="not resumed")
             run = None
         if run is None:
-            recorded = get_recorder().start_run(event, context)
-            run = AgentRun(root, recorded, metadata, key=key, success=success)
+            recorded = recorder.start_run(event, context, link=link, request=request)
+            run = AgentRun(
+                root,
+                recorded,
+                metadata,
+                key=key,
+                idle_seconds=self._idle_seconds,
+                success=success,
+                ends_itself=self._ends_itself,
+            )
+            run.continues = resumes and not run.unique
         else:
-            run.resume(root, metadata, context)
+            run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
+        if checkpoint is not None:
+            run.recorded.continues(checkpoint)
         run.around, run.call = around, call
         self._runs.open(RunScope(run))
         if run.span is not None:
             enter_chain(run.span)
 
-    def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
-        """Whether a run that waited is resumed by this invocation.
-
-        What is invoked inside a graph gets its input again; its thread says that it continues.
-        """
-        nested = metadata.get("langgraph_checkpoint_ns") is not None
-        return (nested or control_flow.resumes(inputs)) and not self._runs.is_idle(run)
-
     def _suspend(self, run: AgentRun) -> None:
         run.suspend()
-        displaced = self._runs.wait(run)
-        if displaced is not None:
-            displaced.end(outcome="unknown", reason="not resumed")
+        self._runs.close(run)
+        if not run.recorded.ended:
+            run.recorded.waiting.add(run, partial(save_agent_run, run))
 
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
-        for inside in run.waiting:
-            self._end(inside, outcome="unknown", reason="not resumed")
+
+
+def _find_out_checkpointer(run: AgentRun) -> None:
+    """Inside a node of a run's graph: what was paused on its thread is not resumed any more."""
+    checkpointer = find_checkpointer()
+    if checkpointer is not None:
+        with contextlib.suppress(TypeError):  # its class has no weak references
+            run.checkpointer = weakref.ref(checkpointer)
+        run.recorded.waiting.give_up(run.key, checkpointer)

@@ -44,7 +44,7 @@ from tidegauge.instrumentation.langchain.messages import (
     stopped_message,
     unanswered_calls,
 )
-from tidegauge.instrumentation.langchain.parsing import tool_answers
+from tidegauge.instrumentation.langchain.parsing import NodeAnswer, tool_answers
 from tidegauge.instrumentation.langchain.run_lookup import find_agent_run
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
@@ -211,6 +211,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         run = run or self._find_run()  # with spans, a run is known when its model has chosen once
         if run is None:
             return None
+        run.chosen(response)
         calls = unanswered_calls(response.result)
         if not calls:
             run.leave()
@@ -284,6 +285,9 @@ class GuidedRun:
     def settle(self, messages: Sequence[Any]) -> None:
         """Report what is known before the model is asked again: the answers in its messages."""
 
+    def chosen(self, response: ModelResponse[Any]) -> None:
+        """The node has the model's answer: it is known whether a call is structured output."""
+
     def stop_error(self) -> RunStopped | None:
         """The deliberate stop, if the policy stops the run; else ``None``."""
         return self.recorded.stop_error(STOP)
@@ -302,13 +306,15 @@ class HandledRun(GuidedRun):
 
     Args:
         run: the handler's run.
+        chain: callback id of the agent's node.
     """
 
-    __slots__ = ("_run",)
+    __slots__ = ("_chain", "_run")
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: AgentRun, chain: int) -> None:
         super().__init__(run.recorded)
         self._run = run
+        self._chain = chain
 
     def lead(self, *, graceful: bool) -> None:
         """Keep the handler from raising where we end the run."""
@@ -316,11 +322,17 @@ class HandledRun(GuidedRun):
 
     def leave(self) -> None:
         """Leave the run to the handler."""
-        self._run.blockable = self._run.graceful = False
+        self._run.blockable, self._run.graceful = False, self._run.ends_itself
 
     def settle(self, messages: Sequence[Any]) -> None:
         """Close its last turn; other middleware may have refused calls of it."""
-        self._run.turns.next_turn(tool_answers(messages))
+        self._run.next_turn(messages)
+
+    def chosen(self, response: ModelResponse[Any]) -> None:
+        """Issue the step, unless the call is structured output."""
+        answered = frozenset([call_id for call_id, _ in tool_answers(response.result)])
+        accepted = response.structured_response is not None
+        self._run.settle(self._chain, NodeAnswer(accepted, answered))
 
     def stop_error(self) -> RunStopped | None:
         """As above; after a fault of ours, nothing is stopped."""
@@ -348,7 +360,7 @@ def find_guided_run(callbacks: Any, spans: TidegaugeSpanProcessor | None) -> Gui
     """
     run = find_agent_run(callbacks)
     if run is not None:
-        return HandledRun(run)
+        return HandledRun(run, callbacks.parent_run_id.int)
     if spans is None or has_handler(callbacks):
         return None
     recorded = spans.find_run(_span_of(callbacks))

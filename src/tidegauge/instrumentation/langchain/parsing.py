@@ -30,9 +30,11 @@ from tidegauge.instrumentation.values import (
     part,
     total,
 )
+from tidegauge.tracer import RequestLabels
 
 __all__ = [
     "ModelAnswer",
+    "NodeAnswer",
     "action_entropy",
     "agent_identity",
     "agent_result",
@@ -40,6 +42,8 @@ __all__ = [
     "last_content",
     "model_and_provider",
     "model_answer",
+    "node_answer",
+    "request_labels",
     "structured_output",
     "task_text",
     "tool_answers",
@@ -53,6 +57,8 @@ _MAX_ITEMS: Final = 1_000
 _MAX_TOKENS: Final = 4_096
 """Tokens of an answer whose entropy is taken."""
 _MAX_TOPS: Final = 100
+_MAX_TAGS: Final = 100
+_AS_TEXT: Final = ("json_schema", "json_mode")
 _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "amazon_bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -80,9 +86,32 @@ class ModelAnswer(NamedTuple):
         return total(self.input_tokens, self.output_tokens)
 
 
+class NodeAnswer(NamedTuple):
+    """What ``create_agent``'s node made of the calls that its model chose.
+
+    Attributes:
+        accepted: whether the calls that it answered are the agent's structured output.
+        answered: ids of the calls that it answered itself, without running a tool.
+    """
+
+    accepted: bool = False
+    answered: frozenset[str] = frozenset()
+
+
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """What distinguishes agents in metadata, which inner chains inherit."""
     return label(metadata.get(_PREFIX + "agent")), label(metadata.get("lc_agent_name"))
+
+
+def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
+    """User, session and tags of a root chain's config.
+
+    >>> request_labels({"user_id": "u1"}, ["nightly"])
+    RequestLabels(user='u1', session=None, tags=('nightly',))
+    """
+    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
+    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
+    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
 
 
 def task_text(inputs: object) -> str | None:
@@ -124,8 +153,13 @@ def model_and_provider(
 
 
 def structured_output(options: object) -> bool:
-    """Whether the model was asked for an answer of a given form: its tool call is that answer."""
-    return entry(options, "ls_structured_output_format") is not None
+    """Whether the model was asked for an answer of a given form: its tool call is that answer.
+
+    A model that writes the form as its text (``json_schema``, ``json_mode``) may have tools, too:
+    its calls are what it chose.
+    """
+    form = entry(options, "ls_structured_output_format")
+    return form is not None and label(entry(entry(form, "kwargs"), "method")) not in _AS_TEXT
 
 
 def model_answer(response: LLMResult) -> ModelAnswer:
@@ -223,6 +257,24 @@ def tool_answers(messages: object) -> Iterator[tuple[str, CallResult]]:
             return
         if is_a(message, ToolMessage):
             yield message.tool_call_id, tool_result(message)
+
+
+def node_answer(output: object) -> NodeAnswer:
+    """What the node of ``create_agent`` that asks the model ends with.
+
+    Structured output by a tool call (``ToolStrategy``) is answered there: if it has the form, the
+    update has a ``structured_response``, else the answer says what is wrong with it.
+
+    Args:
+        output: the node's output: commands or an update.
+    """
+    accepted = False
+    answered: set[str] = set()
+    for item in part(output, slice(_MAX_ITEMS)) if is_a(output, list) else [output]:
+        update = cast("Any", item).update if is_a(item, COMMANDS) else item
+        accepted = accepted or entry(update, "structured_response") is not None
+        answered.update([call_id for call_id, _ in tool_answers(entry(update, "messages"))])
+    return NodeAnswer(accepted, frozenset(answered))
 
 
 def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:

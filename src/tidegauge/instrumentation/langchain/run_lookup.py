@@ -6,74 +6,67 @@ that they represent, because a ``UUID`` is hashed in Python at every look-up.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
 from tidegauge._critical import here
 from tidegauge._guard import guarded
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
+from tidegauge.instrumentation.open_run import add_run_finder
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.values import entry
 
-__all__ = ["CallbackRuns", "RunHolder", "enclosing_scope", "find_agent_run"]
+__all__ = [
+    "CallbackRuns",
+    "RunHolder",
+    "enclosing_scope",
+    "find_agent_run",
+    "find_checkpointer",
+    "find_enclosing_run",
+]
+
+_MAX_POSTPONED: Final = 10_000
 
 
 class CallbackRuns(RunMap[int, AgentRun]):
-    """The open runs of one handler, and the scope of every open chain and tool in them.
-
-    Runs that wait for a person are held among the others, and are ended as unknown like them when
-    they wait for too long or too many others are open.
-    """
+    """The open runs of one handler, and the scope of every open chain and tool in them."""
 
     def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
-        self._waiting: dict[WaitingKey, AgentRun] = {}
-
-    @property
-    def waiting(self) -> int:
-        """How many runs wait for a person."""
-        return len(self._waiting)
+        self._postponed: OrderedDict[int, Callable[[str | None], None]] = OrderedDict()
 
     def scope_of(self, run_id: UUID | None) -> Scope | None:
         """The scope of an open chain or tool."""
-        return None if run_id is None else self._scopes.get(run_id.int)
+        if run_id is None:
+            return None
+        if self._postponed:
+            self.open_postponed(run_id)
+        return self._scopes.get(run_id.int)
 
-    def wait(self, run: AgentRun) -> AgentRun | None:
-        """A run's invocation has ended, but not the run: hold it until :meth:`take_waiting`.
+    def postpone(self, root: UUID, opening: Callable[[str | None], None]) -> None:
+        """Open a run later: when its graph reports its checkpoint, or something happens in it.
 
-        Returns:
-            A run that waited at the same place and cannot be resumed any more.
+        Args:
+            root: callback id of its root chain.
+            opening: opens it. Takes the id of the checkpoint; ``None``, not reported.
         """
         with here.critical, self._lock:
-            if run.key is None or not run.held:
-                return None
-            before = self._waiting.get(run.key)
-            if before is not None:
-                self._evict(before)
-            self._scopes.pop(run.root, None)
-            self._forget_ids(run)
-            self._waiting[run.key] = run
-            return before
+            self._postponed[root.int] = opening
+            if len(self._postponed) > _MAX_POSTPONED:
+                self._postponed.popitem(last=False)
 
-    def take_waiting(self, key: WaitingKey) -> AgentRun | None:
-        """The run that waits at this place, which is held no more: it is resumed or ended."""
+    def open_postponed(self, root: UUID, checkpoint: str | None = None) -> None:
+        """Open a run that was postponed, if it was."""
         with here.critical, self._lock:
-            run = self._waiting.get(key)
-            if run is not None:
-                self._evict(run)
-            return run
-
-    def is_idle(self, run: AgentRun) -> bool:
-        """Whether a run that waited did so for too long: its record may be closed by now."""
-        return self._clock() - run.last_seen > self._idle_seconds
-
-    def _evict(self, run: Any) -> None:
-        super()._evict(run)
-        key = run.key
-        if key is not None and self._waiting.get(key) is run:
-            del self._waiting[key]
+            opening = self._postponed.pop(root.int, None)
+        if opening is not None:
+            opening(checkpoint)
 
 
 class RunHolder(GraphHandler):
@@ -111,6 +104,37 @@ def enclosing_scope() -> Scope | None:
     """
     config = var_child_runnable_config.get()
     return None if config is None else _find_scope(config.get("callbacks"))
+
+
+def find_checkpointer() -> Any:
+    """What stores the checkpoints of the graph around the caller, inside a node of it.
+
+    LangGraph hands it to the nodes in their config. ``None``: there is none, or it is not known.
+    """
+    config = var_child_runnable_config.get()
+    return entry(entry(config, "configurable"), "__pregel_checkpointer")
+
+
+@guarded("langchain.find_enclosing_run", default=None, interrupting="skip")
+def find_enclosing_run(inside: str | None) -> RecordedRun | None:
+    """The run of a handler around the caller.
+
+    Args:
+        inside: id of another run around the caller. If it was opened inside the handler's, it is
+            the innermost one, and ``None`` is returned.
+    """
+    scope = enclosing_scope()
+    if scope is None:
+        return None
+    outermost = scope.run
+    while outermost.around is not None:
+        outermost = outermost.around.run
+    if inside is not None and outermost.recorded.event.parent != inside:
+        return None
+    return scope.run.recorded
+
+
+add_run_finder(find_enclosing_run)
 
 
 def _find_scope(callbacks: object) -> Scope | None:

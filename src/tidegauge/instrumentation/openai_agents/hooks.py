@@ -47,6 +47,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]
 
+_NO_GUARD: Final = (
+    "a rule with the action block cannot block calls of tools without the guardrail; "
+    "add hooks.block to the tool_input_guardrails of every tool"
+)
 _NUDGE_ROLE: Final = "user"  # every provider takes it anywhere in a conversation
 
 
@@ -143,8 +147,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
         if scope is None:
             return None
         scope.run.turns.next_turn()
-        decision = scope.run.recorded.take_nudge()
-        if decision is None or scope.run.watched_only:
+        decision = None if scope.run.watched_only else scope.run.recorded.take_nudge()
+        if decision is None:
             return None
         return decision.advice or decision.message
 
@@ -176,6 +180,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
             run.turns.add_tokens(answer.tokens)
             return
         blockable = not run.watched_only and self._guards(agent, answer.calls)
+        if not blockable:
+            run.recorded.without_blocking(_NO_GUARD)
         run.turns.choose(answer.calls, tokens=answer.tokens, blockable=blockable)
         run.enforce()
 

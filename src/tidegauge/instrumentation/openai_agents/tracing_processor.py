@@ -53,6 +53,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MAX_TASKS: Final = 10_000
+_NO_HOOKS: Final = (
+    "rules with the actions nudge, block and stop need the run hooks; "
+    "use Runner.run(..., hooks=TidegaugeRunHooks(processor))"
+)
 
 
 @guarded("openai_agents.watch_only", default=None)
@@ -216,6 +220,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         if run.hooked and scope.tool is None:
             return  # the hooks report it once for all attempts
         if answer.calls and scope.tool is None:
+            run.recorded.without_control(_NO_HOOKS)
             run.turns.choose(answer.calls, tokens=answer.tokens)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)

@@ -162,7 +162,11 @@ class TidegaugeSpanProcessor(SpanProcessor):
             conversation: as for :meth:`find_run`.
         """
         found = self.find_run(where, conversation=conversation)
-        return GO_ON if found is None else found.decision
+        if found is None:
+            return GO_ON
+        if found.decision.nudge:
+            found.nudged(found.decision)
+        return found.decision
 
     def enforce(self, where: Where = None, *, conversation: str | None = None) -> None:
         """Raise the deliberate stop if the policy stops a run: call it between an agent's turns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,8 @@ import pytest
 from tidegauge import testing
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation import run_map
-from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
+from tidegauge.instrumentation.langchain import run_lookup
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
 
 
@@ -21,16 +23,10 @@ def seen() -> Iterator[testing.Capture]:
         yield seen
 
 
-def key(thread: str) -> WaitingKey:
-    return thread, "agent", "", None
-
-
-def opened(
-    seen: testing.Capture, runs: CallbackRuns, root: UUID | None = None, thread: str | None = None
-) -> AgentRun:
+def opened(seen: testing.Capture, runs: CallbackRuns, root: UUID | None = None) -> AgentRun:
     root = root or uuid4()
     recorded = seen.pipeline.recorder.start_run(RunStarted(run=root.hex))
-    run = AgentRun(root, recorded, {}, key=None if thread is None else key(thread))
+    run = AgentRun(root, recorded, {})
     runs.open(Scope(run))
     return run
 
@@ -98,53 +94,26 @@ def test_what_never_ends_inside_a_run_is_bounded(
     assert [runs.scope_of(one) is not None for one in inside] == [False, False, True, True, True]
 
 
-def test_a_run_that_waits_is_held_without_its_ids(seen: testing.Capture) -> None:
+def test_a_run_that_is_postponed_is_opened_once_by_what_happens_first() -> None:
     runs = CallbackRuns()
-    root = uuid4()
-    run = opened(seen, runs, root, thread="one")
-    inside = entered(runs, run)
-    assert runs.wait(run) is None
-    assert (len(runs), runs.waiting) == (0, 1)
-    assert runs.scope_of(root) is runs.scope_of(inside) is None
-    assert runs.take_waiting(key("two")) is None
-    assert runs.take_waiting(key("one")) is run
-    assert runs.take_waiting(key("one")) is None
-    assert not run.held
-    assert not runs._runs
+    opened_at: list[str | None] = []
+    first, second = uuid4(), uuid4()
+    for root in (first, second):
+        runs.postpone(root, opened_at.append)
+    runs.open_postponed(first, "checkpoint")
+    assert runs.scope_of(first) is None
+    assert opened_at == ["checkpoint"]
+    assert runs.scope_of(second) is None
+    assert opened_at == ["checkpoint", None]
 
 
-def test_of_two_runs_that_wait_at_one_place_the_later_one_is_resumed(
-    seen: testing.Capture,
-) -> None:
+def test_postponed_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lookup, "_MAX_POSTPONED", 2)
     runs = CallbackRuns()
-    first, second = (opened(seen, runs, thread="one") for _ in range(2))
-    runs.wait(first)
-    assert runs.wait(second) is first
-    assert runs.waiting == 1
-    assert runs.take_waiting(key("one")) is second
-
-
-def test_a_run_without_a_thread_and_one_that_has_ended_do_not_wait(seen: testing.Capture) -> None:
-    runs = CallbackRuns()
-    run, ended = opened(seen, runs), opened(seen, runs, thread="one")
-    runs.close(ended)
-    assert runs.wait(run) is runs.wait(ended) is None
-    assert runs.waiting == 0
-
-
-def test_runs_that_wait_are_ended_like_the_others(seen: testing.Capture) -> None:
-    clock = testing.SteppedClock()
-    runs = CallbackRuns(max_runs=2, idle_seconds=60.0, clock=clock)
-    first, second = (opened(seen, runs, thread=thread) for thread in "ab")
-    for run in (first, second):
-        runs.wait(run)
-    opened(seen, runs)
-    assert first.recorded.ended
-    assert not second.recorded.ended
-    assert not runs.is_idle(second)
-    assert runs.waiting == 1
-    clock.advance(61.0)
-    assert runs.is_idle(second)
-    opened(seen, runs)
-    assert second.recorded.ended
-    assert runs.waiting == 0
+    opened_for: list[int] = []
+    roots = [uuid4() for _ in range(3)]
+    for number, root in enumerate(roots):
+        runs.postpone(root, partial(lambda number, _: opened_for.append(number), number))
+    for root in roots:
+        runs.open_postponed(root)
+    assert opened_for == [1, 2]

@@ -1,0 +1,255 @@
+"""Runs that wait in a store: they leave the engine, and come back to the one that resumes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+import orjson
+
+from tidegauge._critical import here, reset_after_fork
+from tidegauge._guard import guarded, internal_errors
+from tidegauge.events import RunEnded, RunStarted, StepSink
+from tidegauge.instrumentation.values import text_digest
+from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
+from tidegauge.run_stores import RunStore
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+
+__all__ = ["StoredRuns"]
+
+_VERSION: Final = 1
+_MAX_QUEUED: Final = 1_000
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_TAKE_SECONDS: Final = 1.0
+_QUIET_SECONDS: Final = 30.0
+_WHERE: Final = "run_store"
+
+
+class MoveFollower(Protocol):
+    """Learns of runs that move between processes."""
+
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here."""
+
+    def run_detached(self, run: str) -> None:
+        """A run may continue elsewhere."""
+
+
+class StoredRuns:
+    """Moves runs that wait between an engine and a store.
+
+    A run is saved by a separate thread, a moment after its graph was interrupted. From then on it
+    is in the store only: whichever process resumes it, takes it from there. If the store fails, the
+    run keeps waiting in this process.
+
+    The agent waits for the store when it resumes a run, for a second at most. If the store fails
+    then, it is not asked again for 30 seconds, and the agent continues in a new run.
+
+    Runs that nothing resumes are ended as unknown by the next process that saves one.
+
+    Args:
+        store: stores the runs.
+        engine: measures them.
+        sink: takes the ends of runs that nothing resumed.
+        waiting: the runs that wait in this process.
+        idle_seconds: a run waits for at most so long.
+        followers: learn of runs that come and go.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        engine: Engine,
+        sink: StepSink,
+        waiting: WaitingRuns,
+        *,
+        idle_seconds: float,
+        followers: Sequence[MoveFollower] = (),
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._sink = sink
+        self._waiting = waiting
+        self._idle_seconds = idle_seconds
+        self._followers = tuple(followers)
+        self._quiet_until = 0.0
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Save a run later; see :class:`~tidegauge.instrumentation.waiting_runs.SavedRuns`."""
+        if self._queue.qsize() >= _MAX_QUEUED:
+            internal_errors.record(_WHERE, RuntimeError("too many runs wait to be saved"))
+            return
+        self._queue.put(lambda: self._save(run, state))
+        with here.critical, self._lock:
+            missing = self._thread is None
+            thread = self._thread = self._thread or threading.Thread(
+                target=self._work, name="tidegauge-run-store", daemon=True
+            )
+        if missing:
+            thread.start()
+
+    @guarded(_WHERE, default=None)
+    def take(self, key: Hashable, checkpoint: str) -> SavedRun | None:
+        """The run that waits at a place for a checkpoint, restored in the engine."""
+        if time.monotonic() < self._quiet_until:
+            return None
+        fetch = _Fetch(self._store, checkpoint, _place(key), self._idle_seconds)
+        data = fetch.result(_TAKE_SECONDS)
+        if not fetch.answered:
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+        return None if data is None else self._restored(data)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Save the runs that wait to be saved, for at most ``seconds``; close the store."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(seconds)
+        self._store.close()
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job()
+
+    @guarded(_WHERE, default=None)
+    def _save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
+        key, place = run.checkpoint, _place(run.key)
+        if run not in self._waiting:
+            return  # it was resumed meanwhile
+        saved = state()
+        if any(self._engine.get(run_id) is None for run_id in _ids(saved)):
+            self._waiting.discard(run)  # it was ended to make room, or was idle
+            return
+        idle_seconds = min(run.idle_seconds, self._idle_seconds)
+        data = self._encoded(saved)
+        self._store.save(key, place, data, time.time() + idle_seconds)
+        if not self._waiting.discard(run):
+            self._store.take(key, place)  # as above
+            return
+        for inside in _inside(run):
+            self._waiting.discard(inside)
+        for run_id in _ids(saved):
+            self._engine.detach(run_id)
+            for follower in self._followers:
+                follower.run_detached(run_id)
+        self._end_expired()
+
+    def _encoded(self, saved: Mapping[str, Any]) -> bytes:
+        runs = []
+        for run_id in _ids(saved):
+            run = self._engine.get(run_id)
+            if run is not None:
+                with here.critical, run.lock:
+                    runs.append(save_run(run))
+        document = {"version": _VERSION, "since": time.time(), "agent": saved, "runs": runs}
+        data = orjson.dumps(document)
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"the state of a run has {len(data)} bytes; at most {_MAX_BYTES}")
+        return data
+
+    def _restored(self, data: bytes) -> SavedRun:
+        """Restore a run and those inside it in the engine.
+
+        Raises:
+            ValueError: the state has another version or form, or the run is open here.
+        """
+        document = orjson.loads(data)
+        if document["version"] != _VERSION:
+            raise ValueError(f"the state of a run has version {document['version']}")
+        starts: dict[str, RunStarted] = {}
+        try:
+            for state in document["runs"]:
+                start = saved_start(state)
+                if not self._engine.restore(start):
+                    raise ValueError("the run is open in this process")
+                starts[start.run] = start
+                run = self._engine.get(start.run)
+                if run is not None:
+                    with here.critical, run.lock:
+                        load_run(run, state)
+                    for follower in self._followers:
+                        follower.run_restored(run)
+        except BaseException:
+            for run_id in starts:
+                self._engine.detach(run_id)
+            raise
+        waited = max(time.time() - document["since"], 0.0)
+        return SavedRun(document["agent"], starts, waited)
+
+    def _end_expired(self) -> None:
+        for data in self._store.take_expired(time.time()):
+            for run_id in reversed(list(self._restored(data).starts)):
+                ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed")
+                self._sink.run_ended(ended)
+
+
+class _Fetch:
+    """Takes a state from a store in a separate thread, which nothing waits for too long.
+
+    Attributes:
+        answered: whether the store has answered in time.
+    """
+
+    def __init__(self, store: RunStore, key: str, place: str, idle_seconds: float) -> None:
+        self._store = store
+        self._key = key
+        self._place = place
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._data: bytes | None = None
+        self.answered = False
+        self._late = False
+        self._thread = threading.Thread(
+            target=self._run, name="tidegauge-run-store-take", daemon=True
+        )
+
+    def result(self, seconds: float) -> bytes | None:
+        """The state; ``None``, there is none, or the store does not answer."""
+        self._thread.start()
+        self._thread.join(seconds)
+        with here.critical, self._lock:
+            self._late = not self.answered
+            hangs = self._late and self._thread.is_alive()
+        if hangs:
+            internal_errors.record(
+                _WHERE, TimeoutError(f"the store did not answer within {seconds:g} s")
+            )
+        return self._data
+
+    @guarded(_WHERE, default=None)
+    def _run(self) -> None:
+        data = self._store.take(self._key, self._place)
+        with here.critical, self._lock:
+            if not self._late:
+                self._data, self.answered = data, True
+                return
+        if data is not None:  # its run has become a new one: it ends when it has expired
+            self._store.save(self._key, self._place, data, time.time() + self._idle_seconds)
+
+
+def _place(key: Hashable) -> str:
+    return text_digest(repr(key))
+
+
+def _ids(saved: Mapping[str, Any]) -> Iterator[str]:
+    """The run of a state, and those inside it."""
+    yield saved["run"]
+    for inside in saved["inside"]:
+        yield from _ids(inside)
+
+
+def _inside(run: Any) -> Iterator[Any]:
+    for inside in run.waiting:
+        yield inside
+        yield from _inside(inside)

@@ -1,0 +1,58 @@
+"""What a store of runs is asked."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["RunStore", "open_run_store"]
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+class RunStore(Protocol):
+    """Stores the states of runs. Several threads and processes use it at once.
+
+    An error may be of any class: it is counted and logged, and the agent continues.
+    """
+
+    def save(self, key: str, place: str, state: bytes, expires: float) -> None:
+        """Store a state, instead of one with the same key.
+
+        Args:
+            key: the checkpoint that the run waits at. Later checkpoints have greater keys.
+            place: the thread and the agent, as a digest.
+            state: the state.
+            expires: when nothing resumes it any more, in seconds since the epoch.
+        """
+
+    def take(self, key: str, place: str) -> bytes | None:
+        """Remove a state and return it: of several processes, one receives it.
+
+        Without a state of this key, it is the state at this place with a smaller key, if there is
+        only one: the thread was written to while the run waited.
+        """
+
+    def take_expired(self, now: float) -> list[bytes]:
+        """Remove some states that expired before ``now``, and return them."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+def open_run_store(place: str) -> RunStore:
+    """Open a store.
+
+    Args:
+        place: the path of an SQLite file, or the URL of a Postgres database.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+        MissingExtraError: psycopg is not installed.
+    """
+    if place.startswith(_POSTGRES):
+        from tidegauge.run_stores.postgres_store import PostgresRunStore
+
+        return PostgresRunStore(place)
+    from tidegauge.run_stores.sqlite_store import SqliteRunStore
+
+    return SqliteRunStore(place)
