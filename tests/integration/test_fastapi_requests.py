@@ -244,7 +244,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
             page = path.removeprefix("tool/")
             assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'
         elif path.startswith("node/"):
-            assert parent.name == "invoke_agent fetcher"
+            assert parent.name == "invoke_agent fetcher", (kind, name, span.name, path)
         elif path.startswith("v1/"):
             assert parent.name.startswith("chat scripted")
         elif path.startswith("after/") or span.name.startswith("invoke_agent"):

@@ -510,6 +510,28 @@ def test_a_span_that_a_tool_leaves_open_stays_inside_of_it(seen: testing.Capture
     assert len({span.context.trace_id for span in seen.spans if span.context}) == 1
 
 
+def test_a_context_that_a_model_leaves_behind_is_not_current_after_it(
+    seen: testing.Capture,
+) -> None:
+    """OpenLLMetry's wrapper of OpenAI's models does so, even after it was uninstrumented."""
+
+    class Careless(ClientModel):
+        def _generate(self, *args: Any, **kwargs: Any) -> Any:
+            otel_context.attach(otel_context.set_value("suppressed", True))
+            return super()._generate(*args, **kwargs)
+
+    def node(state: MessagesState) -> None:
+        Careless(script=lambda messages: answers("yes")).invoke("x")
+        work("after")
+
+    run_async(node_agent(node))
+    assert parent_names(seen)[2:] == [
+        ("chat scripted-1", "invoke_agent seeker"),
+        ("POST model", "chat scripted-1"),
+        ("after", "invoke_agent seeker"),
+    ]
+
+
 def test_a_stop_leaves_nothing_current() -> None:
     looping = ClientModel(script=lambda messages: chooses(("look", {"place": "desk"})))
     agent = create_agent(looping, [look], name="seeker")

@@ -24,7 +24,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
 
-__all__ = ["BodyContext", "enter_chain", "enter_model", "enter_tool", "leave"]
+__all__ = ["BodyContext", "enter_chain", "enter_model", "enter_tool", "leave", "leave_model"]
 
 _SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
 _RUN: Final = otel_context.create_key("tidegauge-langchain-run")
@@ -113,6 +113,15 @@ def enter_model(span: Span) -> BodyContext:
     context = BodyContext(_effective(_current.get()), span, _NO_CALLER, True)
     _current.set(context)
     return context
+
+
+def leave_model(context: BodyContext) -> None:
+    """A model call is over: its span is current nowhere."""
+    context.over = True
+    current = _current.get()
+    # Other instrumentations make contexts of this one, and may leave them behind.
+    if current is context or dict.get(current, _SPAN) is context.span:
+        _current.set(context.before)
 
 
 def leave(span: Span) -> None:

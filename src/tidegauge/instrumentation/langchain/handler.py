@@ -61,6 +61,7 @@ from tidegauge.instrumentation.langchain.body_context import (
     enter_model,
     enter_tool,
     leave,
+    leave_model,
 )
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
@@ -373,7 +374,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         run = scope.run
         if call.context is not None:
-            call.context.over = True
+            leave_model(call.context)
         answer = parsing.model_answer(response)
         if run.traced:
             run.recorded.end_chat(
@@ -403,7 +404,7 @@ class TidegaugeCallbackHandler(RunHolder):
         call = None if scope is None else scope.run.models.pop(run_id.int, None)
         if scope is not None and call is not None:
             if call.context is not None:
-                call.context.over = True
+                leave_model(call.context)
             failure = error if control_flow.is_failure(error) else None
             scope.run.recorded.end_chat(call.span, error=failure)
 
@@ -532,8 +533,8 @@ class TidegaugeCallbackHandler(RunHolder):
     def _leave_model(self, run_id: UUID, parent_run_id: UUID | None) -> None:
         scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.get(run_id.int)
-        if call is not None and call.context is not None:
-            call.context.over = True
+        if call is not None and call.context is not None and not call.context.over:
+            leave_model(call.context)
 
     def _open(
         self,
