@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from tidegauge.instrumentation.langchain.parsing import (
 from tidegauge.instrumentation.open_run import find_current_run
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.turns import TurnCall, TurnTracker
+from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Scope",
     "Success",
     "WaitingKey",
+    "branch_run",
     "child_run",
     "root_run",
     "waiting_key",
@@ -71,12 +72,15 @@ class AgentRun:
         turns: tracks its turns and their calls.
         metadata: what came with its root chain.
         identity: distinguishes its agent from one that is invoked inside it.
-        models: its open model calls, by callback id.
+        models: its open model calls, by callback id; a branch has those of the run around it, too.
         tools: its open tool calls, by callback id.
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        branch: whether it is a branch of the run around it.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
+        fan_outs: what ran in parallel when it was interrupted, by task and name of the chain around
+            it: the turn, its superstep and the first task of that.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
         graceful: the middleware ends the run when the policy stops it; nothing is raised then.
@@ -91,7 +95,9 @@ class AgentRun:
         "_success",
         "around",
         "blockable",
+        "branch",
         "call",
+        "fan_outs",
         "graceful",
         "held",
         "identity",
@@ -127,7 +133,9 @@ class AgentRun:
         self.tools: dict[int, TurnCall] = {}
         self.around: Scope | None = None
         self.call: TurnCall | None = None
+        self.branch = False
         self.waiting: list[AgentRun] = []
+        self.fan_outs: dict[Hashable, tuple[Turn, int | None, str | None]] = {}
         self.blockable = False
         self.graceful = False
         self.watched_only = False
@@ -146,7 +154,8 @@ class AgentRun:
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
-        self.models.clear()
+        if not self.branch:
+            self.models.clear()
         self.tools.clear()
         self.recorded.suspend("interrupt")
         if self.around is not None:
@@ -164,6 +173,22 @@ class AgentRun:
             self.around.run.waiting.remove(self)
         self.recorded.resume(context)
         self._enter(root, metadata)
+
+    def branch_off(self, around: Scope) -> None:
+        """It is a branch: it is guided like the run around it."""
+        outer = around.run
+        self.branch, self.models = True, outer.models
+        self.blockable, self.graceful = outer.blockable, outer.graceful
+        self.watched_only = outer.watched_only
+
+    def run_of(self, name: str, arguments: object, call_id: str | None) -> AgentRun:
+        """The run that chose a call which is about to run in it: a run around a branch, maybe."""
+        run = self
+        while run.branch and run.around is not None:
+            if run.turns.awaits(name, arguments, call_id):
+                return run
+            run = run.around.run
+        return run if run.turns.awaits(name, arguments, call_id) else self
 
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
@@ -241,6 +266,8 @@ class AgentRun:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
         try:
             self.turns.next_turn()
+            while self.fan_outs:
+                self.turns.report_loose(self.fan_outs.popitem()[1][0])
         finally:
             self.recorded.end(**ending)
 
@@ -307,6 +334,30 @@ def child_run(
         task_group=given.task_group or outer.task_group,
         t_max=given.t_max,
         memory=given.memory or outer.memory,
+        parent=outer.run,
+        conversation=outer.conversation or _conversation(metadata),
+    )
+
+
+def branch_run(
+    inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
+) -> RunStarted:
+    """The run of a branch of an agent's run, named after its node, else after its chain.
+
+    Args:
+        inputs: the input of its chain.
+        metadata: what came with its chain.
+        name: name of its chain.
+        around: where it branches off.
+    """
+    node = label(metadata.get("langgraph_node")) or label(name) or ""
+    outer = around.run.recorded.event
+    return RunStarted(
+        run=new_run_id(),
+        agent=node,
+        task=task_text(inputs),
+        task_group=outer.task_group,
+        memory=outer.memory,
         parent=outer.run,
         conversation=outer.conversation or _conversation(metadata),
     )

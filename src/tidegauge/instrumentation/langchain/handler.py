@@ -14,9 +14,11 @@ What a step is, and when a run is stopped:
   name another agent (``lc_agent_name``, which ``create_agent(name=...)`` sets, or
   ``tidegauge_agent``), and when LangChain names no parent of it (a chain given separate
   callbacks). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off)
-  it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
-  the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
-  its tool calls are not steps.
+  it is a step of the run around it, named like the agent.
+- A chain that runs beside others is a run from its first step on, and all of them together are one
+  step of the run around them: see ``branches``.
+- Any other chain is part of the run, or of the tool, that it is invoked in: inside a tool its model
+  calls have spans and their tokens count, its tool calls are not steps.
 - A graph that is interrupted on a thread, and resumed on it, is one run.
 """
 
@@ -36,6 +38,7 @@ from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, ModelCall, Scope, Success
+from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
@@ -156,7 +159,14 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = runs.scope_of(parent_run_id)
-        if scope is None:
+        if isinstance(scope, OpenChain):
+            chain = OpenChain.make(run_id, name, inputs, given, scope)
+            try:
+                self._start_chain(chain, kwargs.get("tags"))
+            except BaseException:
+                chain.end()
+                raise
+        elif scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
             if outermost and runs.scope_of(run_id) is None:
@@ -164,48 +174,52 @@ class TidegaugeCallbackHandler(RunHolder):
                 event = agent_run.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
-                self._open(run_id, event, inputs, given, around, success=self._success)
-        elif not scope.run.is_same_agent(given):
-            event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open(run_id, event, inputs, given, scope)
-        else:
-            if scope.tool is None:
-                scope.run.enter_node(given)
+                run = self._begin_run(run_id, event, inputs, given, around, success=self._success)
+                self._open(OpenChain.make(run_id, name, inputs, given, run), run)
+        elif scope.run.is_same_agent(given):
             runs.enter(run_id.int, scope)
+        else:
+            event = agent_run.child_run(inputs, given, name=name, around=scope)
+            run = self._begin_run(run_id, event, inputs, given, scope)
+            self._open(OpenChain.make(run_id, name, inputs, given, run), run)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
-        scope = self._runs.leave(run_id.int)
-        if scope is None or scope.run.root != run_id.int:
+        chain = self._runs.leave(run_id.int)
+        if not isinstance(chain, OpenChain):
             return
-        run = scope.run
-        if run.interrupted and run.key is not None:
-            self._suspend(run)
-        else:
-            self._end(run, success=run.succeeded(outputs))
-            run.answer(parsing.agent_result(outputs))
+        chain.end_fan_out()
+        run = chain.own
+        if run is not None:
+            if run.interrupted and run.key is not None:
+                self._suspend(run)
+            else:
+                self._end(run, success=run.succeeded(outputs))
+                run.answer(parsing.agent_result(outputs))
+        chain.end()
 
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
-        scope = self._runs.leave(run_id.int)
-        if scope is None:
+        chain = self._runs.leave(run_id.int)
+        if not isinstance(chain, OpenChain):
             return
-        run, interrupt = scope.run, control_flow.is_interrupt(error)
-        if interrupt and scope.tool is None:
-            run.interrupted = True
-        if run.root != run_id.int:
-            return
-        if interrupt and run.key is not None:
-            self._suspend(run)
-        else:
-            self._end(run, **control_flow.ending(error))
-            if control_flow.is_failure(error):
-                run.answer(parsing.failed_result(error), raised=True)
-            elif not interrupt:
-                command = control_flow.hand_off(error)
-                run.answer(CallResult() if command is None else parsing.agent_result(command))
+        run, interrupt = chain.own, control_flow.is_interrupt(error)
+        if interrupt:
+            chain.interrupt()
+        chain.end_fan_out()
+        if run is not None:
+            if interrupt and run.key is not None:
+                self._suspend(run)
+            else:
+                self._end(run, **control_flow.ending(error))
+                if control_flow.is_failure(error):
+                    run.answer(parsing.failed_result(error), raised=True)
+                elif not interrupt:
+                    command = control_flow.hand_off(error)
+                    run.answer(CallResult() if command is None else parsing.agent_result(command))
+        chain.end()
 
     @_hook
     def on_interrupt(self, event: Any) -> None:
@@ -257,7 +271,10 @@ class TidegaugeCallbackHandler(RunHolder):
                 finish_reasons=answer.finish_reasons,
             )
         if call.chooses and answer.calls:
-            run.choose(answer, call.node)
+            if isinstance(scope, OpenChain):
+                for branch in scope.branches(chosen=True):
+                    self._open_branch(branch, scope)
+            scope.run.choose(answer, call.node)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -300,6 +317,14 @@ class TidegaugeCallbackHandler(RunHolder):
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
+        if run.branch:
+            run = run.run_of(name, arguments, call_id)
+        if call_id is None and isinstance(scope, OpenChain):
+            branches = scope.branches()
+            if branches and not run.turns.awaits(name, arguments, call_id):
+                for branch in branches:
+                    self._open_branch(branch, scope)
+                run = scope.run
         call = run.turns.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -357,7 +382,55 @@ class TidegaugeCallbackHandler(RunHolder):
         node = label(metadata.get("langgraph_checkpoint_ns"))
         run.models[run_id.int] = ModelCall(span, chooses, node)
 
-    def _open(
+    def _start_chain(self, chain: OpenChain, tags: object) -> None:
+        """A chain begins inside another one: part of its run, or another agent."""
+        run, inputs, metadata = chain.run, chain.inputs, chain.metadata
+        chain.begin(tags)
+        if run.is_same_agent(metadata):
+            if run.waiting:
+                self._resume_branch(chain)
+            if run.fan_outs:
+                chain.resume_fan_out()
+            chain.run.enter_node(metadata)
+            self._runs.enter(chain.key, chain)
+            return
+        branches = chain.branches()
+        direct = branches.pop() if branches and branches[-1].task == chain.task else None
+        for branch in branches:
+            self._open_branch(branch, chain)
+        around = RunScope(chain.run)
+        event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
+        run = self._begin_run(UUID(int=chain.key), event, inputs, metadata, around, branch=direct)
+        self._open(chain, run)
+
+    def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
+        """A branch becomes a run, because of what begins in ``chain``."""
+        if branch.parent is None or not branch.claim(chain):
+            return
+        inputs, metadata = branch.inputs, branch.metadata
+        around = RunScope(branch.parent.run)
+        event = agent_run.branch_run(inputs, metadata, name=branch.name, around=around)
+        run = self._begin_run(UUID(int=branch.key), event, inputs, metadata, around, branch=branch)
+        run.branch_off(around)
+        branch.own_from(chain, run)
+        self._open(branch, run)
+
+    def _resume_branch(self, chain: OpenChain) -> None:
+        """A branch that was interrupted begins again."""
+        around = RunScope(chain.run)
+        event = agent_run.branch_run(chain.inputs, chain.metadata, name=chain.name, around=around)
+        key = agent_run.waiting_key(event, chain.metadata)
+        if any(run.branch and run.key == key for run in around.run.waiting):
+            self._open_branch(chain, chain)
+
+    def _open(self, chain: OpenChain, run: AgentRun) -> None:
+        """The chain is the root of the run."""
+        chain.own = run
+        if run.fan_outs:
+            chain.resume_fan_out()
+        self._runs.open(chain)
+
+    def _begin_run(
         self,
         root: UUID,
         event: RunStarted,
@@ -365,14 +438,29 @@ class TidegaugeCallbackHandler(RunHolder):
         metadata: Mapping[str, Any],
         around: Scope | None,
         *,
+        branch: OpenChain | None = None,
         success: Success | None = None,
-    ) -> None:
-        """Open a run, or resume the one that waits for this invocation."""
+    ) -> AgentRun:
+        """Begin a run, or resume the one that waits for this invocation.
+
+        Args:
+            root: callback id of its root chain.
+            event: its start.
+            inputs: input of its root chain.
+            metadata: what came with that.
+            around: where it is invoked, inside another run.
+            branch: the branch of that run that it is; ``None``, it is a step by itself.
+            success: decides from the output whether the task was solved.
+        """
         call = None
         if around is not None and around.tool is None:
             around.run.enforce()
-            call = around.run.turns.begin(event.agent, parsing.last_content(inputs), None)
-            around.run.enforce()
+            arguments = parsing.last_content(inputs)
+            if branch is None:
+                call = around.run.turns.begin(event.agent, arguments, None)
+                around.run.enforce()
+            else:
+                call = branch.join_fan_out(event.agent, arguments)
         context = None if around is None else around.context()
         key = agent_run.waiting_key(event, metadata)
         run = None if key is None else self._runs.take_waiting(key)
@@ -385,7 +473,7 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run.resume(root, metadata, context)
         run.around, run.call = around, call
-        self._runs.open(RunScope(run))
+        return run
 
     def _continues(self, run: AgentRun, metadata: Mapping[str, Any], inputs: object) -> bool:
         """Whether a run that waited is resumed by this invocation.
