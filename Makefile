@@ -83,23 +83,23 @@ $(LLM_READY): examples/local_model/requirements.txt
 demo-llm: $(LLM_READY)
 	@$(LLM_VENV)/bin/python examples/local_model/run.py $(ARGS)
 
-# One worker per core; each computes in one thread, and runs all tests of a file.
-# test-rest often waits for servers, so it has one more worker.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+# A worker per core and one more, because tests wait for processes and servers. Each worker computes
+# in one thread, and runs all tests of a file.
+PARALLEL := --dist loadfile --numprocesses $$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) --no-loadscope-reorder
 QUICK := end_to_end or not (slow or system)
 
 test: $(TEST_READY)
-	@$(PYTEST) --numprocesses logical -m "$(QUICK)" $(ARGS)
+	@$(PYTEST) -m "$(QUICK)" $(ARGS)
 
 test-all: test test-rest
 
 test-rest: $(READY)
-	@$(PYTEST) --numprocesses $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') \
-	  -m "not ($(QUICK))" $(ARGS)
+	@$(PYTEST) -m "not ($(QUICK))" $(ARGS)
 
 # Not in CI: coverage has a lock that stays held if an exception of another thread arrives in it.
 coverage: $(READY)
-	@$(PYTEST) --numprocesses logical --cov --cov-report=term $(ARGS)
+	@$(PYTEST) --cov --cov-report=term $(ARGS)
 
 # Only uv can resolve the lowest versions; if it is missing, pip installs it into the environment.
 $(LOWEST_READY): pyproject.toml src/tidegauge/_version.py
@@ -116,7 +116,8 @@ LOWEST_TESTS := $(addprefix tests/integration/test_,$(addsuffix .py,langchain_ca
   langchain_subagents otlp otlp_metrics))
 
 test-lowest: $(LOWEST_READY)
-	@TIDEGAUGE_LOWEST=1 $(LOWEST_VENV)/bin/python -m pytest -x -q -p no:cacheprovider \
+	@TIDEGAUGE_LOWEST=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest \
+	  $(PARALLEL) --hypothesis-profile=dev -m "not slow" -q -p no:cacheprovider \
 	  tests/unit tests/properties src $(LOWEST_TESTS) $(ARGS)
 
 check: $(READY)

@@ -243,6 +243,7 @@ def many_forks(kind: str) -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", AGENTS)
 def test_forks_at_every_moment_of_a_step(kind: str) -> None:
     check(many_forks, kind, deadline=40)

@@ -178,9 +178,9 @@ def test_what_a_handler_does(kind: str, deed: str) -> None:
 
 _KINDS = [
     "tool",
-    pytest.param("manual", marks=pytest.mark.slow),
-    pytest.param("async", marks=pytest.mark.slow),
-    pytest.param("generator", marks=pytest.mark.slow),
+    "manual",
+    "async",
+    "generator",
 ]
 
 
@@ -340,6 +340,7 @@ def _two_steps_of_an_agent(task: str) -> None:
     _two_steps()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("kind", _KINDS)
 def test_an_error_at_every_moment_of_a_step(kind: str, part: int) -> None:
@@ -375,6 +376,7 @@ def acts_at_every_moment(kind: str, deed: str) -> None:
     assert moment > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", ["tool", "snapshot"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_handler_at_every_moment_of_a_step(kind: str, deed: str) -> None:

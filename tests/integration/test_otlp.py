@@ -257,6 +257,7 @@ def unreachable():
         return dict(zip(UNREACHABLE, pool.map(measured, UNREACHABLE), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNREACHABLE, ids="-".join)
 def test_an_unreachable_collector_neither_slows_the_agent_nor_holds_up_its_end(unreachable, case):
     report = unreachable[case]

@@ -41,6 +41,7 @@ def receiver(request, monkeypatch):
     with RECEIVERS[request.param]() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")  # the machine may be busy
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "shopper")
         yield receiver
@@ -119,6 +120,7 @@ def test_exemplars_lead_to_the_run_s_trace(receiver, monkeypatch):
     assert exemplar.as_double == 1
 
 
+@pytest.mark.slow
 def test_a_hostile_stream_stays_within_the_bounds_and_loses_no_series(receiver, pipeline):
     engine = pipeline.engine
     for number in range(300):
@@ -306,6 +308,7 @@ def unreachable():
         return dict(zip(UNREACHABLE, pool.map(measured, UNREACHABLE), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNREACHABLE, ids="-".join)
 def test_a_collector_that_is_not_there_neither_slows_the_agent_nor_holds_up_its_end(
     unreachable, case

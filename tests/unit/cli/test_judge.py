@@ -240,7 +240,7 @@ def test_what_is_missing_or_wrong_is_one_line(tidegauge: Tidegauge, write: Write
         ((runs,), "set --model PROVIDER:NAME"),
         (("--against", runs), "--against needs the file of the scores; set --out FILE"),
         ((runs, "--model", "nobody:nothing"), "nobody"),
-        ((runs, "--model", "openai:gpt-5"), "langchain-openai"),
+        ((runs, "--model", "mistralai:large"), "langchain-mistralai"),
         ((runs, "--model", "p:m", "--competency", "wit"), "Unknown competency 'wit'"),
         ((runs, "--model", "p:m", "--price", "3"), "as in 3,15"),
         ((runs, "--model", "p:m", "--price", "-1,3"), "use 0 or more"),
