@@ -25,7 +25,7 @@ from support.langchain_agents import Reports, StepLog, nothing_is_left
 from support.scripted_model import Script, ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.events import Call, CallResult
-from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
 
 OK = CallResult("ok", False)
 
@@ -143,6 +143,56 @@ async def test_healthy_graders_are_not_a_streak_of_one_result(way: Callable[...,
     assert list(seen.outer.loops) == []
     assert seen.calls == [calls_of("grade", 8)]
     assert seen.results == [(OK,) * 8]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("by_command", [False, True])
+async def test_nodes_that_ask_the_model_and_run_the_tools_themselves(
+    way: Callable[..., Any], by_command: bool
+) -> None:
+    model = ScriptedChatModel(script=grading)
+
+    def grade(state: MessagesState) -> Any:
+        messages: list[Any] = [HumanMessage(str(state["messages"][0]))]
+        while True:
+            messages.append(model.invoke(messages))
+            if not messages[-1].tool_calls:
+                return {"messages": messages[-1:]}
+            messages.extend(read.invoke(call) for call in messages[-1].tool_calls)
+
+    sends = [Send("grade", {"messages": [f"essay {number}"]}) for number in range(5)]
+    graph = StateGraph(MessagesState)
+    graph.add_node("grade", grade)
+    if by_command:
+        graph.add_node("plan", lambda state: Command(goto=sends), destinations=("grade",))
+        graph.add_edge(START, "plan")
+    else:
+        graph.add_conditional_edges(START, lambda state: sends, ["grade"])
+    seen = await observed(way, graph.compile(name="team"), stop_on_result_streak=3)
+    assert seen.agents == {("grade", 1, "unknown"): 5}
+    assert seen.calls == [calls_of("grade", 5)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_node_that_is_sent_alone_again_and_again_is_no_branch(
+    way: Callable[..., Any],
+) -> None:
+    rounds = 5
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        turn = turns(messages)
+        return answers("ok") if turn == rounds else chooses(("read", {"essay": f"part {turn}"}))
+
+    model = ScriptedChatModel(script=say)
+    graph = StateGraph(MessagesState)
+    graph.add_node("think", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode([read]))
+    graph.add_edge(START, "think")
+    graph.add_conditional_edges("think", tools_condition)
+    graph.add_conditional_edges("tools", lambda state: [Send("think", state)], ["think"])
+    seen = await observed(way, graph.compile(name="team"), stop_on_result_streak=9)
+    assert seen.inner == []
+    assert seen.calls == [(Call("read", {"essay": f"part {turn}"}),) for turn in range(rounds)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -422,6 +472,16 @@ async def test_a_node_beside_the_model_of_the_graph_makes_no_branch(
     seen = await observed(way, graph.compile(name="team"), stop_on_result_streak=9)
     assert seen.inner == []
     assert seen.calls == [(Call("read", {"essay": f"part {turn}"}),) for turn in range(rounds)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_branches_end_gracefully_with_the_middleware(way: Callable[..., Any]) -> None:
+    model = ScriptedChatModel(script=reading_on)
+    agent = create_agent(model, [read], middleware=[TidegaugeMiddleware()])
+    seen = await observed(way, fanned_out(3, agent), stop_on_loop=3)
+    assert seen.agents == {("grade", 5, "stopped"): 3}
+    assert (seen.outer.steps, seen.outer.outcome) == (1, "unknown")
+    assert seen.calls == [calls_of("grade", 3)]
 
 
 def test_a_pipeline_that_streams_makes_no_branch() -> None:

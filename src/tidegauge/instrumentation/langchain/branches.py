@@ -1,12 +1,12 @@
 """The open chains of a run, and which of them are branches.
 
-A **branch** is a chain that runs beside others: a task of LangGraph that ``Send`` started, a task
-that is not the only one of its superstep, or a chain whose parent has another one open
-(``asyncio.gather``, ``batch``, ``RunnableParallel``, parallel tasks of the functional API). What
-happens in a branch is a sequence by itself, so a branch becomes a run at its first step. Which
-chains are branches is decided then: siblings that begin while a model answers are known by that
-time, and a model that answers at once may be the only one known. The steps that it made before any
-sibling began stay in the run around it.
+A **branch** is a chain that runs beside others: a task of LangGraph that is not the only one of its
+superstep, or a chain whose parent has another one open (``asyncio.gather``, ``batch``,
+``RunnableParallel``, parallel tasks of the functional API). A graph that ``Send`` started is one
+also alone. What happens in a branch is a sequence by itself, so a branch becomes a run at its first
+step. Which chains are branches is decided then: several ``Send`` are known before they start
+anything, and siblings that begin while a model answers are known when it has answered. The steps
+of a branch that no sibling was known of stay in the run around it.
 
 All branches that run beside one another are one step of the run around them: the **fan-out**. It
 has a call for each branch that became a run, in the order of the tasks, and is reported when the
@@ -68,6 +68,7 @@ class OpenChain(RunScope[AgentRun]):
     _began = 0  # chains in it that are no tasks
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
+    _sends = False  # whether several tasks are about to begin in it
     _fan_out: Turn | None = None
 
     @classmethod
@@ -117,8 +118,11 @@ class OpenChain(RunScope[AgentRun]):
         found: list[OpenChain] = []
         chain: OpenChain | None = self
         while chain is not None and chain.own is None:
-            parallel = chain.sent or (chain.parent is not None and chain.parent.parallel)
-            if parallel and not (chosen and chain.plain and chain.task == self.task):
+            direct = chain.task == self.task
+            if chain.parent is not None and chain.parent.parallel:
+                if not (chosen and chain.plain and direct):
+                    found.append(chain)
+            elif chain.sent and not direct:
                 found.append(chain)
             chain = chain.parent
         found.reverse()
@@ -163,7 +167,7 @@ class OpenChain(RunScope[AgentRun]):
             parent.parallel = True
         elif not same and not children:
             parent.report_fan_out()
-            parent.parallel = False
+            parent.parallel, parent._sends = parent._sends, False
             parent._superstep, parent._first = superstep, self.task
         step = _step_of_sequence(tags)
         if len(children) < _MAX_CHILDREN:
@@ -174,14 +178,15 @@ class OpenChain(RunScope[AgentRun]):
     def _begin_task(self) -> int | None:
         """A task of LangGraph begins. Returns its superstep, in which it begins once."""
         path = part(self.metadata.get("langgraph_path"), slice(4))
-        if first(path) != _SENT:
+        if label(first(path)) != _SENT:
             self.plain = True
             self._place = (-1, label(last(path)) or "")
         elif last(path) is True:  # the functional API: one task after the other in one superstep
             return None
         else:
             self.sent = True
-            self._place = (path[1] if type(path[1]) is int else -1, "")
+            index = first(path[1:])
+            self._place = (index if type(index) is int else -1, "")
         superstep = self.metadata.get("langgraph_step")
         return superstep if type(superstep) is int else None
 
@@ -192,6 +197,14 @@ class OpenChain(RunScope[AgentRun]):
             parent._children.pop(self.key, None)
             if parent._superstep is None and not parent._children:
                 parent.report_fan_out()
+
+    def fans_out(self) -> None:
+        """It returned several ``Send``: tasks of the graph around it, in the next superstep."""
+        chain = self
+        while chain.parent is not None and chain.task == chain.parent.task:
+            chain = chain.parent
+        if chain.parent is not None:
+            chain.parent._sends = True
 
     def join_fan_out(self, name: str, arguments: object) -> TurnCall:
         """Make it a call of the fan-out of its parent. A task that is tried again is one call.

@@ -13,13 +13,14 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tidegauge._canonical import class_name
 from tidegauge.errors import RunStopped
-from tidegauge.instrumentation.values import first, is_a
+from tidegauge.instrumentation.values import first, is_a, part
 
 __all__ = [
     "COMMANDS",
     "STOP",
     "GraphHandler",
     "ending",
+    "fans_out",
     "hand_off",
     "is_failure",
     "is_interrupt",
@@ -33,10 +34,11 @@ _interrupts: tuple[type[BaseException], ...] = ()
 _control_flow: tuple[type[BaseException], ...] = (RunStopped,)
 _hand_offs: tuple[type[BaseException], ...] = ()
 _commands: tuple[type[object], ...] = ()
+_sends: tuple[type[object], ...] = ()
 
 try:
     from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
-    from langgraph.types import Command
+    from langgraph.types import Command, Send
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "langgraph":
         raise
@@ -50,6 +52,7 @@ else:
     _control_flow = (RunStopped, GraphBubbleUp)
     _hand_offs = (ParentCommand,)
     _commands = (Command,)
+    _sends = (Send,)
 
 if TYPE_CHECKING:
     GraphHandler = BaseCallbackHandler
@@ -63,6 +66,7 @@ else:
 COMMANDS: Final = _commands
 """LangGraph's ``Command``, where it is installed."""
 _HAND_OFFS: Final = _hand_offs
+_SENDS: Final = _sends
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
 _args: Final = BaseException.__dict__["args"].__get__
@@ -76,6 +80,14 @@ def is_interrupt(error: BaseException) -> bool:
 def resumes(inputs: object) -> bool:
     """Whether a graph that is invoked with this continues from its thread's last checkpoint."""
     return inputs is None or is_a(inputs, COMMANDS)
+
+
+def fans_out(output: object) -> bool:
+    """Whether a chain of a graph returned several ``Send``, which start tasks at once."""
+    if is_a(output, COMMANDS):
+        output = cast("Any", output).goto
+    sends = part(output, slice(2))
+    return len(sends) == 2 and is_a(sends[1], _SENDS)
 
 
 def hand_off(error: BaseException) -> object:

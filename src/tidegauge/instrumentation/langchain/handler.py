@@ -189,6 +189,8 @@ class TidegaugeCallbackHandler(RunHolder):
         chain = self._runs.leave(run_id.int)
         if not isinstance(chain, OpenChain):
             return
+        if control_flow.fans_out(outputs):
+            chain.fans_out()
         chain.end_fan_out()
         run = chain.own
         if run is not None:
