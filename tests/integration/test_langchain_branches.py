@@ -475,6 +475,25 @@ async def test_a_node_beside_the_model_of_the_graph_makes_no_branch(
 
 
 @pytest.mark.parametrize("way", WAYS)
+async def test_tools_that_nodes_run_at_once_are_steps_of_the_graph(way: Callable[..., Any]) -> None:
+    graph = StateGraph(MessagesState)
+
+    def reading(essay: str) -> Any:
+        def node(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [("ai", str(read.invoke({"essay": essay})))]}
+
+        return node
+
+    for name in ("anna", "bert"):
+        graph.add_node(name, reading(name))
+        graph.add_edge(START, name)
+    seen = await observed(way, graph.compile(name="team"))
+    assert seen.inner == []
+    steps = [(Call("read", {"essay": name}),) for name in ("anna", "bert")]
+    assert sorted(map(str, seen.calls)) == sorted(map(str, steps))
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_branches_end_gracefully_with_the_middleware(way: Callable[..., Any]) -> None:
     model = ScriptedChatModel(script=reading_on)
     agent = create_agent(model, [read], middleware=[TidegaugeMiddleware()])

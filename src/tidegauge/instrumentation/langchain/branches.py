@@ -12,9 +12,9 @@ All branches that run beside one another are one step of the run around them: th
 has a call for each branch that became a run, in the order of the tasks, and is reported when the
 last of them has ended.
 
-A chain of a plain node in which a model chooses is no branch: another node runs what it chose, so
-its turns belong to the run around it. The steps of a ``RunnableSequence`` are none either, though
-all of them are open while it streams.
+A node that an edge starts is no branch by what it does itself: it may ask the model, and another
+node runs what that chose. Only a graph in it can make it one. The steps of a ``RunnableSequence``
+are none either, though all of them are open while it streams.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall
-from tidegauge.instrumentation.values import first, label, last, part
+from tidegauge.instrumentation.values import label, part
 
 __all__ = ["OpenChain"]
 
 _SEQUENCE: Final = "seq:step:"
 _SENT: Final = "__pregel_push"
 _MAX_CHILDREN: Final = 10_000
+_MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
 
 
 class OpenChain(RunScope[AgentRun]):
-    """A chain outside of tools, as a scope: ``run`` is the run that it belongs to now.
+    """A chain outside of tools, as a scope.
 
     Attributes:
+        run: the run that it belongs to now: another one when a branch that it is in becomes a run.
         key: its callback id, as an integer.
         name: its name.
         inputs: its input.
@@ -53,6 +55,7 @@ class OpenChain(RunScope[AgentRun]):
         parallel: whether the chains that are open in it run beside one another.
     """
 
+    run: Any = None
     key: int
     name: object
     inputs: object
@@ -63,13 +66,13 @@ class OpenChain(RunScope[AgentRun]):
     sent = False
     plain = False
     parallel = False
-    _children: dict[int, str | None]  # open ones, with their steps of a sequence
-    _place: tuple[int, str] = (-1, "")  # among the chains beside it
+    fan_out: Turn | None = None
+    _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
+    _place: tuple[int, str] = (-1, "")  # among the chains beside it
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
     _sends = False  # whether several tasks are about to begin in it
-    _fan_out: Turn | None = None
 
     @classmethod
     def make(
@@ -78,7 +81,9 @@ class OpenChain(RunScope[AgentRun]):
         name: object,
         inputs: object,
         metadata: Mapping[str, Any],
-        within: OpenChain | AgentRun,
+        run: AgentRun,
+        *,
+        parent: OpenChain | None = None,
     ) -> OpenChain:
         """A chain that begins.
 
@@ -87,40 +92,28 @@ class OpenChain(RunScope[AgentRun]):
             name: its name.
             inputs: its input.
             metadata: what came with it.
-            within: the chain that it is invoked in, or the run that it is the root of.
+            run: the run that it belongs to.
+            parent: the chain that it is invoked in; left out, it is outermost.
         """
         chain = made(cls, (None, None))
         chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
-        if isinstance(within, OpenChain):
-            chain.parent = within
-        else:
-            chain.own = within
+        chain.run, chain.parent, chain._children = run, parent, {}
         task = metadata.get("langgraph_checkpoint_ns")
         chain.task = task if type(task) is str else None
-        chain._children = {}
         return chain
 
-    @property
-    def run(self) -> AgentRun:
-        """The run that something belongs to that happens in it now."""
-        chain: Any = self
-        while chain.own is None:
-            chain = chain.parent
-        run: AgentRun = chain.own
-        return run
-
-    def branches(self, *, chosen: bool = False) -> list[OpenChain]:
+    def branches(self, *, agent: bool = False) -> list[OpenChain]:
         """The branches that it is in, or is, and that are no runs yet; outermost first.
 
         Args:
-            chosen: whether a model has chosen calls here, which another node may run.
+            agent: whether it is another agent.
         """
         found: list[OpenChain] = []
         chain: OpenChain | None = self
         while chain is not None and chain.own is None:
-            direct = chain.task == self.task
+            direct = chain.task == self.task and not agent
             if chain.parent is not None and chain.parent.parallel:
-                if not (chosen and chain.plain and direct):
+                if not (chain.plain and direct):
                     found.append(chain)
             elif chain.sent and not direct:
                 found.append(chain)
@@ -132,62 +125,51 @@ class OpenChain(RunScope[AgentRun]):
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
         return self.__dict__.setdefault("_claimed", chain) is chain
 
-    def own_from(self, chain: OpenChain, run: AgentRun) -> None:
-        """It is the root of a run now: so are the chains in it that lead to where that was decided.
+    def is_in(self, chain: OpenChain) -> bool:
+        """Whether it is this chain, or is invoked in it."""
+        found: OpenChain | None = self
+        while found is not None and found is not chain:
+            found = found.parent
+        return found is chain
 
-        Args:
-            chain: where it was decided.
-            run: the run.
-        """
-        before, self.own = self.run, run
-        step: OpenChain | None = chain
-        while step is not None:
-            if before.open_ids.pop(step.key, self) is None and step is not self:
-                run.open_ids[step.key] = None
-            step = None if step is self else step.parent
-
-    def begin(self, tags: object) -> None:
+    def begin(self, parent: OpenChain, tags: object) -> None:
         """It begins in its parent.
 
         Args:
+            parent: its parent.
             tags: LangChain's tags of it, which mark the steps of a sequence.
         """
-        parent = self.parent
-        if parent is None:
-            return
-        superstep = None
+        superstep, children = None, parent._children
         if self.task is not None and self.task != parent.task:
             superstep = self._begin_task()
         else:
             self._place = parent._began, ""
             parent._began += 1
-        children = parent._children
-        same = superstep is not None and superstep == parent._superstep
-        if same and self.task != parent._first:
-            parent.parallel = True
-        elif not same and not children:
-            parent.report_fan_out()
+        if superstep is not None and superstep == parent._superstep:
+            if self.task != parent._first:
+                parent.parallel = True
+        elif not children:
+            if parent.fan_out is not None:
+                parent.report_fan_out()
             parent.parallel, parent._sends = parent._sends, False
             parent._superstep, parent._first = superstep, self.task
-        step = _step_of_sequence(tags)
         if len(children) < _MAX_CHILDREN:
-            children[self.key] = step
+            children[self.key] = tags
         if len(children) > 1 and not parent.parallel:
-            parent.parallel = list(children.values()).count(step) > 1
+            steps = [_step_of_sequence(other) for other in tuple(children.values())]
+            parent.parallel = steps.count(_step_of_sequence(tags)) > 1
 
     def _begin_task(self) -> int | None:
         """A task of LangGraph begins. Returns its superstep, in which it begins once."""
-        path = part(self.metadata.get("langgraph_path"), slice(4))
-        if label(first(path)) != _SENT:
-            self.plain = True
-            self._place = (-1, label(last(path)) or "")
-        elif last(path) is True:  # the functional API: one task after the other in one superstep
+        path, superstep = self.metadata.get("langgraph_path"), self.metadata.get("langgraph_step")
+        if type(path) is not tuple or not 2 <= len(path) <= _MAX_PATH:
+            return None
+        if type(path[0]) is not str or path[0] != _SENT:
+            self.plain, self._place = True, (-1, label(path[1]) or "")
+        elif path[-1] is True:  # the functional API: one task after the other in one superstep
             return None
         else:
-            self.sent = True
-            index = first(path[1:])
-            self._place = (index if type(index) is int else -1, "")
-        superstep = self.metadata.get("langgraph_step")
+            self.sent, self._place = True, (path[1] if type(path[1]) is int else -1, "")
         return superstep if type(superstep) is int else None
 
     def end(self) -> None:
@@ -195,7 +177,7 @@ class OpenChain(RunScope[AgentRun]):
         parent = self.parent
         if parent is not None:
             parent._children.pop(self.key, None)
-            if parent._superstep is None and not parent._children:
+            if parent.fan_out is not None and parent._superstep is None and not parent._children:
                 parent.report_fan_out()
 
     def fans_out(self) -> None:
@@ -214,15 +196,14 @@ class OpenChain(RunScope[AgentRun]):
             arguments: what the agent received.
         """
         parent = cast("OpenChain", self.parent)  # a branch has one
-        if parent._fan_out is None:
-            parent._fan_out = Turn([], loose=True)
-        task = self.task if self.task != parent.task else None
-        place = (*self._place, task or "")
-        return parent.run.turns.join(parent._fan_out, name, arguments, place)
+        turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
+        place = (*self._place, (self.task or "") if self.task != parent.task else "")
+        call: TurnCall = parent.run.turns.join(turn, name, arguments, place)
+        return call
 
     def report_fan_out(self) -> None:
         """What ran beside one another in it is over: one step of its run."""
-        turn, self._fan_out = self._fan_out, None
+        turn = self.__dict__.pop("fan_out", None)
         if turn is not None:
             self.run.turns.report_loose(turn)
 
@@ -234,10 +215,11 @@ class OpenChain(RunScope[AgentRun]):
 
     def end_fan_out(self) -> None:
         """It ends: so does the fan-out in it, or is kept until its graph is resumed."""
-        turn, run = self._fan_out, self.run
-        if turn is not None and run.interrupted:
-            self._fan_out = None
-            run.fan_outs[self.task, label(self.name)] = turn, self._superstep, self._first
+        if self.run.interrupted:
+            turn = self.__dict__.pop("fan_out", None)
+            if turn is not None:
+                kept = turn, self._superstep, self._first
+                self.run.fan_outs[self.task, label(self.name)] = kept
         else:
             self.report_fan_out()
 
@@ -245,7 +227,7 @@ class OpenChain(RunScope[AgentRun]):
         """It begins: take what was kept when its graph was interrupted."""
         kept = self.run.fan_outs.pop((self.task, label(self.name)), None)
         if kept is not None:
-            self._fan_out, self._superstep, self._first = kept
+            self.fan_out, self._superstep, self._first = kept
             self.parallel = True
 
 

@@ -160,9 +160,9 @@ class TidegaugeCallbackHandler(RunHolder):
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = runs.scope_of(parent_run_id)
         if isinstance(scope, OpenChain):
-            chain = OpenChain.make(run_id, name, inputs, given, scope)
+            chain = OpenChain.make(run_id, name, inputs, given, scope.run, parent=scope)
             try:
-                self._start_chain(chain, kwargs.get("tags"))
+                self._start_chain(chain, scope, kwargs.get("tags"))
             except BaseException:
                 chain.end()
                 raise
@@ -189,9 +189,10 @@ class TidegaugeCallbackHandler(RunHolder):
         chain = self._runs.leave(run_id.int)
         if not isinstance(chain, OpenChain):
             return
-        if control_flow.fans_out(outputs):
+        if type(outputs) is not dict and control_flow.fans_out(outputs):
             chain.fans_out()
-        chain.end_fan_out()
+        if chain.fan_out is not None:
+            chain.end_fan_out()
         run = chain.own
         if run is not None:
             if run.interrupted and run.key is not None:
@@ -210,7 +211,8 @@ class TidegaugeCallbackHandler(RunHolder):
         run, interrupt = chain.own, control_flow.is_interrupt(error)
         if interrupt:
             chain.interrupt()
-        chain.end_fan_out()
+        if chain.fan_out is not None:
+            chain.end_fan_out()
         if run is not None:
             if interrupt and run.key is not None:
                 self._suspend(run)
@@ -274,7 +276,7 @@ class TidegaugeCallbackHandler(RunHolder):
             )
         if call.chooses and answer.calls:
             if isinstance(scope, OpenChain):
-                for branch in scope.branches(chosen=True):
+                for branch in scope.branches():
                     self._open_branch(branch, scope)
             scope.run.choose(answer, call.node)
         else:
@@ -384,10 +386,10 @@ class TidegaugeCallbackHandler(RunHolder):
         node = label(metadata.get("langgraph_checkpoint_ns"))
         run.models[run_id.int] = ModelCall(span, chooses, node)
 
-    def _start_chain(self, chain: OpenChain, tags: object) -> None:
+    def _start_chain(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:
         """A chain begins inside another one: part of its run, or another agent."""
-        run, inputs, metadata = chain.run, chain.inputs, chain.metadata
-        chain.begin(tags)
+        run, inputs, metadata = parent.run, chain.inputs, chain.metadata
+        chain.begin(parent, tags)
         if run.is_same_agent(metadata):
             if run.waiting:
                 self._resume_branch(chain)
@@ -396,11 +398,11 @@ class TidegaugeCallbackHandler(RunHolder):
             chain.run.enter_node(metadata)
             self._runs.enter(chain.key, chain)
             return
-        branches = chain.branches()
+        branches = chain.branches(agent=True)
         direct = branches.pop() if branches and branches[-1].task == chain.task else None
         for branch in branches:
             self._open_branch(branch, chain)
-        around = RunScope(chain.run)
+        around = RunScope(parent.run)
         event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
         run = self._begin_run(UUID(int=chain.key), event, inputs, metadata, around, branch=direct)
         self._open(chain, run)
@@ -414,7 +416,7 @@ class TidegaugeCallbackHandler(RunHolder):
         event = agent_run.branch_run(inputs, metadata, name=branch.name, around=around)
         run = self._begin_run(UUID(int=branch.key), event, inputs, metadata, around, branch=branch)
         run.branch_off(around)
-        branch.own_from(chain, run)
+        self._runs.open_branch(branch, run)
         self._open(branch, run)
 
     def _resume_branch(self, chain: OpenChain) -> None:
@@ -427,7 +429,7 @@ class TidegaugeCallbackHandler(RunHolder):
 
     def _open(self, chain: OpenChain, run: AgentRun) -> None:
         """The chain is the root of the run."""
-        chain.own = run
+        chain.own = chain.run = run
         if run.fan_outs:
             chain.resume_fan_out()
         self._runs.open(chain)

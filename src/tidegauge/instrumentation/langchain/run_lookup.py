@@ -14,6 +14,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, WaitingKey
+from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.run_map import RunMap
 
@@ -39,6 +40,17 @@ class CallbackRuns(RunMap[int, AgentRun]):
     def scope_of(self, run_id: UUID | None) -> Scope | None:
         """The scope of an open chain or tool."""
         return None if run_id is None else self._scopes.get(run_id.int)
+
+    def open_branch(self, branch: OpenChain, run: AgentRun) -> None:
+        """A branch becomes a run, with all that is open in it."""
+        before, branch.run = branch.run, run
+        for key in tuple(before.open_ids):
+            scope = self._scopes.get(key)
+            if isinstance(scope, OpenChain) and scope.is_in(branch):
+                before.open_ids.pop(key, None)
+                if scope is not branch:
+                    scope.run = run
+                    run.open_ids[key] = None
 
     def wait(self, run: AgentRun) -> AgentRun | None:
         """A run's invocation has ended, but not the run: hold it until :meth:`take_waiting`.
