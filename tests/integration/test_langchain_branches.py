@@ -195,6 +195,15 @@ async def test_a_node_that_is_sent_alone_again_and_again_is_no_branch(
     assert seen.calls == [(Call("read", {"essay": f"part {turn}"}),) for turn in range(rounds)]
 
 
+@pytest.mark.parametrize("way", [via_invoke, *LATER])
+async def test_graders_that_wait_for_one_another(way: Callable[..., Any]) -> None:
+    graph = fanned_out(5, grader()).with_config(max_concurrency=1)
+    seen = await observed(way, graph, stop_on_result_streak=3)
+    assert seen.agents == {("grade", 1, "unknown"): 5}
+    assert seen.calls == [calls_of("grade", 5)]
+    assert seen.results == [(OK,) * 5]
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_looping_branch_is_found(way: Callable[..., Any]) -> None:
     handler = TidegaugeCallbackHandler()
