@@ -69,7 +69,7 @@ class OpenChain(RunScope[AgentRun]):
     fan_out: Turn | None = None
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
-    _place: tuple[int, str] = (-1, "")  # among the chains beside it
+    _order = -1  # among these
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
     _sends = False  # whether several tasks are about to begin in it
@@ -143,7 +143,7 @@ class OpenChain(RunScope[AgentRun]):
         if self.task is not None and self.task != parent.task:
             superstep = self._begin_task()
         else:
-            self._place = parent._began, ""
+            self._order = parent._began
             parent._began += 1
         if superstep is not None and superstep == parent._superstep:
             if self.task != parent._first:
@@ -151,7 +151,8 @@ class OpenChain(RunScope[AgentRun]):
         elif not children:
             if parent.fan_out is not None:
                 parent.report_fan_out()
-            parent.parallel, parent._sends = parent._sends, False
+            if parent.parallel or parent._sends:
+                parent.parallel, parent._sends = parent._sends, False
             parent._superstep, parent._first = superstep, self.task
         if len(children) < _MAX_CHILDREN:
             children[self.key] = tags
@@ -165,11 +166,11 @@ class OpenChain(RunScope[AgentRun]):
         if type(path) is not tuple or not 2 <= len(path) <= _MAX_PATH:
             return None
         if type(path[0]) is not str or path[0] != _SENT:
-            self.plain, self._place = True, (-1, label(path[1]) or "")
+            self.plain = True
         elif path[-1] is True:  # the functional API: one task after the other in one superstep
             return None
         else:
-            self.sent, self._place = True, (path[1] if type(path[1]) is int else -1, "")
+            self.sent = True
         return superstep if type(superstep) is int else None
 
     def end(self) -> None:
@@ -197,9 +198,16 @@ class OpenChain(RunScope[AgentRun]):
         """
         parent = cast("OpenChain", self.parent)  # a branch has one
         turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
-        place = (*self._place, (self.task or "") if self.task != parent.task else "")
-        call: TurnCall = parent.run.turns.join(turn, name, arguments, place)
+        task = (self.task or "") if self.task != parent.task else ""
+        call: TurnCall = parent.run.turns.join(turn, name, arguments, (*self._place(), task))
         return call
+
+    def _place(self) -> tuple[int, str]:
+        """Its place among the chains beside it: by number, or by name."""
+        if self.plain:
+            return -1, label(self.metadata["langgraph_path"][1]) or ""
+        index = self.metadata["langgraph_path"][1] if self.sent else self._order
+        return (index if type(index) is int else -1), ""
 
     def report_fan_out(self) -> None:
         """What ran beside one another in it is over: one step of its run."""
