@@ -7,7 +7,8 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
 
 - *Issued*: when the answer is known, before any of its calls runs. A call that no answer chose is a
   turn by itself. It is issued when it begins if its arguments are known. Otherwise it waits, with
-  the other such calls of the same turn, until the model is asked again.
+  the other such calls of the same turn, until the model is asked again. Calls that an adapter knows
+  to run beside one another are one turn, which is issued when the adapter says that it is over.
 - *Observed*: when the last of its calls has ended. A call that raised may be tried again until the
   model is asked again; until then its turn stays open. A blocked turn is not observed.
 - *Joined*: a call that begins is found by the model's id of it. Without an id it is found by its
@@ -78,9 +79,21 @@ class TurnCall:
         raised: whether it raised an exception, so that it may be tried again.
         output: the result that a hook reported before the call ended.
         span: its span, if the adapter opens one.
+        place: its place among calls that run beside one another.
     """
 
-    __slots__ = ("arguments", "begun", "id", "name", "output", "raised", "result", "span", "turn")
+    __slots__ = (
+        "arguments",
+        "begun",
+        "id",
+        "name",
+        "output",
+        "place",
+        "raised",
+        "result",
+        "span",
+        "turn",
+    )
 
     turn: Turn
 
@@ -93,6 +106,7 @@ class TurnCall:
         self.raised = False
         self.output: object = ABSENT
         self.span: Span = INVALID_SPAN
+        self.place: tuple[int, str, str] | None = None
 
     @property
     def ended(self) -> bool:
@@ -105,7 +119,7 @@ class Turn:
 
     Attributes:
         calls: in the order in which they were chosen.
-        loose: whether no answer chose its calls, and it is issued when the next turn begins.
+        loose: whether no answer chose its calls, and it is issued when all of them are known.
         node: the execution of a graph's node in which they were chosen; ``None``, no graph.
         step: index of the step; ``None`` if there is nothing to observe: the step is blocked, or
             could not be reported.
@@ -418,6 +432,48 @@ class TurnTracker:
             if call.turn is self._loose:
                 call.turn.calls = [one for one in call.turn.calls if one is not call]
 
+    def awaits(self, name: str, arguments: object, call_id: str | None) -> bool:
+        """Whether a call that is about to run was chosen in an open turn."""
+        with here.critical, self._lock:
+            call = self._find(name, arguments, call_id)
+            return call is not None and (call_id is not None or call.raised or not call.begun)
+
+    def join(
+        self, turn: Turn, name: str, arguments: object, place: tuple[int, str, str]
+    ) -> TurnCall:
+        """A call begins that runs beside others.
+
+        Args:
+            turn: the loose turn of all of them.
+            name: name of the call.
+            arguments: its arguments.
+            place: its place among them: number, name and id of its task; ``""``, it has none. A
+                task that raised or was interrupted is the same call when it begins again.
+        """
+        with here.critical, self._lock:
+            for call in turn.calls if place[2] else ():
+                over = call.result is not None and not call.raised
+                if not over and call.place == place and call.name == name:
+                    call.result, call.raised = None, False
+                    return call
+            if not turn.calls:
+                turn.began = time.monotonic()
+            call = TurnCall(name, arguments)
+            call.begun, call.turn, call.place = True, turn, place
+            if len(turn.calls) < MAX_CALLS:
+                turn.calls.append(call)
+        return call
+
+    def report_loose(self, turn: Turn) -> None:
+        """All calls that ran beside one another are over: report them as a step."""
+        with here.critical, self._lock:
+            if turn.observed:
+                return
+            turn.observed = True
+            turn.spent, self._tokens = self._tokens, None
+            turn.calls.sort(key=_place)
+        self._report([turn])
+
     def end(
         self,
         call: TurnCall,
@@ -446,9 +502,9 @@ class TurnTracker:
                 call.arguments = arguments
             if outcome is not None:
                 turn.outcome = outcome
-            if turn is self._loose and turn.began:
+            if turn.loose and turn.began:
                 turn.seconds = time.monotonic() - turn.began
-            if turn.observed or turn is self._loose:
+            if turn.observed or turn.loose:
                 return GO_ON
             for one in turn.calls:
                 if one.result is None or one.raised:
@@ -692,3 +748,7 @@ def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
         action, state = map(bytes.fromhex, data["digests"])
         turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
     return turn
+
+
+def _place(call: TurnCall) -> tuple[int, str, str]:
+    return call.place or (-1, "", "")

@@ -20,7 +20,7 @@ from tidegauge.events import (
 from tidegauge.instrumentation import turns as module
 from tidegauge.instrumentation.langchain.parsing import tool_answers
 from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.turns import ChosenCall, OpenTurns, TurnTracker
+from tidegauge.instrumentation.turns import ChosenCall, OpenTurns, Turn, TurnTracker
 from tidegauge.tracer import SpanFactory, open_telemetry
 
 DONE, LOCKED = CallResult("done", False), CallResult("locked", True)
@@ -335,3 +335,45 @@ def test_a_round_by_hand_is_another_step_unless_all_of_it_was_chosen(
     assert len(log.steps) == 2
     (chosen,) = turns.take(Step("r1", round_calls[:1]), [None])
     assert chosen.id == "c1", "it was not taken by the round"
+
+
+def test_calls_that_run_beside_one_another_are_one_step(log: Log, turns: TurnTracker) -> None:
+    turn = Turn([], loose=True)
+    last = turns.join(turn, "grade", "b", (1, "", "task 1"))
+    first = turns.join(turn, "grade", "a", (0, "", "task 0"))
+    turns.end(first, LOCKED, raised=True)
+    assert turns.join(turn, "grade", "a", (0, "", "task 0")) is first, "it is tried again"
+    turns.end(first, DONE)
+    turns.end(last, DONE)
+    assert turns.join(turn, "grade", "a", (0, "", "task 0")) is not first, "it had ended"
+    turns.choose([ChosenCall("look", "here", "call-1")])
+    turns.next_turn()
+    assert [step.calls for step in log.steps] == [(Call("look", "here"),)], "nor is it over by that"
+    turns.report_loose(turn)
+    turns.report_loose(turn)
+    assert [step.calls for step in log.steps[1:]] == [
+        (Call("grade", "a"), Call("grade", "a"), Call("grade", "b"))
+    ]
+    assert log.observed == [(1, (DONE, CallResult(), DONE))]
+
+
+def test_calls_that_run_beside_one_another_are_bounded(
+    log: Log, turns: TurnTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CALLS", 3)
+    turn = Turn([], loose=True)
+    for number in range(5):
+        turns.end(turns.join(turn, "grade", number, (number, "", "")), DONE)
+    turns.report_loose(turn)
+    assert [len(step.calls) for step in log.steps] == [3]
+
+
+def test_a_call_is_awaited_while_it_has_not_begun(turns: TurnTracker) -> None:
+    turns.choose([ChosenCall("look", "here", "call-1")])
+    assert turns.awaits("look", "here", None)
+    assert turns.awaits("look", "there", "call-1")
+    assert not turns.awaits("look", "here", "call-2")
+    call = turns.begin("look", "here")
+    assert not turns.awaits("look", "here", None)
+    turns.end(call, LOCKED, raised=True)
+    assert turns.awaits("look", "here", None), "it may be tried again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -32,7 +32,7 @@ from tidegauge.instrumentation.open_run import (
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.shared_run import SharedRun
-from tidegauge.instrumentation.turns import TurnCall, TurnTracker
+from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Scope",
     "Success",
     "WaitingKey",
+    "branch_run",
     "child_run",
     "root_run",
     "waiting_key",
@@ -108,7 +109,7 @@ class AgentRun:
         turns: tracks its turns and their calls.
         metadata: what came with its root chain.
         identity: distinguishes its agent from one that is invoked inside it.
-        models: its open model calls, by callback id.
+        models: its open model calls, by callback id; a branch has those of the run around it, too.
         tools: its open tool calls, by callback id.
         choices: calls that may be its structured output, by the callback id of the node that asked
             the model: its end says what they are.
@@ -116,6 +117,7 @@ class AgentRun:
         interrupted: its graph is paused for a person.
         around: where it is invoked, inside another run.
         call: the step that it is of that run; ``None`` inside a tool, whose call that is.
+        branch: whether it is a branch of the run around it.
         checkpoint: id of the checkpoint at which its graph is paused; ``None``, not reported.
         checkpointer: refers weakly to what stores its checkpoints; ``None``, not known.
         continues: it continues a run that is not known here, and its model was not asked yet: the
@@ -123,6 +125,8 @@ class AgentRun:
         idle_seconds: it waits for a person for at most so long.
         given: how many messages it was given.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
+        fan_outs: what ran in parallel when it was interrupted, by task and name of the chain around
+            it: the turn, its superstep and the first task of that.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
             run them.
         graceful: the graph ends when the policy stops the run, by middleware or by itself; nothing
@@ -143,12 +147,14 @@ class AgentRun:
         "_success",
         "around",
         "blockable",
+        "branch",
         "call",
         "checkpoint",
         "checkpointer",
         "choices",
         "continues",
         "ends_itself",
+        "fan_outs",
         "given",
         "graceful",
         "held",
@@ -195,7 +201,9 @@ class AgentRun:
         self.around: Scope | None = None
         self.call: TurnCall | None = None
         self.given = 0
+        self.branch = False
         self.waiting: list[AgentRun] = []
+        self.fan_outs: dict[Hashable, tuple[Turn, int | None, str | None]] = {}
         self.blockable = False
         self.ends_itself = self.graceful = ends_itself
         self.watched_only = False
@@ -236,8 +244,9 @@ class AgentRun:
 
     def suspend(self) -> None:
         """Its graph is paused for a person: its span is closed, its turns wait for the rest."""
-        self._leave_models()
-        self.models.clear()
+        if not self.branch:
+            self._leave_models()
+            self.models.clear()
         self.tools.clear()
         self.continues = False
         self.turns.pause()
@@ -271,6 +280,22 @@ class AgentRun:
         self.turns.resume()
         self.recorded.resume(context)
         self._enter(root, metadata)
+
+    def branch_off(self, around: Scope) -> None:
+        """It is a branch: it is guided like the run around it."""
+        outer = around.run
+        self.branch, self.models = True, outer.models
+        self.blockable, self.graceful = outer.blockable, outer.graceful
+        self.watched_only = outer.watched_only
+
+    def run_of(self, name: str, arguments: object, call_id: str | None) -> AgentRun:
+        """The run that chose a call which is about to run in it: a run around a branch, maybe."""
+        run = self
+        while run.branch and run.around is not None:
+            if run.turns.awaits(name, arguments, call_id):
+                return run
+            run = run.around.run
+        return run if run.turns.awaits(name, arguments, call_id) else self
 
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
@@ -485,12 +510,15 @@ class AgentRun:
 
         What waits inside it ends with it.
         """
-        self._leave_models()
+        if not self.branch:
+            self._leave_models()
         shared, self._shared = self._shared, None  # neither holds the other any more
         try:
             for chain in tuple(self.choices):
                 self.settle(chain)
             self.turns.next_turn()
+            while self.fan_outs:
+                self.turns.report_loose(self.fan_outs.popitem()[1][0])
         finally:
             if shared is not None:
                 shared.release()
@@ -571,6 +599,30 @@ def child_run(
         task_group=given.task_group or outer.task_group,
         t_max=given.t_max,
         memory=given.memory or outer.memory,
+        parent=outer.run,
+        conversation=outer.conversation or _conversation(metadata),
+    )
+
+
+def branch_run(
+    inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
+) -> RunStarted:
+    """The run of a branch of an agent's run, named after its node, else after its chain.
+
+    Args:
+        inputs: the input of its chain.
+        metadata: what came with its chain.
+        name: name of its chain.
+        around: where it branches off.
+    """
+    node = label(metadata.get("langgraph_node")) or label(name) or ""
+    outer = around.run.recorded.event
+    return RunStarted(
+        run=new_run_id(),
+        agent=node,
+        task=task_text(inputs),
+        task_group=outer.task_group,
+        memory=outer.memory,
         parent=outer.run,
         conversation=outer.conversation or _conversation(metadata),
     )

@@ -13,7 +13,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tidegauge._canonical import class_name
 from tidegauge.errors import RunStopped
-from tidegauge.instrumentation.values import first, is_a
+from tidegauge.instrumentation.values import first, is_a, part
 
 __all__ = [
     "COMMANDS",
@@ -21,6 +21,7 @@ __all__ = [
     "STOP",
     "GraphHandler",
     "ending",
+    "fans_out",
     "hand_off",
     "is_failure",
     "is_interrupt",
@@ -68,6 +69,7 @@ COMMANDS: Final = _commands
 SENDS: Final = _sends
 """LangGraph's ``Send``, where it is installed."""
 _HAND_OFFS: Final = _hand_offs
+_SENDS: Final = _sends
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
 _args: Final = BaseException.__dict__["args"].__get__
@@ -81,6 +83,14 @@ def is_interrupt(error: BaseException) -> bool:
 def resumes(inputs: object) -> bool:
     """Whether a graph that is invoked with this continues from its thread's last checkpoint."""
     return inputs is None or is_a(inputs, COMMANDS)
+
+
+def fans_out(output: object) -> bool:
+    """Whether a chain of a graph returned several ``Send``, which start tasks at once."""
+    if is_a(output, COMMANDS):
+        output = cast("Any", output).goto
+    sends = part(output, slice(2))
+    return len(sends) == 2 and is_a(sends[1], _SENDS)
 
 
 def hand_off(error: BaseException) -> object:

@@ -16,9 +16,11 @@ What a step is, and when a run is stopped:
   name another agent (``lc_agent_name``, which ``create_agent(name=...)`` sets, or
   ``tidegauge_agent``), and when LangChain names no parent of it (a chain given separate
   callbacks). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off)
-  it is a step of the run around it, named like the agent. Any other chain is part of the run, or of
-  the tool, that it is invoked in: inside a tool its model calls have spans and their tokens count,
-  its tool calls are not steps.
+  it is a step of the run around it, named like the agent.
+- A chain that runs beside others is a run from its first step on, and all of them together are one
+  step of the run around them: see ``branches``.
+- Any other chain is part of the run, or of the tool, that it is invoked in: inside a tool its model
+  calls have spans and their tokens count, its tool calls are not steps.
 - Code inside the run (a node, a chain, a task) may report steps itself, with ``@tidegauge.tool`` or
   ``get_current_run()``. A call that the model chose is that call, not another step; a decorated
   function inside a tool is part of that tool.
@@ -54,7 +56,6 @@ from tidegauge.instrumentation.langchain.agent_run import (
     ModelCall,
     Scope,
     Success,
-    WaitingKey,
 )
 from tidegauge.instrumentation.langchain.body_context import (
     enter_chain,
@@ -63,6 +64,7 @@ from tidegauge.instrumentation.langchain.body_context import (
     leave,
     leave_model,
 )
+from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
@@ -206,7 +208,16 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = self._scope_of(parent_run_id)
-        if scope is None:
+        if isinstance(scope, OpenChain):
+            if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
+                return
+            chain = OpenChain.make(run_id, name, inputs, given, scope.run, parent=scope)
+            try:
+                self._start_chain(chain, scope, kwargs.get("tags"))
+            except BaseException:
+                chain.end()
+                raise
+        elif scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
             if outermost and runs.scope_of(run_id) is None:
@@ -219,94 +230,85 @@ class TidegaugeCallbackHandler(RunHolder):
                     if around is None
                     else around.run.recorded.request
                 )
-                self._open(
-                    run_id,
+                self._open_run(
+                    OpenChain.make(run_id, name, inputs, given, None),
                     event,
-                    inputs,
-                    given,
                     around,
                     success=self._by_agent.get(event.agent, self._of_root),
                     request=request,
                     node_steps=self._node_steps,
                 )
-        elif not scope.run.is_same_agent(given):
-            event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open(
-                run_id,
-                event,
-                inputs,
-                given,
-                scope,
-                success=self._by_agent.get(event.agent),
-                request=scope.run.recorded.request,
-            )
-        else:
-            run = scope.run
-            if scope.tool is None:
-                if run.node_steps:
-                    graph = None if parent_run_id is None else parent_run_id.int
-                    node = parsing.node_key(given, kwargs.get("tags"), graph)
-                    if node is not None:
-                        call = run.begin_node(label(name) or "node", node, inputs)
-                        run.tools[run_id.int] = call
-                        scope = made(RunScope, (run, call))
-                else:
-                    run.enter_node(given)
-                if run.span is not None:
-                    enter_chain(run.span)
+        elif scope.run.is_same_agent(given):
             runs.enter(run_id.int, scope)
+        else:
+            event = agent_run.child_run(inputs, given, name=name, around=scope)
+            self._open_child(OpenChain.make(run_id, name, inputs, given, None), event, scope)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
         self._runs.scope_of(run_id)  # opens it, if nothing happened in it
-        scope = self._runs.leave(run_id.int)
-        if scope is None:
+        chain = self._runs.leave(run_id.int)
+        if not isinstance(chain, OpenChain):
+            call = None if chain is None else chain.run.tools.pop(run_id.int, None)
+            if chain is not None and call is not None:
+                chain.run.end_node(call, parsing.node_result(outputs))
             return
-        run = scope.run
-        if run.choices and run_id.int in run.choices:
-            run.settle(run_id.int, parsing.node_answer(outputs))
-            run.enforce()
-        if run.root != run_id.int:
-            call = run.tools.pop(run_id.int, None) if run.node_steps else None
-            if call is not None:
-                run.end_node(call, parsing.node_result(outputs))
-            return
-        if run.span is not None:
-            leave(run.span)
-        if run.interrupted and run.key is not None:
-            self._suspend(run)
-        else:
-            self._end(run, success=run.succeeded(outputs))
-            run.answer(parsing.agent_result(outputs))
+        try:
+            if run_id.int in chain.run.choices:
+                chain.run.settle(run_id.int, parsing.node_answer(outputs))
+                chain.run.enforce()
+        finally:
+            self._end_chain(chain, outputs)
+
+    def _end_chain(self, chain: OpenChain, outputs: object) -> None:
+        if type(outputs) is not dict and control_flow.fans_out(outputs):
+            chain.fans_out()
+        if chain.fan_out is not None:
+            chain.end_fan_out()
+        run = chain.own
+        if run is not None:
+            if run.span is not None:
+                leave(run.span)
+            if run.interrupted and run.key is not None:
+                self._suspend(run)
+            else:
+                self._end(run, success=run.succeeded(outputs))
+                run.answer(parsing.agent_result(outputs))
+        chain.end()
 
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
         self._runs.scope_of(run_id)  # as above
-        scope = self._runs.leave(run_id.int)
-        if scope is None:
+        chain = self._runs.leave(run_id.int)
+        if not isinstance(chain, OpenChain):
+            if chain is not None:
+                self._end_node(chain.run, run_id, error)
             return
-        run, interrupt = scope.run, control_flow.is_interrupt(error)
-        if interrupt and scope.tool is None:
-            run.interrupted = True
-        run.settle(run_id.int)
-        if run.root != run_id.int:
-            if run.node_steps:
-                self._end_node(run, run_id, error)
-            return
-        if run.span is not None:
-            leave(run.span)
-        if interrupt and run.key is not None:
-            self._suspend(run)
-        else:
-            self._end(run, **control_flow.ending(error))
-            if control_flow.is_failure(error):
-                run.answer(parsing.failed_result(error), raised=True)
-            elif not interrupt:
-                command = control_flow.hand_off(error)
-                result = None if command is None else parsing.hand_off_result(command, run.given)
-                run.answer(result or CallResult())
+        run, interrupt = chain.own, control_flow.is_interrupt(error)
+        if interrupt:
+            chain.interrupt()
+        chain.run.settle(run_id.int)
+        if chain.fan_out is not None:
+            chain.end_fan_out()
+        if run is not None:
+            if run.span is not None:
+                leave(run.span)
+            if interrupt and run.key is not None:
+                self._suspend(run)
+            else:
+                self._end(run, **control_flow.ending(error))
+                self._answer_error(run, error)
+        chain.end()
+
+    def _answer_error(self, run: AgentRun, error: BaseException) -> None:
+        if control_flow.is_failure(error):
+            run.answer(parsing.failed_result(error), raised=True)
+        elif not control_flow.is_interrupt(error):
+            command = control_flow.hand_off(error)
+            result = None if command is None else parsing.hand_off_result(command, run.given)
+            run.answer(result or CallResult())
 
     @_hook
     def on_interrupt(self, event: Any) -> None:
@@ -386,7 +388,10 @@ class TidegaugeCallbackHandler(RunHolder):
         if answer.tokens is None:
             run.recorded.without_usage()
         if call.chooses and answer.calls:
-            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
+            if isinstance(scope, OpenChain):
+                for branch in scope.branches():
+                    self._open_branch(branch, scope)
+            scope.run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -433,6 +438,14 @@ class TidegaugeCallbackHandler(RunHolder):
         call_id = label(kwargs.get("tool_call_id"))
         if name not in run.used:
             run.use(name)
+        if run.branch:
+            run = run.run_of(name, arguments, call_id)
+        if call_id is None and isinstance(scope, OpenChain):
+            branches = scope.branches()
+            if branches and not run.turns.awaits(name, arguments, call_id):
+                for branch in branches:
+                    self._open_branch(branch, scope)
+                run = scope.run
         call = run.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
@@ -536,67 +549,177 @@ class TidegaugeCallbackHandler(RunHolder):
         if call is not None and call.context is not None and not call.context.over:
             leave_model(call.context)
 
-    def _open(
+    def _begin_node(
         self,
-        root: UUID,
-        event: RunStarted,
+        parent: OpenChain,
+        run_id: UUID,
         inputs: object,
         metadata: Mapping[str, Any],
-        around: Scope | None,
+        options: Mapping[str, Any],
+    ) -> bool:
+        """A chain begins in a run whose steps are nodes. Returns whether it is one."""
+        run = parent.run
+        if not run.is_same_agent(metadata):
+            return False
+        node = parsing.node_key(metadata, options.get("tags"), parent.key)
+        if node is None:
+            return False
+        call = run.begin_node(label(options.get("name")) or "node", node, inputs)
+        run.tools[run_id.int] = call
+        if run.span is not None:
+            enter_chain(run.span)
+        self._runs.enter(run_id.int, made(RunScope, (run, call)))
+        return True
+
+    def _start_chain(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:
+        """A chain begins inside another one: part of its run, or another agent."""
+        run, inputs, metadata = parent.run, chain.inputs, chain.metadata
+        chain.begin(parent, tags)
+        if run.is_same_agent(metadata):
+            if run.waiting:
+                self._resume_branch(chain)
+            if run.fan_outs:
+                chain.resume_fan_out()
+            run = chain.run
+            run.enter_node(metadata)
+            if run.span is not None:
+                enter_chain(run.span)
+            self._runs.enter(chain.key, chain)
+            return
+        branches = chain.branches(agent=True)
+        direct = branches.pop() if branches and branches[-1].task == chain.task else None
+        for branch in branches:
+            self._open_branch(branch, chain)
+        around = RunScope(parent.run)
+        event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
+        self._open_child(chain, event, around, branch=direct)
+
+    def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
+        """A branch becomes a run, because of what begins in ``chain``."""
+        if branch.parent is None or not branch.claim(chain):
+            return
+        around = RunScope(branch.parent.run)
+        inputs, metadata = branch.inputs, branch.metadata
+        event = agent_run.branch_run(inputs, metadata, name=branch.name, around=around)
+        run = self._begin_run(
+            branch,
+            event,
+            around,
+            context=around.context(),
+            resumes=_is_inside(metadata),
+            branch=branch,
+            request=around.run.recorded.request,
+        )
+        run.branch_off(around)
+        self._runs.open_branch(branch, run)
+        self._open(branch, run)
+
+    def _resume_branch(self, chain: OpenChain) -> None:
+        """A branch that was interrupted begins again."""
+        around = RunScope(chain.run)
+        event = agent_run.branch_run(chain.inputs, chain.metadata, name=chain.name, around=around)
+        key = agent_run.waiting_key(event, chain.metadata)
+        if any(run.branch and run.key == key for run in around.run.waiting):
+            self._open_branch(chain, chain)
+
+    def _open_child(
+        self,
+        chain: OpenChain,
+        event: RunStarted,
+        around: Scope,
         *,
-        success: Success | None = None,
-        request: RequestLabels | None = None,
-        node_steps: bool = False,
+        branch: OpenChain | None = None,
+    ) -> None:
+        """Open the run of an agent inside another one's."""
+        success, request = self._by_agent.get(event.agent), around.run.recorded.request
+        self._open_run(chain, event, around, branch=branch, success=success, request=request)
+
+    def _open_run(
+        self, chain: OpenChain, event: RunStarted, around: Scope | None, **given: Any
     ) -> None:
         """Open a run, or resume the one that waits for this invocation.
 
         What is invoked inside a graph gets its input again; its thread says that it continues. A
         graph that continues reports its checkpoint next, which says which run that is.
+
+        Args:
+            chain: its root chain.
+            event: its start.
+            around: where it is invoked, inside another run.
+            **given: of :meth:`_begin_run`.
         """
-        key = agent_run.waiting_key(event, metadata)
-        inside = metadata.get("langgraph_checkpoint_ns") is not None
+        metadata = chain.metadata
+        inside = _is_inside(metadata)
         context = None if around is None else around.context()
-        opening = partial(
-            self._open_now,
-            root,
-            event,
-            inputs,
-            metadata,
-            around=around,
-            key=key,
-            success=success,
-            request=request,
-            node_steps=node_steps,
-        )
-        if key is not None and not inside and control_flow.resumes(inputs):
+        opening: Callable[..., None] = partial(self._open_now, chain, event, around, **given)
+        waits = not inside and agent_run.waiting_key(event, metadata) is not None
+        if waits and control_flow.resumes(chain.inputs):
             begun = context or get_current()
+            root = UUID(int=chain.key)
             self._runs.postpone(root, partial(opening, context=begun, resumes=True))
         else:
             opening(None, context=context, resumes=inside)
 
     def _open_now(
         self,
-        root: UUID,
+        chain: OpenChain,
         event: RunStarted,
-        inputs: object,
-        metadata: Mapping[str, Any],
-        checkpoint: str | None,
-        *,
         around: Scope | None,
-        context: Context | None,
-        key: WaitingKey | None,
-        resumes: bool,
-        success: Success | None,
-        request: RequestLabels | None,
-        node_steps: bool,
+        checkpoint: str | None,
+        **given: Any,
     ) -> None:
-        """Open a run, or resume the one that waits at its place for this checkpoint."""
+        run = self._begin_run(chain, event, around, checkpoint=checkpoint, **given)
+        self._open(chain, run)
+        if run.span is not None:
+            enter_chain(run.span)
+
+    def _open(self, chain: OpenChain, run: AgentRun) -> None:
+        """The chain is the root of the run."""
+        chain.own = chain.run = run
+        if run.fan_outs:
+            chain.resume_fan_out()
+        self._runs.open(chain)
+
+    def _begin_run(
+        self,
+        chain: OpenChain,
+        event: RunStarted,
+        around: Scope | None,
+        *,
+        context: Context | None,
+        resumes: bool,
+        checkpoint: str | None = None,
+        branch: OpenChain | None = None,
+        success: Success | None = None,
+        request: RequestLabels | None = None,
+        node_steps: bool = False,
+    ) -> AgentRun:
+        """Begin a run, or resume the one that waits at its place for this checkpoint.
+
+        Args:
+            chain: its root chain.
+            event: its start.
+            around: where it is invoked, inside another run.
+            context: parent of its span; ``None`` takes the caller's.
+            resumes: whether it continues a run that waits.
+            checkpoint: the checkpoint from which it continues; ``None``, not reported.
+            branch: the branch of the run around it that it is; ``None``, it is a step by itself.
+            success: decides from the output whether the task was solved.
+            request: labels of the request, for its span.
+            node_steps: whether its steps are the nodes of its graph.
+        """
         call = None
         if around is not None and around.tool is None:
             around.run.enforce()
-            call = around.run.turns.begin(event.agent, parsing.last_content(inputs), None)
-            around.run.enforce()
+            arguments = parsing.last_content(chain.inputs)
+            if branch is None:
+                call = around.run.turns.begin(event.agent, arguments, None)
+                around.run.enforce()
+            else:
+                call = branch.join_fan_out(event.agent, arguments)
         recorder = get_recorder()
+        root, metadata = UUID(int=chain.key), chain.metadata
+        key = agent_run.waiting_key(event, metadata)
         resumes = resumes and key is not None
         run: AgentRun | None = None
         if resumes:
@@ -623,10 +746,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
         run.around, run.call, run.node_steps = around, call, node_steps
-        run.given = parsing.message_count(inputs)
-        self._runs.open(RunScope(run))
-        if run.span is not None:
-            enter_chain(run.span)
+        run.given = parsing.message_count(chain.inputs)
+        return run
 
     def _suspend(self, run: AgentRun) -> None:
         run.suspend()
@@ -637,6 +758,11 @@ class TidegaugeCallbackHandler(RunHolder):
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
+
+
+def _is_inside(metadata: Mapping[str, Any]) -> bool:
+    """Whether a chain is invoked inside a graph."""
+    return metadata.get("langgraph_checkpoint_ns") is not None
 
 
 def _find_out_checkpointer(run: AgentRun) -> None:

@@ -293,7 +293,7 @@ def last_content(state: object) -> object:
         return messages.content
     if is_a(messages, dict) and dict.__contains__(messages, "content"):
         return entry(messages, "content")
-    if is_a(messages, tuple) and tuple.__len__(messages) == 2:
+    if len(part(messages, slice(3))) == 2:  # role and content; a list from a checkpoint
         return last(messages)
     return state if messages is None else messages
 
@@ -398,8 +398,8 @@ def _human_text(message: Any) -> str | None:
     elif is_a(message, dict):
         role = exact_text(entry(message, "role")) or entry(message, "type")
         content = entry(message, "content")
-    elif is_a(message, tuple) and tuple.__len__(message) == 2:
-        role, content = part(message, slice(2))
+    elif len(pair := part(message, slice(3))) == 2:  # a list from a checkpoint
+        role, content = pair
     else:
         return None
     if exact_text(role) not in _HUMAN:

@@ -16,6 +16,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
+from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.open_run import CurrentRun, add_finder
 from tidegauge.instrumentation.run_map import RunMap
@@ -46,6 +47,17 @@ class CallbackRuns(RunMap[int, AgentRun]):
         if self._postponed:
             self.open_postponed(run_id)
         return self._scopes.get(run_id.int)
+
+    def open_branch(self, branch: OpenChain, run: AgentRun) -> None:
+        """A branch becomes a run, with all that is open in it."""
+        before, branch.run = branch.run, run
+        for key in tuple(before.open_ids):
+            scope = self._scopes.get(key)
+            if isinstance(scope, OpenChain) and scope.is_in(branch):
+                before.open_ids.pop(key, None)
+                if scope is not branch:
+                    scope.run = run
+                    run.open_ids[key] = None
 
     def postpone(self, root: UUID, opening: Callable[[str | None], None]) -> None:
         """Open a run later: when its graph reports its checkpoint, or something happens in it.

@@ -1,0 +1,263 @@
+"""The open chains of a run, and which of them are branches.
+
+A **branch** is a chain that runs beside others: a task of LangGraph that is not the only one of its
+superstep, or a chain whose parent has another one open (``asyncio.gather``, ``batch``,
+``RunnableParallel``, parallel tasks of the functional API). A graph that ``Send`` started is one
+also alone. What happens in a branch is a sequence by itself, so a branch becomes a run at its first
+step. Which chains are branches is decided then: several ``Send`` are known before they start
+anything, and siblings that begin while a model answers are known when it has answered. The steps
+of a branch that no sibling was known of stay in the run around it.
+
+All branches that run beside one another are one step of the run around them: the **fan-out**. It
+has a call for each branch that became a run, in the order of the tasks, and is reported when the
+last of them has ended.
+
+A node that an edge starts is no branch by what it does itself: it may ask the model, and another
+node runs what that chose. Only a graph in it can make it one. The steps of a ``RunnableSequence``
+are none either, though all of them are open while it streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, cast
+from uuid import UUID
+
+from langchain_core.runnables.config import var_child_runnable_config
+
+from tidegauge.events import made
+from tidegauge.instrumentation.langchain.agent_run import AgentRun
+from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.turns import Turn, TurnCall
+from tidegauge.instrumentation.values import label, part
+
+__all__ = ["OpenChain"]
+
+_SEQUENCE: Final = "seq:step:"
+_SENT: Final = "__pregel_push"
+_MAX_CHILDREN: Final = 10_000
+_MAX_PATH: Final = 10
+_MAX_TAGS: Final = 100
+
+
+class OpenChain(RunScope[AgentRun]):
+    """A chain outside of tools, as a scope.
+
+    Attributes:
+        run: the run that it belongs to now: another one when a branch that it is in becomes a run.
+        key: its callback id, as an integer.
+        name: its name.
+        inputs: its input.
+        metadata: what came with it.
+        parent: the chain that it is invoked in; ``None``, it is outermost.
+        own: the run of which it is the root; ``None``, it is part of another one.
+        task: the task of LangGraph that it belongs to; ``None``, outside of graphs.
+        sent: whether it is such a task, started by ``Send``.
+        plain: whether it is such a task, started by an edge of the graph.
+        parallel: whether the chains that are open in it run beside one another.
+    """
+
+    run: Any = None
+    key: int
+    name: object
+    inputs: object
+    metadata: Mapping[str, Any]
+    parent: OpenChain | None = None
+    task: str | None
+    own: AgentRun | None = None
+    sent = False
+    plain = False
+    parallel = False
+    fan_out: Turn | None = None
+    _children: dict[int, object]  # open ones, with their tags
+    _began = 0  # chains in it that are no tasks
+    _order = -1  # among these
+    _superstep: int | None = None  # of the tasks in it
+    _first: str | None = None  # the task that was the first in this superstep
+    _sends = False  # whether several tasks are about to begin in it
+
+    @classmethod
+    def make(
+        cls,
+        run_id: UUID,
+        name: object,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        run: AgentRun | None,
+        *,
+        parent: OpenChain | None = None,
+    ) -> OpenChain:
+        """A chain that begins.
+
+        Args:
+            run_id: its callback id.
+            name: its name.
+            inputs: its input.
+            metadata: what came with it.
+            run: the run that it belongs to; ``None``, its own, which is not open yet.
+            parent: the chain that it is invoked in; left out, it is outermost.
+        """
+        chain = made(cls, (None, None))
+        chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
+        chain.run, chain.parent, chain._children = run, parent, {}
+        task = metadata.get("langgraph_checkpoint_ns")
+        chain.task = task if type(task) is str else None
+        return chain
+
+    def branches(self, *, agent: bool = False) -> list[OpenChain]:
+        """The branches that it is in, or is, and that are no runs yet; outermost first.
+
+        Args:
+            agent: whether it is another agent.
+        """
+        found: list[OpenChain] = []
+        chain: OpenChain | None = self
+        while chain is not None and chain.own is None:
+            direct = chain.task == self.task and not agent
+            if chain.parent is not None and chain.parent.parallel:
+                if not (chain.plain and direct):
+                    found.append(chain)
+            elif chain.sent and not direct:
+                found.append(chain)
+            chain = chain.parent
+        found.reverse()
+        return found
+
+    def claim(self, chain: OpenChain) -> bool:
+        """Whether this is the first chain in it that makes it a run; threads may do so at once."""
+        return self.__dict__.setdefault("_claimed", chain) is chain
+
+    def is_in(self, chain: OpenChain) -> bool:
+        """Whether it is this chain, or is invoked in it."""
+        found: OpenChain | None = self
+        while found is not None and found is not chain:
+            found = found.parent
+        return found is chain
+
+    def begin(self, parent: OpenChain, tags: object) -> None:
+        """It begins in its parent.
+
+        Args:
+            parent: its parent.
+            tags: LangChain's tags of it, which mark the steps of a sequence.
+        """
+        superstep, children = None, parent._children
+        if self.task is not None and self.task != parent.task:
+            superstep = self._begin_task()
+        else:
+            self._order = parent._began
+            parent._began += 1
+        if superstep is not None and superstep == parent._superstep:
+            if self.task != parent._first:
+                parent.parallel = True
+        elif not children:
+            if parent.fan_out is not None:
+                parent.report_fan_out()
+            if parent.parallel or parent._sends:
+                parent.parallel, parent._sends = parent._sends, False
+            parent._superstep, parent._first = superstep, self.task
+        if len(children) < _MAX_CHILDREN:
+            children[self.key] = tags
+        if len(children) > 1 and not parent.parallel:
+            steps = [_step_of_sequence(other) for other in tuple(children.values())]
+            step = _step_of_sequence(tags)
+            alike = steps.count(step) > 1
+            parent.parallel = alike and (step is None or not _is_in_one_of(children))
+
+    def _begin_task(self) -> int | None:
+        """A task of LangGraph begins. Returns its superstep, in which it begins once."""
+        path, superstep = self.metadata.get("langgraph_path"), self.metadata.get("langgraph_step")
+        if type(path) is not tuple or not 2 <= len(path) <= _MAX_PATH:
+            return None
+        if type(path[0]) is not str or path[0] != _SENT:
+            self.plain = True
+        elif path[-1] is True:  # the functional API: one task after the other in one superstep
+            return None
+        else:
+            self.sent = True
+        return superstep if type(superstep) is int else None
+
+    def end(self) -> None:
+        """It has ended, and so has the run that it is the root of: leave its parent."""
+        parent = self.parent
+        if parent is not None:
+            parent._children.pop(self.key, None)
+            if parent.fan_out is not None and parent._superstep is None and not parent._children:
+                parent.report_fan_out()
+
+    def fans_out(self) -> None:
+        """It returned several ``Send``: tasks of the graph around it, in the next superstep."""
+        chain = self
+        while chain.parent is not None and chain.task == chain.parent.task:
+            chain = chain.parent
+        if chain.parent is not None:
+            chain.parent._sends = True
+
+    def join_fan_out(self, name: str, arguments: object) -> TurnCall:
+        """Make it a call of the fan-out of its parent. A task that is tried again is one call.
+
+        Args:
+            name: name of the agent.
+            arguments: what the agent received.
+        """
+        parent = cast("OpenChain", self.parent)  # a branch has one
+        turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
+        task = (self.task or "") if self.task != parent.task else ""
+        call: TurnCall = parent.run.turns.join(turn, name, arguments, (*self._place(), task))
+        return call
+
+    def _place(self) -> tuple[int, str]:
+        """Its place among the chains beside it: by number, or by name."""
+        if self.plain:
+            return -1, label(self.metadata["langgraph_path"][1]) or ""
+        index = self.metadata["langgraph_path"][1] if self.sent else self._order
+        return (index if type(index) is int else -1), ""
+
+    def report_fan_out(self) -> None:
+        """What ran beside one another in it is over: one step of its run."""
+        turn = self.__dict__.pop("fan_out", None)
+        if turn is not None:
+            self.run.turns.report_loose(turn)
+
+    def interrupt(self) -> None:
+        """Its graph is paused for a person, and so is the run around a branch."""
+        self.run.interrupted = True
+        if self.own is not None and self.own.branch and self.parent is not None:
+            self.parent.run.interrupted = True
+
+    def end_fan_out(self) -> None:
+        """It ends: so does the fan-out in it, or is kept until its graph is resumed."""
+        if self.run.interrupted:
+            turn = self.__dict__.pop("fan_out", None)
+            if turn is not None:
+                turn.began = math.nan  # waiting for a person is no time of a step
+                kept = turn, self._superstep, self._first
+                self.run.fan_outs[self.task, label(self.name)] = kept
+        else:
+            self.report_fan_out()
+
+    def resume_fan_out(self) -> None:
+        """It begins: take what was kept when its graph was interrupted."""
+        kept = self.run.fan_outs.pop((self.task, label(self.name)), None)
+        if kept is not None:
+            self.fan_out, self._superstep, self._first = kept
+            self.parallel = True
+
+
+def _is_in_one_of(chains: Mapping[int, object]) -> bool:
+    """Whether the caller is in one of these chains, and invokes another with the config around it.
+
+    Then LangChain reports the inner chain as a sibling, with the same tags.
+    """
+    config = var_child_runnable_config.get()
+    caller = None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
+    return caller is not None and caller.int in chains
+
+
+def _step_of_sequence(tags: object) -> str | None:
+    """Which step of a sequence a chain is: while it streams, all of its steps are open."""
+    for tag in part(tags, slice(_MAX_TAGS)):
+        if type(tag) is str and tag.startswith(_SEQUENCE):
+            return tag
+    return None
