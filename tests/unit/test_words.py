@@ -25,7 +25,7 @@ TEXT: Final = re.compile(
     r".*\.(conf|css|html|js|json|md|mjs|py|service|sh|svg|toml|tsx?|txt|ya?ml)"
     r"|Containerfile|Makefile|run"
 )
-NOT_OURS: Final = frozenset({"node_modules", "__pycache__", "test_words.py"})
+NOT_OURS: Final = frozenset({"node_modules", "build", "__pycache__", "test_words.py"})
 
 INSTEAD: Final = {
     "told": "reported, given or known; name a variable by its content",
