@@ -389,8 +389,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.without_usage()
         if call.chooses and answer.calls:
             if isinstance(scope, OpenChain):
-                for branch in scope.branches():
-                    self._open_branch(branch, scope)
+                self.open_branches(scope)
             scope.run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
@@ -441,10 +440,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.branch:
             run = run.run_of(name, arguments, call_id)
         if call_id is None and isinstance(scope, OpenChain):
-            branches = scope.branches()
-            if branches and not run.turns.awaits(name, arguments, call_id):
-                for branch in branches:
-                    self._open_branch(branch, scope)
+            if scope.branches() and not run.turns.awaits(name, arguments, call_id):
+                self.open_branches(scope)
                 run = scope.run
         call = run.begin(name, arguments, call_id)
         run.enforce()
@@ -593,6 +590,11 @@ class TidegaugeCallbackHandler(RunHolder):
         around = RunScope(parent.run)
         event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
         self._open_child(chain, event, around, branch=direct)
+
+    def open_branches(self, chain: OpenChain) -> None:
+        """A step begins in a chain: the branches that it is in become runs."""
+        for branch in chain.branches():
+            self._open_branch(branch, chain)
 
     def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
         """A branch becomes a run, because of what begins in ``chain``."""

@@ -6,6 +6,7 @@ that they represent, because a ``UUID`` is hashed in Python at every look-up.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
@@ -79,7 +80,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
             opening(checkpoint)
 
 
-class RunHolder(GraphHandler):
+class RunHolder(GraphHandler, ABC):
     """A callback handler that holds runs.
 
     Args:
@@ -89,6 +90,10 @@ class RunHolder(GraphHandler):
     def __init__(self, runs: CallbackRuns) -> None:
         super().__init__()
         self._runs = runs
+
+    @abstractmethod
+    def open_branches(self, chain: OpenChain) -> None:
+        """A step begins in a chain: the branches that it is in become runs."""
 
 
 @guarded("langchain.find_agent_run", default=None, interrupting="skip")
@@ -103,7 +108,7 @@ def find_agent_run(callbacks: object) -> AgentRun | None:
         ``None`` without a handler of ours, and inside a tool of an agent, where the model's calls
         are not steps of that agent.
     """
-    scope = _find_scope(callbacks)
+    _, scope = _find_scope(callbacks)
     return scope.run if scope is not None and scope.tool is None else None
 
 
@@ -112,8 +117,7 @@ def enclosing_scope() -> Scope | None:
 
     It knows what callbacks do not: the run around a chain that was given separate callbacks.
     """
-    config = var_child_runnable_config.get()
-    return None if config is None else _find_scope(config.get("callbacks"))
+    return _enclosing()[1]
 
 
 def find_checkpointer() -> Any:
@@ -127,22 +131,29 @@ def find_checkpointer() -> Any:
 
 @guarded("langchain.find_current_run", default=None, interrupting="skip")
 def _find_current_run() -> CurrentRun | None:
-    scope = enclosing_scope()
+    holder, scope = _enclosing()
     if scope is None or scope.run.recorded.ended:
         return None
+    if holder is not None and isinstance(scope, OpenChain):
+        holder.open_branches(scope)
     return scope.run.as_current(scope.tool)
 
 
 add_finder(_find_current_run)
 
 
-def _find_scope(callbacks: object) -> Scope | None:
+def _enclosing() -> tuple[RunHolder | None, Scope | None]:
+    config = var_child_runnable_config.get()
+    return (None, None) if config is None else _find_scope(config.get("callbacks"))
+
+
+def _find_scope(callbacks: object) -> tuple[RunHolder | None, Scope | None]:
     parent = getattr(callbacks, "parent_run_id", None)
     if parent is None:
-        return None
+        return None, None
     for handler in getattr(callbacks, "handlers", ()):
         if isinstance(handler, RunHolder):
             scope = handler._runs.scope_of(parent)
             if scope is not None:
-                return scope
-    return None
+                return handler, scope
+    return None, None
