@@ -56,6 +56,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return running.create()
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be busy."""
+    monkeypatch.setattr(stored_runs, "_TAKE_SECONDS", 30.0)
+
+
 @pytest.fixture
 def store(place: str) -> Iterator[RunStore]:
     opened = open_run_store(place)

@@ -439,10 +439,10 @@ class TidegaugeCallbackHandler(RunHolder):
             run.use(name)
         if run.branch:
             run = run.run_of(name, arguments, call_id)
-        if call_id is None and isinstance(scope, OpenChain):
-            if scope.branches() and not run.turns.awaits(name, arguments, call_id):
-                self.open_branches(scope)
-                run = scope.run
+        own = call_id is None and isinstance(scope, OpenChain) and scope.branches()
+        if own and not run.turns.awaits(name, arguments, call_id):
+            self.open_branches(cast("OpenChain", scope))
+            run = scope.run
         call = run.begin(name, arguments, call_id)
         run.enforce()
         if run.traced:
