@@ -60,7 +60,7 @@ MAIN = {
 }
 """Entries for values that take a while to make: one for each way that a value goes inside."""
 
-QUICK = {"tool-result", "langchain-tool-result", "spans-of-others"}
+QUICK = {"tool-result"}
 """Entries of `make test`; it leaves out the others."""
 
 slot: list[Any] = [None]

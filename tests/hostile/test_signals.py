@@ -20,7 +20,7 @@ from hostile.harness import check
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.minutes, pytest.mark.slow]
 
 _OURS = "/tidegauge/"
 
@@ -340,7 +340,6 @@ def _two_steps_of_an_agent(task: str) -> None:
     _two_steps()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("kind", _KINDS)
 def test_an_error_at_every_moment_of_a_step(kind: str, part: int) -> None:
@@ -376,7 +375,6 @@ def acts_at_every_moment(kind: str, deed: str) -> None:
     assert moment > 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("deed", ["tool", "snapshot"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_handler_at_every_moment_of_a_step(kind: str, deed: str) -> None:
