@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegauge.cli.replay_output import RecordedRuns
@@ -215,8 +215,25 @@ def happens(script: Any, sink: RecordingSink) -> None:
             last.pop(run)
 
 
+LOOK = Call("look", None)
+TOO_FEW_RESULTS = (
+    {"r": RunStarted(run="r", agent="a")},
+    [
+        (Step("", (LOOK,)), Outcome("", (CallResult("a"),))),
+        (
+            Step("", (LOOK,) * 3),
+            Outcome("", (CallResult("a"), CallResult(ABSENT), CallResult(ABSENT))),
+        ),
+        (Step("", (LOOK,)), Outcome("", (CallResult("a"),))),
+    ],
+    [("r", "issue", 1), ("r", "both", 1), ("r", "observe", 2)],
+)
+"""One result for three calls, beside the same result with two that are absent."""
+
+
 @pytest.mark.usefixtures("faults_are_swallowed")  # a tool's key fails
 @pytest.mark.parametrize("plain", [False, True], ids=["digests", "contents"])
+@example(script=TOO_FEW_RESULTS, policy=(), normaliser=None, declarations={})
 @given(
     script=scripts(),
     policy=st.sampled_from([(), LADDER]),

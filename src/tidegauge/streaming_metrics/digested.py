@@ -316,7 +316,8 @@ def round_outcome(
 
     Args:
         calls: digests of the round's calls.
-        results: those of their results, in the same order; more of them belong to no call.
+        results: those of their results, in the same order; more of them belong to no call. A call
+            without one has no result, as with ``ABSENT``.
     """
     if len(calls) == 1 and results:
         digest = results[0][0]
@@ -328,6 +329,7 @@ def round_outcome(
             return None
         known = known or digest is not ABSENT
         parts.append(call if digest is ABSENT else call + digest)
+    parts.extend(calls[len(results) :])
     return joined_digest(parts) if known else None
 
 
