@@ -1,26 +1,51 @@
 """Reading a span: from its attributes to what it is for a run.
 
-Pure functions, one module a convention. A span is read by the convention whose marker attributes
-it has, whatever its scope is called.
+A span is read by the first convention of the table whose marker attributes it has, whatever its
+scope is called.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from tidegauge.instrumentation.spans import genai, openinference, openllmetry
+from tidegauge.instrumentation.spans.conventions import genai, openinference, openllmetry
+from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
 
-__all__ = ["MARKER_ATTRIBUTES", "OUR_SCOPE", "may_enclose_run", "read_span"]
+__all__ = [
+    "CONVENTIONS",
+    "MARKER_ATTRIBUTES",
+    "OUR_SCOPE",
+    "convention_of",
+    "may_enclose_run",
+    "read_span",
+]
 
 OUR_SCOPE: Final = "tidegauge"
 """Scope of our own spans: their steps are reported apart, and they are never read again."""
 
-
-MARKER_ATTRIBUTES: Final = frozenset(
-    {openinference.KIND, openllmetry.KIND, openllmetry.WORKFLOW, genai.OPERATION}
+CONVENTIONS: Final[tuple[Convention, ...]] = (
+    openinference.CONVENTION,
+    openllmetry.CONVENTION,
+    genai.CONVENTION,
 )
+"""The conventions that are read. A span that has marker attributes of several is read by the
+first: those that set attributes of others, too, come before these."""
+
+MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
 """Attributes of which a span has one, or it is not read."""
+
+
+def convention_of(attributes: Attributes) -> Convention | None:
+    """The convention by which a span with these attributes is read.
+
+    >>> convention_of({"gen_ai.operation.name": "chat"}).name
+    'OpenTelemetry GenAI'
+    """
+    names = attributes.keys()
+    if names.isdisjoint(MARKER_ATTRIBUTES):
+        return None
+    return next(one for one in CONVENTIONS if not names.isdisjoint(one.markers))
 
 
 def read_span(span: SpanData) -> KnownSpan | None:
@@ -32,16 +57,10 @@ def read_span(span: SpanData) -> KnownSpan | None:
     """
     if span.read is not None:
         return span.read.reading
-    attributes = span.attributes
     if span.scope == OUR_SCOPE:
         return None
-    if openinference.KIND in attributes:
-        return openinference.read(span)
-    if openllmetry.matches(attributes):
-        return openllmetry.read(span)
-    if genai.OPERATION in attributes:
-        return genai.read(span)
-    return None
+    convention = convention_of(span.attributes)
+    return None if convention is None else convention.read(span)
 
 
 def may_enclose_run(name: str, attributes: Attributes) -> bool | None:
@@ -54,13 +73,9 @@ def may_enclose_run(name: str, attributes: Attributes) -> bool | None:
     Returns:
         ``None`` when that is not known yet: some set their attributes when the span ends.
     """
-    if openinference.KIND in attributes:
-        return attributes[openinference.KIND] in openinference.AGENTS
-    operation = attributes.get(genai.OPERATION)
-    if operation is not None:
-        return operation in genai.AGENTS
-    if openllmetry.matches(attributes):
-        return attributes.get(openllmetry.KIND) in openllmetry.AGENTS
+    convention = convention_of(attributes)
+    if convention is not None:
+        return convention.encloses(attributes)
     if name.startswith("invoke_agent"):
         return True
     return False if attributes else None

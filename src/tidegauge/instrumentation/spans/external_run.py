@@ -12,7 +12,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder
 from tidegauge.instrumentation.spans.convention_reader import OUR_SCOPE, may_enclose_run, read_span
-from tidegauge.instrumentation.spans.genai import tool_result
+from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import control_flow, error_type, labels
 from tidegauge.instrumentation.spans.matching import SpanTurns
 from tidegauge.instrumentation.spans.span import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation import spans
+from tidegauge.instrumentation.spans import conventions
 from tidegauge.instrumentation.spans.convention_reader import (
-    MARKER_ATTRIBUTES,
+    CONVENTIONS,
     may_enclose_run,
     read_span,
 )
@@ -34,15 +34,14 @@ def tool(**attributes: Any) -> Any:
     return read({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", **fields})
 
 
-def test_the_attribute_that_marks_a_convention_is_known_to_receivers():
+def test_each_convention_is_in_the_table():
     modules = [
         importlib.import_module(module.name)
-        for module in pkgutil.iter_modules(spans.__path__, f"{spans.__name__}.")
+        for module in pkgutil.iter_modules(conventions.__path__, f"{conventions.__name__}.")
     ]
-    kinds = {module.KIND for module in modules if hasattr(module, "KIND")}
-    missing = sorted(kinds - MARKER_ATTRIBUTES)
-    assert kinds
-    assert not missing, f"Add {missing} to MARKER_ATTRIBUTES in spans/reading.py."
+    defined = {module.CONVENTION.name for module in modules if hasattr(module, "CONVENTION")}
+    assert defined
+    assert defined == {convention.name for convention in CONVENTIONS}
 
 
 def test_spans_that_are_nothing_to_us():

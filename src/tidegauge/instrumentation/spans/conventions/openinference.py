@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.spans.genai import tool_result
+from tidegauge.instrumentation.spans.conventions.convention import Convention
+from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
     HUMAN,
     control_flow,
@@ -31,24 +32,24 @@ from tidegauge.instrumentation.spans.span import (
 )
 from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "KIND", "read"]
+__all__ = ["CONVENTION"]
 
-KIND: Final = "openinference.span.kind"
-AGENTS: Final = ("AGENT", "CHAIN")
+_KIND: Final = "openinference.span.kind"
+_AGENTS: Final = ("AGENT", "CHAIN")
 """Kinds that enclose a run. Any chain with "agent" in its name is an AGENT: no surer than CHAIN."""
 
 _REDACTED: Final = "__REDACTED__"
 _CALL: Final = "message.tool_calls"
 
 
-def read(span: SpanData) -> KnownSpan | None:
+def _read(span: SpanData) -> KnownSpan | None:
     """What a span of OpenInference is."""
-    kind = span.attributes[KIND]
+    kind = span.attributes[_KIND]
     if kind == "LLM":
         return _model(span)
     if kind == "TOOL":
         return _tool(span)
-    if kind in AGENTS:
+    if kind in _AGENTS:
         given, answer = _value(span.attributes, "input"), _value(span.attributes, "output")
         info = _run_info(span.attributes, langchain_task(given))
         sure = "agent.name" in span.attributes
@@ -149,3 +150,10 @@ def _tokens(attributes: Attributes) -> int | None:
     sides = ("llm.token_count.prompt", "llm.token_count.completion")
     counted = [n for n in (integer(attributes.get(side)) for side in sides) if n is not None]
     return sum(counted) if counted else integer(attributes.get("llm.token_count.total"))
+
+
+def _encloses(attributes: Attributes) -> bool:
+    return attributes.get(_KIND) in _AGENTS
+
+
+CONVENTION: Final = Convention("OpenInference", frozenset({_KIND}), _encloses, _read)

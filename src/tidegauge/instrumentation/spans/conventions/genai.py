@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.json_values import (
     HUMAN,
     control_flow,
@@ -28,7 +29,7 @@ from tidegauge.instrumentation.spans.span import (
 )
 from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "OPERATION", "read", "read_model", "run_info", "tool_result"]
+__all__ = ["AGENTS", "CONVENTION", "OPERATION", "read_model", "run_info", "tool_result"]
 
 OPERATION: Final = "gen_ai.operation.name"
 AGENTS: Final = ("invoke_agent", "invoke_workflow")
@@ -40,7 +41,7 @@ _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
 
-def read(span: SpanData) -> KnownSpan | None:
+def _read(span: SpanData) -> KnownSpan | None:
     """What a span of these conventions is."""
     attributes = span.attributes
     operation = attributes[OPERATION]
@@ -181,3 +182,10 @@ def _output_tools(attributes: Attributes) -> set[str]:
     if not isinstance(tools, list):
         return set()
     return {str(tool.get("name")) for tool in tools if type(tool) is dict}
+
+
+def _encloses(attributes: Attributes) -> bool:
+    return attributes.get(OPERATION) in AGENTS
+
+
+CONVENTION: Final = Convention("OpenTelemetry GenAI", frozenset({OPERATION}), _encloses, _read)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.spans import genai
+from tidegauge.instrumentation.spans.conventions import genai
+from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.json_values import (
     control_flow,
     labels,
@@ -32,30 +33,25 @@ from tidegauge.instrumentation.spans.span import (
 )
 from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "KIND", "WORKFLOW", "matches", "read"]
+__all__ = ["CONVENTION"]
 
-KIND: Final = "traceloop.span.kind"
-AGENTS: Final = ("workflow", "agent")
+_KIND: Final = "traceloop.span.kind"
+_AGENTS: Final = ("workflow", "agent")
 """Kinds that enclose a run."""
 
-WORKFLOW: Final = "traceloop.workflow.name"
+_WORKFLOW: Final = "traceloop.workflow.name"
 _PROPERTIES: Final = "traceloop.association.properties."
 _WRAPPED: Final = frozenset({"inputs", "kwargs"})
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 
-def matches(attributes: Attributes) -> bool:
-    """Whether a span has attributes of Traceloop's."""
-    return KIND in attributes or WORKFLOW in attributes
-
-
-def read(span: SpanData) -> KnownSpan | None:
+def _read(span: SpanData) -> KnownSpan | None:
     """What a span of OpenLLMetry is."""
     attributes = span.attributes
-    kind, operation = attributes.get(KIND), attributes.get(genai.OPERATION)
+    kind, operation = attributes.get(_KIND), attributes.get(genai.OPERATION)
     if kind == "tool" or operation == "execute_tool":
         return _tool(span)
-    agent = kind in AGENTS or operation in genai.AGENTS
+    agent = kind in _AGENTS or operation in genai.AGENTS
     if agent or kind == "task":  # a chain, whose input may be its agent's
         given = mapping(attributes.get(_INPUT)).get("inputs", ABSENT)
         answer = mapping(attributes.get(_OUTPUT)).get("outputs", ABSENT)
@@ -134,3 +130,13 @@ def _numbered_calls(said: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
         for message in said
         for call in numbered(message, "tool_calls")
     )
+
+
+def _encloses(attributes: Attributes) -> bool:
+    operation = attributes.get(genai.OPERATION)
+    if operation is not None:
+        return operation in genai.AGENTS
+    return attributes.get(_KIND) in _AGENTS
+
+
+CONVENTION: Final = Convention("OpenLLMetry", frozenset({_KIND, _WORKFLOW}), _encloses, _read)

@@ -1,0 +1,1 @@
+"""How each convention of span attributes is read: a module a convention."""
