@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegauge.instrumentation.spans.conventions import genai, openinference, openllmetry
+from tidegauge.instrumentation.spans.conventions import (
+    announcement,
+    genai,
+    openinference,
+    openllmetry,
+)
 from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
 
@@ -25,6 +30,7 @@ OUR_SCOPE: Final = "tidegauge"
 """Scope of our own spans: their steps are reported apart, and they are never read again."""
 
 CONVENTIONS: Final[tuple[Convention, ...]] = (
+    announcement.CONVENTION,
     openinference.CONVENTION,
     openllmetry.CONVENTION,
     genai.CONVENTION,

@@ -16,6 +16,7 @@ __all__ = [
     "NO_INFO",
     "UNKNOWN_ARGUMENTS",
     "AgentSpan",
+    "Announcement",
     "Attributes",
     "KnownSpan",
     "ModelSpan",
@@ -180,7 +181,23 @@ class ToolSpan(NamedTuple):
     raised: bool = False
 
 
-KnownSpan: TypeAlias = AgentSpan | ModelSpan | ToolSpan
+class Announcement(NamedTuple):
+    """Another span of the trace, which is still open, is an agent.
+
+    Args:
+        span_id: id of the agent's span.
+        parent_id: id of its parent; ``None``, it has none.
+        name: its name.
+        agent: name of the agent; ``None``, not known yet.
+    """
+
+    span_id: int
+    parent_id: int | None
+    name: str
+    agent: str | None = None
+
+
+KnownSpan: TypeAlias = AgentSpan | ModelSpan | ToolSpan | Announcement
 NO_INFO: Final = RunInfo()
 
 

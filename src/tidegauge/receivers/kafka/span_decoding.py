@@ -9,6 +9,7 @@ from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
+    Announcement,
     Attributes,
     KnownSpan,
     ModelSpan,
@@ -88,16 +89,27 @@ def _attributes(span: Fields) -> Attributes:
 
 
 def _reading(span: Fields) -> KnownSpan | None:
-    kinds = [name for name in ("agent", "model", "tool") if name in span]
+    kinds = [name for name in ("agent", "announcement", "model", "tool") if name in span]
     if not kinds:
         return None
     if len(kinds) > 1:
         raise MessageError("invalid", f"a span must not be {' and '.join(kinds)} at once")
     about, inside = _about(span), fields.mapping(span, kinds[0])
+    if kinds == ["announcement"]:
+        return _announcement(inside)
     if kinds == ["agent"]:
         asked, answered = (inside.get(name, ABSENT) for name in ("asked", "answered"))
         return AgentSpan(about, fields.flag(inside, "sure"), asked, answered)
     return _model(about, inside) if kinds == ["model"] else _tool(about, inside)
+
+
+def _announcement(inside: Fields) -> Announcement:
+    return Announcement(
+        fields.identifier(inside, "id", 16),
+        None if inside.get("parent") is None else fields.identifier(inside, "parent", 16),
+        fields.text(inside, "name"),
+        fields.text_or_none(inside, "agent"),
+    )
 
 
 def _about(span: Fields) -> RunInfo:

@@ -26,6 +26,7 @@ from tidegauge.instrumentation.spans.json_values import error_type, failure_text
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
     AgentSpan,
+    Announcement,
     Attributes,
     ModelSpan,
     RunInfo,
@@ -110,6 +111,9 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
     reading = read_span(span)
     if reading is None:
         return payload
+    if isinstance(reading, Announcement):
+        payload["announcement"] = _announcement(reading)
+        return payload
     payload["about"] = _about(reading.info, encoder)
     if isinstance(reading, AgentSpan):
         payload["agent"] = _agent(reading, encoder)
@@ -151,6 +155,17 @@ def _about(about: RunInfo, encoder: _Encoder) -> dict[str, Any]:
 def _labels(names: Mapping[str, str], encoder: _Encoder) -> dict[str, str]:
     """Labels are names, except the task, which is content."""
     return {key: encoder.content(text) if key == "task" else text for key, text in names.items()}
+
+
+def _announcement(announcement: Announcement) -> dict[str, Any]:
+    payload: dict[str, Any] = {
+        "id": f"{announcement.span_id:016x}",
+        "name": announcement.name,
+        "agent": announcement.agent,
+    }
+    if announcement.parent_id is not None:
+        payload["parent"] = f"{announcement.parent_id:016x}"
+    return payload
 
 
 def _agent(agent: AgentSpan, encoder: _Encoder) -> dict[str, Any]:
