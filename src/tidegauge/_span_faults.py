@@ -6,19 +6,36 @@ Every lost span of an agent's call increments one of these counters, or one of t
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from tidegauge import catalog
+from tidegauge._content_hints import content_hint
 from tidegauge._critical import here, reset_after_fork
+from tidegauge._guard import log
 from tidegauge.catalog import MetricDefinition
 
-__all__ = ["SpanFaults", "span_faults"]
+__all__ = ["SpanFaults", "UnreadReason", "span_faults"]
+
+UnreadReason: TypeAlias = Literal["unknown_convention", "no_contents", "no_run", "late"]
+"""Why a span that looks like one of an agent made no step."""
 
 _MAX_SERVICES: Final = 100
+_MAX_SCOPES: Final = 100
+_MAX_SCOPE: Final = 200
+"""Characters of a scope's name that are kept."""
+
+_WHY: Final[Mapping[UnreadReason, str]] = {
+    "unknown_convention": "no convention that tidegauge reads has their attributes; see "
+    "docs/others-spans.md for those that are read",
+    "no_run": "no agent, chain or workflow is around them; open a span around the agent's loop "
+    "with gen_ai.operation.name set to invoke_agent",
+    "late": "they arrived after their run had ended; see --allowed-lateness",
+}
 _OTHER: Final = "other"
 
 
@@ -44,6 +61,8 @@ class SpanFaults:
         self._dropped: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
         self._skewed: Counter[str] = Counter()
+        self._unread: Counter[tuple[str, str]] = Counter()
+        self._scopes: set[str] = set()  # of which one was logged
 
     def reading(self) -> None:
         """Spans are read in this process: its counters exist from now on."""
@@ -66,6 +85,25 @@ class SpanFaults:
                 service = _OTHER
             self._skewed[service] += 1
 
+    def unread(self, scope: str, reason: UnreadReason) -> None:
+        """A span of this scope looks like one of an agent and made no step.
+
+        The first of each scope is logged, with what to do.
+        """
+        scope = scope[:_MAX_SCOPE] or "unknown"
+        with here.critical, self._lock:
+            new = scope not in self._scopes
+            if new and len(self._scopes) >= _MAX_SCOPES:
+                new, scope = False, _OTHER
+            elif new:
+                self._scopes.add(scope)
+            self._unread[scope, reason] += 1
+        if new:
+            why = _WHY.get(reason) or "they do not show the tool calls that the model chose"
+            if reason == "no_contents":
+                why = f"{why}; {content_hint(scope)}"
+            log(logging.WARNING, "Spans of %r make no steps: %s (%s)", scope, why, reason)
+
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], int]]:
         """The counts, as metrics of the catalog."""
         if not self._reading:
@@ -79,6 +117,7 @@ class SpanFaults:
                     (fault,): self._repaired[fault] for fault in catalog.REPAIRED_SPANS.values
                 },
                 catalog.CLOCK_SKEW: {(service,): count for service, count in self._skewed.items()},
+                catalog.UNREAD_SPANS: {**self._unread},
             }
 
     @contextmanager
@@ -86,11 +125,12 @@ class SpanFaults:
         """Discard the counts of the block, which were counted before."""
         with here.critical, self._lock:
             before = [count.copy() for count in self._all()]
+            unread = self._unread.copy()
         try:
             yield
         finally:
             with here.critical, self._lock:
-                self._dropped, self._repaired, self._skewed = before
+                (self._dropped, self._repaired, self._skewed), self._unread = before, unread
 
     def clear(self) -> None:
         """Forget all counts (for tests)."""
@@ -98,6 +138,8 @@ class SpanFaults:
             self._reading = False
             for count in self._all():
                 count.clear()
+            self._unread.clear()
+            self._scopes.clear()
 
     def _all(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
         return self._dropped, self._repaired, self._skewed

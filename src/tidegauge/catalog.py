@@ -123,7 +123,17 @@ CLOCK_SKEW: Final = MetricDefinition(
     "one of the two clocks is wrong.",
     labels=("service",),
 )
-SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW)
+UNREAD_SPANS: Final = MetricDefinition(
+    "tidegauge_receiver_unread_spans_total",
+    "counter",
+    "spans",
+    "Spans that look like those of an agent and made no step, by the scope of their "
+    "instrumentation, at most 100 and then other: unknown_convention, no convention that is read "
+    "has their attributes; no_contents, a model call without the tool calls that it chose; "
+    "no_run, no agent, chain or workflow is around them; late, their run had ended.",
+    labels=("scope", "reason"),
+)
+SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS)
 """Measured where spans of other instrumentations are read."""
 
 # Health of the receiver of spans (``tidegauge serve``).

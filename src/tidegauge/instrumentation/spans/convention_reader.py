@@ -6,6 +6,8 @@ scope is called.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from tidegauge.instrumentation.spans.conventions import (
@@ -19,9 +21,11 @@ from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
 
 __all__ = [
     "CONVENTIONS",
+    "LOOK_ALIKES",
     "MARKER_ATTRIBUTES",
     "OUR_SCOPE",
     "convention_of",
+    "looks_like_agent",
     "may_enclose_run",
     "read_span",
 ]
@@ -40,6 +44,29 @@ first: those that set attributes of others, too, come before these."""
 
 MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
 """Attributes of which a span has one, or it is not read."""
+
+
+LOOK_ALIKES: Final = (
+    r"gen_ai\.(?!conversation\.|agent\.(?:id|version))",
+    r"llm\.",
+    r"ai\.(?!telemetry\.metadata)",
+    r"langfuse\.observation\.",
+    r"langsmith\.span\.",
+    r"mlflow\.spanType",
+)
+"""Starts of names of attributes that model calls, tool calls and agents have in some convention,
+without those that processors copy to all spans of a process."""
+
+_LOOK_ALIKE: Final = re.compile("|".join(LOOK_ALIKES))
+
+
+def looks_like_agent(names: Iterable[str]) -> bool:
+    """Whether attributes with these names look like those of a model call, a tool or an agent.
+
+    >>> looks_like_agent(["http.method", "llm.model"]), looks_like_agent(["http.method"])
+    (True, False)
+    """
+    return any(_LOOK_ALIKE.match(name) for name in names)
 
 
 def convention_of(attributes: Attributes) -> Convention | None:

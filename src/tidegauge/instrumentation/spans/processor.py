@@ -17,6 +17,7 @@ from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.spans.convention_reader import convention_of, looks_like_agent
 from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.grouping import Grouping
 from tidegauge.instrumentation.spans.plain_attributes import (
@@ -117,6 +118,8 @@ class TidegaugeSpanProcessor(SpanProcessor):
                 [(plain_name(one.name), plain_attributes(one.attributes)) for one in span.events]
             ),
         )
+        if looks_like_agent(data.attributes) and convention_of(data.attributes) is None:
+            span_faults.unread(data.scope, "unknown_convention")
         self._grouping.end(data, self._attributes_of(span.resource), lambda: self._solved(span))
 
     @guarded("spans.shutdown", default=None)

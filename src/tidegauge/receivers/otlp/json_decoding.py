@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from tidegauge._span_faults import span_faults
+from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, looks_like_agent
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 from tidegauge.receivers.otlp.decoding import (
     MAX_DEPTH,
@@ -106,13 +107,16 @@ def _span(
     name, message = span.get("name", ""), status.get("message")
     if not isinstance(name, str):
         raise TypeError("name must be a string")
+    attributes = _Attributes(span, limits)
+    if attributes.keys().isdisjoint(MARKER_ATTRIBUTES) and looks_like_agent(attributes):
+        span_faults.unread(scope, "unknown_convention")
     return SpanData(
         _id(span["traceId"], 32),
         _id(span["spanId"], 16),
         (_id(parent, 16) or None) if parent else None,
         name,
         scope,
-        _Attributes(span, limits),
+        attributes,
         _unsigned(span.get("startTimeUnixNano")),
         _unsigned(span.get("endTimeUnixNano")),
         status.get("code") in _ERROR,

@@ -1,0 +1,135 @@
+"""Spans that look like those of an agent and make no step are counted, and logged once a scope."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+
+from tidegauge import catalog
+from tidegauge._content_hints import content_hint
+from tidegauge._span_faults import SpanFaults, span_faults
+from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.receivers.otlp.json_decoding import decode_json
+
+
+def counts() -> Any:
+    span_faults.reading()
+    return span_faults.metrics()[catalog.UNREAD_SPANS]
+
+
+def in_json(attributes: dict[str, str]) -> None:
+    pairs = [{"key": key, "value": {"stringValue": text}} for key, text in attributes.items()]
+    span = {"traceId": f"{1:032x}", "spanId": f"{2:016x}", "name": "any", "attributes": pairs}
+    scope = {"scope": {"name": "theirs"}, "spans": [span]}
+    decode_json(json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]}).encode())
+
+
+def in_protobuf(attributes: dict[str, str]) -> None:
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    scope.scope.name = "theirs"
+    span = scope.spans.add(trace_id=b"1" * 16, span_id=b"1" * 8, name="any")
+    for key, text in attributes.items():
+        span.attributes.add(key=key).value.string_value = text
+    decode_protobuf(request.SerializeToString())
+
+
+def in_process(attributes: dict[str, str]) -> None:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(TidegaugeSpanProcessor())
+    provider.get_tracer("theirs").start_span("any", attributes=attributes).end()
+
+
+WAYS = pytest.mark.parametrize("arrives", [in_json, in_protobuf, in_process])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gen_ai.request.model",
+        "gen_ai.tool.name",
+        "gen_ai.agent.name",
+        "llm.model",
+        "ai.model.id",
+        "langsmith.span.unheard_of",
+    ],
+)
+def test_a_span_of_no_known_convention_is_counted(arrives, name):
+    arrives({"http.method": "POST", name: "x"})
+    assert counts() == {("theirs", "unknown_convention"): 1}
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"http.method": "POST", "email.ai.x": "1", "main.gen_ai.x": "1"},
+        {"gen_ai.conversation.id": "c", "ai.telemetry.metadata.x": "1"},
+        {"db.statement": "a text\n-llm.model, and\n ai.model"},
+        {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m"},
+        {"openinference.span.kind": "LLM", "llm.model_name": "m"},
+    ],
+)
+def test_others_are_not(arrives, attributes):
+    arrives(attributes)
+    assert counts() == {}
+
+
+def test_each_scope_is_logged_once_with_what_to_do(caplog):
+    faults = SpanFaults()
+    with caplog.at_level(logging.WARNING, "tidegauge"):
+        for _ in range(3):
+            faults.unread("pydantic-ai", "no_contents")
+        faults.unread("pydantic-ai", "late")
+        faults.unread("app", "no_run")
+        faults.unread("", "unknown_convention")
+    contents, no_run, unknown = caplog.messages
+    assert "'pydantic-ai'" in contents
+    assert "include_content=True" in contents
+    assert "invoke_agent" in no_run
+    assert "'unknown'" in unknown
+
+
+def test_scopes_are_bounded(caplog):
+    faults = SpanFaults()
+    faults.reading()
+    for number in range(150):
+        faults.unread(f"scope {number}", "late")
+    faults.unread("x" * 10_000, "late")
+    found = faults.metrics()[catalog.UNREAD_SPANS]
+    assert len(found) == 101
+    assert found["other", "late"] == 51
+    assert len(caplog.messages) == 100
+    assert max(len(scope) for scope, _ in found) <= 200
+
+
+def test_counts_of_a_replay_are_discarded():
+    span_faults.unread("a", "late")
+    with span_faults.paused():
+        span_faults.unread("b", "late")
+    assert counts() == {("a", "late"): 1}
+
+
+@pytest.mark.parametrize(
+    ("scope", "part"),
+    [
+        ("openinference.instrumentation.langchain", "OPENINFERENCE_HIDE_INPUTS"),
+        ("opentelemetry.instrumentation.genai.openai", "=SPAN_ONLY"),
+        ("opentelemetry.instrumentation.openai_v2", "=SPAN_ONLY"),
+        ("opentelemetry.instrumentation.openai.v1", "TRACELOOP_TRACE_CONTENT"),
+        ("gcp.vertex.agent", "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS"),
+        ("agent_framework", "ENABLE_SENSITIVE_DATA"),
+        ("ai", "recordInputs"),
+        ("somebody.else", "switch on"),
+    ],
+)
+def test_the_hint_is_that_of_the_instrumentation(scope, part):
+    assert part in content_hint(scope)
