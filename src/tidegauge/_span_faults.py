@@ -61,7 +61,7 @@ class SpanFaults:
         self._dropped: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
         self._skewed: Counter[str] = Counter()
-        self._unread: Counter[tuple[str, str]] = Counter()
+        self._unread: Counter[tuple[str, ...]] = Counter()
         self._scopes: set[str] = set()  # of which one was logged
 
     def reading(self) -> None:
@@ -117,7 +117,7 @@ class SpanFaults:
                     (fault,): self._repaired[fault] for fault in catalog.REPAIRED_SPANS.values
                 },
                 catalog.CLOCK_SKEW: {(service,): count for service, count in self._skewed.items()},
-                catalog.UNREAD_SPANS: {**self._unread},
+                catalog.UNREAD_SPANS: dict(self._unread),
             }
 
     @contextmanager

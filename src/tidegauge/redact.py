@@ -1,0 +1,350 @@
+"""Replaces contents on spans by keyed digests before the spans are exported.
+
+Loops are then detected in a receiver, and contents never leave the process: equal contents have
+equal digests (HMAC-SHA256). What a receiver needs stays: what a span is, names of agents, models
+and tools, ids, roles, names of arguments, numbers of tokens, and types of exceptions.
+
+This module uses nothing but OpenTelemetry: you can copy it to where tidegauge is not installed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import Link, Status
+
+__all__ = ["RedactingExporter", "Redaction"]
+
+_MAX_PARSED: Final = 1 << 20
+"""Characters of a JSON text that is looked into; a longer one is digested as a whole."""
+_MAX_DEPTH: Final = 32
+
+_AGENTS: Final = re.compile(
+    r"gen_ai\.|llm\.|ai\.|openinference\.|traceloop\.|langfuse\.|langsmith\.|mlflow\.|pydantic_ai\."
+    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|(in|out)put\.value$"
+)
+"""Attributes of which a span of an agent has one. The contents of all of its attributes are
+replaced, except those of the conventions for other things."""
+_OTHERS: Final = re.compile(
+    r"(http|url|server|client|network|code|error|service|telemetry|deployment|thread|otel|process"
+    r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
+)
+_METADATA: Final = re.compile(r"(^|\.)(metadata|association\.properties)\.")
+"""Metadata that users give: only what frameworks put there stays."""
+_KNOWN_METADATA: Final = re.compile(
+    r"(thread_id|session_id|conversation_id|checkpoint_ns|(lc|ls|langgraph|tidegauge(?!_task$))_\w+)$"
+)
+_SAFE: Final = re.compile(
+    r"(^|_)(ids?|names?|type|kind|role|model|provider|system|version|status|reasons?|format"
+    r"|namespace|operation|object|index|lc)$"
+)
+"""Last words of attributes and keys that hold no contents."""
+_USAGE: Final = re.compile(r"usage|token", re.IGNORECASE)
+_RESULT: Final = re.compile(r"output|result|response|completion", re.IGNORECASE)
+_ARGUMENTS: Final = frozenset({"arguments", "args", "input", "inputs", "kwargs", "parameters"})
+_ROLES: Final = frozenset(
+    {"user", "human", "assistant", "ai", "system", "developer", "tool", "function", "model"}
+)
+_TYPES: Final = _ROLES | {
+    *("text", "message", "constructor", "thinking", "reasoning", "input_text", "output_text"),
+    *("tool_call", "tool_call_response", "tool_use", "tool_result", "tool-call", "tool-result"),
+    *("function_call", "function_call_output", "AIMessageChunk"),
+}
+_CALL_IDS: Final = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "call_id"})
+_SHAPED: Final = frozenset(
+    {
+        *("function", "function_call", "functionCall", "function_response", "functionResponse"),
+        *("response_metadata", "tool_call"),
+    }
+)
+"""Keys of mappings that are part of a message or a call, whatever they hold."""
+_WRAPPERS: Final = tuple(
+    map(
+        frozenset, (("input_str",), ("inputs", "kwargs"), ("args", "kwargs"), ("outputs", "kwargs"))
+    )
+)
+_HIDDEN: Final = "__REDACTED__"
+
+
+class Redaction:
+    """Replaces contents by digests, the same for equal contents under one key.
+
+    Args:
+        key: the secret; left out, a random one. Digests of several processes are only equal if
+            they have the same key.
+        keep: names of attributes that stay as they are.
+
+    >>> result = {"gen_ai.tool.name": "look", "gen_ai.tool.call.result": "no key"}
+    >>> Redaction(b"secret").attributes(result)
+    {'gen_ai.tool.name': 'look', 'gen_ai.tool.call.result': 'sha:252fc354aa62eeb60b5238cf28cb5084'}
+    """
+
+    def __init__(self, key: bytes | None = None, *, keep: Iterable[str] = ()) -> None:
+        self._key = os.urandom(32) if key is None else key
+        self._keep = frozenset(keep)
+
+    def digest(self, value: object) -> str:
+        """The digest of a content; a JSON text equals the value that it is the text of."""
+        if isinstance(value, str):
+            parsed = _parsed(value)
+            data = value if parsed is None else _canonical(parsed)
+        else:
+            data = _canonical(value)
+        found = hmac.new(self._key, data.encode("utf-8", "surrogatepass"), "sha256")
+        return f"sha:{found.hexdigest()[:32]}"
+
+    def attributes(self, attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Attributes of a span or an event, with digests for contents."""
+        given = dict(attributes or {})
+        if not any(_AGENTS.match(name) for name in given):
+            return given
+        return {name: self._attribute(name, value) for name, value in given.items()}
+
+    def event(
+        self, name: str, attributes: Mapping[str, Any] | None, *, agent: bool
+    ) -> dict[str, Any]:
+        """Attributes of an event; ``agent``: it is on the span of an agent."""
+        given = dict(attributes or {})
+        if not agent and not any(_AGENTS.match(key) for key in given):
+            return given
+        if name == "exception":
+            for key in ("exception.message", "exception.stacktrace"):
+                if key in given:
+                    given[key] = self.digest(given[key])
+            return given
+        return {key: self._attribute(key, value) for key, value in given.items()}
+
+    def _attribute(self, name: str, value: Any) -> Any:
+        if name in self._keep or isinstance(value, bool | int | float) or _is_safe(name):
+            return value
+        last = name.rpartition(".")[2]
+        if isinstance(value, str):
+            return self._text(last, value)
+        if isinstance(value, Sequence) and not isinstance(value, bytes):
+            texts = [self._text(last, one) if isinstance(one, str) else one for one in value]
+            return texts if all(isinstance(one, str) for one in value) else self._value(last, value)
+        return self._value(last, value)
+
+    def _text(self, key: str, value: str) -> str:
+        if value in ("", _HIDDEN):
+            return value
+        if value[0] == value[-1] == '"':
+            with suppress(ValueError):
+                inner = json.loads(value)
+                return json.dumps(self.digest(inner)) if inner else value
+        parsed = _parsed(value)
+        if parsed is None:
+            return self.digest(value)
+        found = self._value(key, parsed)
+        return found if isinstance(found, str) else json.dumps(found)
+
+    def _value(self, key: str, value: Any) -> Any:
+        """A value that is no text; results are digested as a whole, arguments one by one."""
+        if _USAGE.search(key) and _is_counts(value):
+            return value
+        if key == "metadata" and isinstance(value, dict):
+            return {
+                name: one if _KNOWN_METADATA.match(name) else self._walk(one, 0)[0]
+                for name, one in value.items()
+            }
+        found, structured = self._walk(value, 0)
+        if structured or _RESULT.search(key):
+            return found
+        return self._arguments(value)
+
+    def _arguments(self, value: Any) -> Any:
+        """Arguments of a call: their names stay."""
+        if isinstance(value, str):
+            parsed = _parsed(value)
+            if isinstance(parsed, dict):
+                return json.dumps(self._arguments(parsed))
+        if isinstance(value, dict):
+            return {name: _blank(one) or self.digest(one) for name, one in value.items()}
+        return value if _is_blank(value) else self.digest(value)
+
+    def _walk(self, value: Any, depth: int, *, shaped: bool = False) -> tuple[Any, bool]:
+        """The value with digests, and whether it is or has a message or a call."""
+        if _is_blank(value):
+            return value, False
+        if depth < _MAX_DEPTH:
+            if isinstance(value, str):
+                parsed = _parsed(value)
+                found, structured = (None, False) if parsed is None else self._walk(parsed, depth)
+                if structured:
+                    return json.dumps(found), True
+            elif isinstance(value, list | tuple):
+                if len(value) == 2 and isinstance(value[0], str) and value[0] in _ROLES:
+                    return [value[0], self._walk(value[1], depth + 1)[0]], True
+                walked = [self._walk(one, depth + 1) for one in value]
+                if any(structured for _, structured in walked):
+                    return [one for one, _ in walked], True
+            elif isinstance(value, dict):
+                found, structured = self._mapping(value, depth, shaped or _is_shaped(value))
+                if structured:
+                    return found, True
+        return self.digest(value), False
+
+    def _mapping(self, value: dict[str, Any], depth: int, shaped: bool) -> tuple[Any, bool]:
+        found: dict[str, Any] = {}
+        structured = shaped
+        for key, one in value.items():
+            if (shaped and (isinstance(one, bool) or _is_safe_value(key, one))) or (
+                _USAGE.search(key) and _is_counts(one)
+            ):
+                found[key] = one
+            elif key == "output_tools" and isinstance(one, list):
+                found[key] = [{"name": tool.get("name")} for tool in one if isinstance(tool, dict)]
+                structured = True
+            else:
+                found[key], inner = self._walk(one, depth + 1, shaped=key in _SHAPED)
+                structured |= inner
+                if not inner and key in _ARGUMENTS:
+                    found[key] = self._arguments(one)
+        return found, structured
+
+
+class RedactingExporter(SpanExporter):
+    """Exports spans with digests in place of contents.
+
+    A span whose contents cannot be replaced is exported without attributes and events.
+
+    Args:
+        exporter: gets the spans.
+        key: the secret, see :class:`Redaction`; processes of one fleet share it.
+        keep: names of attributes that stay as they are.
+
+    >>> from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+    >>> exporter = RedactingExporter(ConsoleSpanExporter(), key=b"secret")
+    """
+
+    def __init__(
+        self, exporter: SpanExporter, key: bytes | None = None, *, keep: Iterable[str] = ()
+    ) -> None:
+        self._exporter = exporter
+        self._redaction = Redaction(key, keep=keep)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans without their contents."""
+        return self._exporter.export([self._redacted(span) for span in spans])
+
+    def shutdown(self) -> None:
+        """Shut the exporter down."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush the exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _redacted(self, span: ReadableSpan) -> ReadableSpan:
+        with suppress(Exception):  # anything may be on a span
+            agent = any(_AGENTS.match(name) for name in span.attributes or ())
+            status, description = span.status, span.status.description
+            if agent and description:
+                status = Status(status.status_code, self._redaction.digest(description))
+            events = [
+                Event(
+                    one.name,
+                    self._redaction.event(one.name, one.attributes, agent=agent),
+                    one.timestamp,
+                )
+                for one in span.events
+            ]
+            links = [
+                Link(one.context, self._redaction.attributes(one.attributes)) for one in span.links
+            ]
+            attributes = self._redaction.attributes(span.attributes)
+            return _copy(span, status, attributes, events, links)
+        return _copy(span, Status(span.status.status_code), {}, (), ())
+
+
+def _copy(
+    span: ReadableSpan,
+    status: Status,
+    attributes: Mapping[str, Any],
+    events: Sequence[Event],
+    links: Sequence[Link],
+) -> ReadableSpan:
+    return ReadableSpan(
+        span.name,
+        span.context,
+        span.parent,
+        span.resource,
+        attributes,
+        events,
+        links,
+        span.kind,
+        status=status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _is_safe(name: str) -> bool:
+    """Whether an attribute holds no contents.
+
+    >>> _is_safe("gen_ai.request.model"), _is_safe("ai.toolCall.id"), _is_safe("input.value")
+    (True, True, False)
+    """
+    metadata = _METADATA.search(name)
+    if metadata:
+        return bool(_KNOWN_METADATA.match(name, metadata.end()))
+    return bool(_OTHERS.match(name)) or _is_safe_key(name.rpartition(".")[2])
+
+
+def _is_safe_key(key: str) -> bool:
+    return bool(_SAFE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()))
+
+
+def _is_safe_value(key: str, value: object) -> bool:
+    """Whether this is an id, a name, a role and the like in a message or a call."""
+    if isinstance(value, list):
+        return key == "id" and all(isinstance(one, str) for one in value)
+    return isinstance(value, str | int | float) and _is_safe_key(key)
+
+
+def _is_shaped(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a message, a part of one, a call, or what is wrapped around a call."""
+    role, kind = value.get("role"), value.get("type")
+    if (isinstance(role, str) and role in _ROLES) or (isinstance(kind, str) and kind in _TYPES):
+        return True
+    keys = value.keys()
+    return not keys.isdisjoint(_CALL_IDS) or any(keys >= wrapper for wrapper in _WRAPPERS)
+
+
+def _is_counts(value: object) -> bool:
+    """Whether there are only numbers."""
+    if isinstance(value, dict):
+        return all(map(_is_counts, value.values()))
+    return value is None or isinstance(value, int | float)
+
+
+def _is_blank(value: object) -> bool:
+    return value is None or value in ("", [], (), {}, _HIDDEN)
+
+
+def _blank(value: Any) -> Any:
+    return value if isinstance(value, str) and _is_blank(value) else None
+
+
+def _parsed(text: str) -> Any:
+    """The list or mapping that a text is the JSON of; ``None``: it is another text."""
+    if len(text) <= _MAX_PARSED and text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return None
+
+
+def _canonical(value: object) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)

@@ -1,0 +1,215 @@
+"""Contents never leave, and what is measured is the same with digests in their place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Status, StatusCode
+
+from support.other_spans import Listener
+from support.requirements import needs
+from tidegauge import redact, testing
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.redact import RedactingExporter, Redaction
+
+FIXTURES = Path("/work/shared/data/spans/frameworks")
+KEY = b"secret"
+SECRET = "4929-1234"
+REDACTION = Redaction(KEY)
+
+
+def exported(fill, **settings: Any) -> Any:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(RedactingExporter(exporter, KEY, **settings)))
+    span = provider.get_tracer("theirs").start_span("execute_tool look")
+    fill(span)
+    span.end()
+    [found] = exporter.get_finished_spans()
+    return found
+
+
+def test_contents_are_replaced_and_the_rest_stays():
+    def fill(span):
+        span.set_attribute("gen_ai.operation.name", "execute_tool")
+        span.set_attribute("gen_ai.tool.call.id", "c1")
+        span.set_attribute("gen_ai.tool.call.arguments", json.dumps({"card": SECRET, "n": 2}))
+        span.set_attribute("gen_ai.usage.input_tokens", 7)
+        span.record_exception(ValueError(SECRET))
+        span.set_status(Status(StatusCode.ERROR, SECRET))
+
+    span = exported(fill)
+    assert SECRET not in span.to_json()
+    assert span.name == "execute_tool look"
+    assert span.attributes["gen_ai.operation.name"] == "execute_tool"
+    assert span.attributes["gen_ai.tool.call.id"] == "c1"
+    assert span.attributes["gen_ai.usage.input_tokens"] == 7
+    arguments = json.loads(span.attributes["gen_ai.tool.call.arguments"])
+    assert arguments == {"card": REDACTION.digest(SECRET), "n": REDACTION.digest(2)}
+    [event] = span.events
+    assert event.attributes["exception.type"] == "ValueError"
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == REDACTION.digest(SECRET)
+
+
+def test_messages_keep_their_structure():
+    call = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"name": SECRET}}
+    answer = {"type": "tool_call_response", "id": "c1", "response": {"name": SECRET, "id": SECRET}}
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": SECRET}, call]}]
+    shown = [{"role": "tool", "parts": [answer]}]
+    found = REDACTION.attributes(
+        {"gen_ai.output.messages": json.dumps(said), "gen_ai.input.messages": json.dumps(shown)}
+    )
+    assert SECRET not in str(found)
+    [message] = json.loads(found["gen_ai.output.messages"])
+    assert message["role"] == "assistant"
+    assert message["parts"][1] == {**call, "arguments": {"name": REDACTION.digest(SECRET)}}
+    [message] = json.loads(found["gen_ai.input.messages"])
+    assert message["parts"][0]["response"] == REDACTION.digest(answer["response"])
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"input.value": SECRET, "openinference.span.kind": "TOOL"},
+        {"llm.input_messages.0.message.content": SECRET},
+        {"llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": f'"{SECRET}"'},
+        {
+            "traceloop.entity.input": json.dumps(
+                {"inputs": {"a": SECRET}, "kwargs": {"name": SECRET}}
+            )
+        },
+        {"traceloop.association.properties.user_name": SECRET, "traceloop.span.kind": "tool"},
+        {"ai.response.toolCalls": json.dumps([{"toolCallId": "c", "input": {"q": SECRET}}])},
+        {"ai.prompt.tools": (SECRET, json.dumps({"type": "function", "description": SECRET}))},
+        {"gen_ai.prompt": json.dumps([["user", SECRET]])},
+        {"gen_ai.prompt": json.dumps({"name": SECRET, "role": 1, "type": ["text"]})},
+        {"gen_ai.something.new": SECRET},
+        {"metadata": json.dumps({"thread_id": "t", "note": SECRET}), "llm.x": 1},
+        {"gen_ai.operation.name": "chat", "raw_input": SECRET, "response": json.dumps([SECRET])},
+        {"mlflow.spanInputs": json.dumps({"messages": [{"role": "user", "content": SECRET}]})},
+        {"gcp.vertex.agent.llm_request": f"{{not JSON {SECRET}"},
+        {"gen_ai.input.messages": json.dumps(f"[{SECRET}")},
+    ],
+)
+def test_no_content_leaves(attributes):
+    assert SECRET not in str(REDACTION.attributes(attributes))
+
+
+def test_other_spans_stay_as_they_are():
+    attributes = {"http.url": "http://shop", "db.statement": "SELECT 1"}
+    assert REDACTION.attributes(attributes) == attributes
+
+
+def test_attributes_of_choice_stay():
+    span = exported(lambda span: span.set_attribute("gen_ai.x", "y"), keep={"gen_ai.x"})
+    assert span.attributes == {"gen_ai.x": "y"}
+
+
+def test_equal_contents_have_equal_digests_under_one_key():
+    same = ({"a": 1, "b": [2]}, '{"b": [2], "a": 1}')
+    assert len({Redaction(KEY).digest(one) for one in same}) == 1
+    assert Redaction(KEY).digest("5") == Redaction(KEY).digest(5)
+    assert Redaction(KEY).digest("a") != Redaction(KEY).digest("b")
+    assert Redaction(KEY).digest("a") != Redaction(b"other").digest("a")
+    assert Redaction().digest("a") != Redaction().digest("a")
+
+
+def test_a_span_that_cannot_be_redacted_has_no_contents(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError
+
+    monkeypatch.setattr(Redaction, "attributes", broken)
+    span = exported(lambda span: span.set_attribute("gen_ai.prompt", SECRET))
+    assert SECRET not in span.to_json()
+    assert span.name == "execute_tool look"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "type", "content", "args", "id", "function", "usage", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+)
+
+
+@given(values)
+def test_any_value_is_redacted_without_a_fault(value):
+    given = {"gen_ai.prompt": json.dumps(value), "gen_ai.completion": value}
+    assert REDACTION.attributes(given).keys() == given.keys()
+
+
+def test_a_deep_value_is_digested_as_a_whole():
+    assert "x" not in REDACTION.attributes({"gen_ai.prompt": "[" * 5000 + '"x"' + "]" * 5000})[
+        "gen_ai.prompt"
+    ].removeprefix("sha:")
+
+
+def load(name: str, redaction: Redaction | None) -> list[SpanData]:
+    found = []
+    for line in (FIXTURES / f"{name}.jsonl").read_text().splitlines():
+        span = json.loads(line)
+        attributes, events = span["attributes"], [(one, given) for one, given in span["events"]]
+        if redaction is not None:
+            agent = any(map(redact._AGENTS.match, attributes))
+            attributes = redaction.attributes(attributes)
+            events = [(one, redaction.event(one, given, agent=agent)) for one, given in events]
+        parent = int(span["parent_id"], 16) if span["parent_id"] else None
+        ids = int(span["trace_id"], 16), int(span["span_id"], 16), parent
+        about = span["name"], span["scope"], attributes, span["start"], span["end"]
+        status = span["status"] == 2, span["description"]
+        found.append(SpanData(*ids, *about, *status, events, span["resource"]))
+    return sorted(found, key=lambda one: one.end)
+
+
+def measured(spans: list[SpanData]) -> list[Any]:
+    with testing.capture() as seen:
+        listener, assembly = Listener(seen), Assembly()
+        for at, span in enumerate(spans):
+            assembly.take([span], now=float(at))
+        assembly.close()
+        reports = [listener.reports[event.run].as_dict() for event in listener.started]
+        keys = ("steps", "loop_steps", "tokens", "failed_steps")
+        return [
+            [event.agent, *map(report.get, keys)]
+            for event, report in zip(listener.started, reports, strict=True)
+        ]
+
+
+@needs(FIXTURES.is_dir(), "the recorded spans of frameworks are not part of the repository")
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.jsonl")))
+def test_loops_are_the_same_with_digests(name):
+    assert measured(load(name, REDACTION)) == measured(load(name, None))
+
+
+@needs(FIXTURES.is_dir(), "the recorded spans of frameworks are not part of the repository")
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.jsonl")))
+def test_no_result_or_task_of_a_framework_leaves(name):
+    for span in load(name, REDACTION):
+        written = str((dict(span.attributes), span.events))
+        assert "nothing at" not in written
+        assert "find the key" not in written
+
+
+def test_the_module_needs_nothing_of_tidegauge():
+    program = (
+        "import runpy, sys; runpy.run_path(sys.argv[1]); "
+        "assert not [name for name in sys.modules if name.startswith('tidegauge')]"
+    )
+    subprocess.run([sys.executable, "-c", program, redact.__file__], check=True, timeout=60)
