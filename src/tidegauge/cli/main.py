@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "dashboards": "Write Grafana dashboards to files, or send them to Grafana.",
     "decisions": "Serve the decisions of a fleet to agents: which runs must stop.",
     "demo": "Run scripted agents that solve tasks, loop or get lost, with all metrics.",
+    "inspect": "Show how the spans of traces are read: runs, steps, and why a span makes none.",
     "judge": "Score the competencies of agents in recorded runs, with a model.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
     "report": "Write an HTML page about recorded runs: loops, words, every step.",
@@ -81,6 +82,7 @@ def cli() -> None:
       tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
                                                  have a model score the competencies of agents
       tidegauge serve                            receive the spans of agents (OTLP)
+      tidegauge inspect traces.json              how the spans of these traces are read
       tidegauge decisions --kafka B --topic T    serve to agents which runs must stop
       tidegauge worker --kafka HOST:9092 --topic agents
                                                  measure the runs of a fleet

@@ -76,11 +76,13 @@ class ReadLimits(NamedTuple):
         spans: spans in one request; further ones are rejected.
         attributes: attributes of one span, resource or event; further ones are dropped.
         text: characters of a text in an attribute; longer texts are cut.
+        unread: whether attributes are read of spans that have no marker attribute, too.
     """
 
     spans: int = 100_000
     attributes: int = 2_000
     text: int = 1_048_576
+    unread: bool = False
 
 
 READ_LIMITS: Final = ReadLimits()
@@ -240,6 +242,8 @@ def _span_attributes(raw: bytes, pairs: Any, scope: str, limits: ReadLimits) -> 
             return _attributes(pairs, limits)
     if _LOOK_ALIKE.search(raw) and looks_like_agent(pair.key for pair in pairs):
         span_faults.unread(scope, "unknown_convention")
+    if limits.unread:
+        return _attributes(pairs, limits)
     return _NOT_READ if pairs else _NOTHING
 
 
