@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegauge._critical import here, reset_after_fork
-from tidegauge._span_faults import span_faults
+from tidegauge._span_faults import UnreadReason, span_faults
 from tidegauge.instrumentation.recorder import Recorder, new_run_id
 from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
@@ -190,6 +190,7 @@ class Grouping:
         seen = SeenModel.of(span, reading) if isinstance(reading, ModelSpan) else None
         expired: list[tuple[ExternalRun, str]] = []
         run, in_tool = None, False
+        unread: UnreadReason | None = None
         recorder = self._recorder()  # made now, where no lock is held, if nothing was configured
         with here.critical, self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
@@ -201,11 +202,17 @@ class Grouping:
                 run, in_tool = self._assign(
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
+                if run is None:
+                    unread = "no_run" if node.enclosing_run() is None else "late"
+                elif seen is not None and seen.model.calls is None and not seen.model.failed:
+                    unread = "no_contents"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None:
                 self._evict(ended)
             opened, self._opened = self._opened, []
+        if unread is not None:
+            span_faults.unread(span.scope, unread)
         for new in opened:  # outermost first
             new.turns.send()
         for idle, reason in expired:

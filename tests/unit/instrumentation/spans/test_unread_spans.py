@@ -7,13 +7,16 @@ import logging
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 
-from tidegauge import catalog
+from tidegauge import catalog, testing
 from tidegauge._content_hints import content_hint
 from tidegauge._span_faults import SpanFaults, span_faults
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly
 from tidegauge.receivers.otlp.decoding import decode_protobuf
 from tidegauge.receivers.otlp.json_decoding import decode_json
 
@@ -80,7 +83,7 @@ def test_a_span_of_no_known_convention_is_counted(arrives, name):
 )
 def test_others_are_not(arrives, attributes):
     arrives(attributes)
-    assert counts() == {}
+    assert "unknown_convention" not in [reason for _, reason in counts()]
 
 
 def test_each_scope_is_logged_once_with_what_to_do(caplog):
@@ -133,3 +136,44 @@ def test_counts_of_a_replay_are_discarded():
 )
 def test_the_hint_is_that_of_the_instrumentation(scope, part):
     assert part in content_hint(scope)
+
+
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+SILENT = {"gen_ai.operation.name": "chat"}
+SAID = {**SILENT, "gen_ai.output.messages": "[]"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+
+
+def one(number: int, parent: int | None, end: int, given: Any, *, failed: bool = False) -> SpanData:
+    return SpanData(7, number, parent, "any", "theirs", given, end - 5, end, failed)
+
+
+@pytest.mark.parametrize(
+    ("spans", "reasons"),
+    [
+        ([one(2, 1, 20, SILENT), one(1, None, 90, AGENT)], {"no_contents": 1}),
+        ([one(2, 1, 20, SILENT, failed=True), one(1, None, 90, AGENT)], {}),
+        ([one(2, 1, 20, SAID), one(3, 1, 30, TOOL), one(1, None, 90, AGENT)], {}),
+        ([one(2, None, 20, SAID), one(3, None, 30, TOOL)], {"no_run": 2}),
+    ],
+)
+def test_calls_without_contents_or_a_run_are_counted(spans, reasons):
+    with testing.capture():
+        assembly = Assembly()
+        assembly.take(spans, now=0.0)
+        assembly.close()
+    assert counts() == {("theirs", reason): count for reason, count in reasons.items()}
+
+
+def test_a_call_after_the_end_of_its_run_is_counted():
+    with testing.capture():
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(TidegaugeSpanProcessor())
+        tracer = provider.get_tracer("theirs")
+        agent = tracer.start_span("any", attributes=AGENT)
+        inside = trace.set_span_in_context(agent)
+        tracer.start_span("any", inside, attributes=SAID).end()
+        later = tracer.start_span("any", inside, attributes=SAID)
+        agent.end()
+        later.end()
+    assert counts() == {("theirs", "late"): 1}
