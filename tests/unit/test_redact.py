@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +22,7 @@ from support.requirements import needs
 from tidegauge import redact, testing
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
 from tidegauge.redact import RedactingExporter, Redaction
 
 FIXTURES = Path("/work/shared/data/spans/frameworks")
@@ -61,6 +63,21 @@ def test_contents_are_replaced_and_the_rest_stays():
     assert event.attributes["exception.type"] == "ValueError"
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == REDACTION.digest(SECRET)
+
+
+def test_what_is_redacted_is_encoded_as_otlp():
+    def fill(span):
+        span.set_attribute("gen_ai.tool.call.result", SECRET)
+        span.set_attribute("gen_ai.response.finish_reasons", ["stop"])
+        span.add_link(span.get_span_context(), {"gen_ai.prompt": SECRET})
+        span.add_event("gen_ai.choice", {"message": SECRET})
+
+    body = encode_spans([exported(fill)]).SerializeToString()
+    [span] = decode_protobuf(body, ReadLimits(unread=True)).spans
+    assert SECRET.encode() not in body
+    assert span.attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert span.attributes["gen_ai.tool.call.result"] == REDACTION.digest(SECRET)
+    assert span.events == (("gen_ai.choice", {"message": REDACTION.digest(SECRET)}),)
 
 
 def test_messages_keep_their_structure():

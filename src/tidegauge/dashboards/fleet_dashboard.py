@@ -306,12 +306,17 @@ def _health() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
         ).span(6),
         bars(
-            "External spans: lost, repaired, clock skew",
+            "External spans: lost, repaired, unread, clock skew",
             "Calls in spans of other instrumentations that are not counted, spans that are counted "
-            "despite a fault, and contradicting times of two hosts, by service. See "
-            "docs/others-spans.md. Empty when no such spans are read.",
+            "despite a fault, spans that look like those of an agent and made no step, by scope, "
+            "and contradicting times of two hosts, by service. See docs/others-spans.md. Empty "
+            "when no such spans are read.",
             Query(total(EVENTS.increase(catalog.DROPPED_SPANS), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.REPAIRED_SPANS), ["fault"]), "repaired: {{fault}}"),
+            Query(
+                total(EVENTS.increase(catalog.UNREAD_SPANS), ["scope", "reason"]),
+                "unread: {{scope}}, {{reason}}",
+            ),
             Query(total(EVENTS.increase(catalog.CLOCK_SKEW), ["service"]), "clock: {{service}}"),
         ).span(6),
     ]
