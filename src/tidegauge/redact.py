@@ -43,10 +43,19 @@ _KNOWN_METADATA: Final = re.compile(
     r"(thread_id|session_id|conversation_id|checkpoint_ns|(lc|ls|langgraph|tidegauge(?!_task$))_\w+)$"
 )
 _SAFE: Final = re.compile(
-    r"(^|_)(ids?|names?|type|kind|role|model|provider|system|version|status|reasons?|format"
-    r"|namespace|operation|object|index|lc)$"
+    r"(^|_)(ids?|names?|type|kind|role|model|provider|version|status|(finish|stop)_reasons?|format"
+    r"|namespace|operation)$"
 )
-"""Last words of attributes and keys that hold no contents."""
+"""Last words of attributes that hold no contents."""
+_SAFE_NAMES: Final = frozenset({"gen_ai.system", "llm.system"})
+_SAFE_KEYS: Final = frozenset(
+    {
+        *("role", "type", "name", "id", "index", "lc", "model", "status", "is_error"),
+        *("tool_call_id", "toolCallId", "toolCallType", "toolName", "tool_name", "tool_use_id"),
+        *("call_id", "finish_reason", "stop_reason"),
+    }
+)
+"""Keys of messages and calls that hold no contents."""
 _USAGE: Final = re.compile(r"usage|token", re.IGNORECASE)
 _RESULT: Final = re.compile(r"output|result|response|completion", re.IGNORECASE)
 _ARGUMENTS: Final = frozenset({"arguments", "args", "input", "inputs", "kwargs", "parameters"})
@@ -71,6 +80,10 @@ _WRAPPERS: Final = tuple(
         frozenset, (("input_str",), ("inputs", "kwargs"), ("args", "kwargs"), ("outputs", "kwargs"))
     )
 )
+_WHOLE: Final = frozenset({"response", "result", "output"})
+"""Keys of messages and calls under which a result is."""
+_RESULTS: Final = frozenset({"result", "tool_response"})
+"""Last words of attributes with a tool's result: a record in it may look like a message."""
 _HIDDEN: Final = "__REDACTED__"
 
 
@@ -155,7 +168,7 @@ class Redaction:
                 name: one if _KNOWN_METADATA.match(name) else self._walk(one, 0)[0]
                 for name, one in value.items()
             }
-        found, structured = self._walk(value, 0)
+        found, structured = self._walk(value, 0, result=key in _RESULTS)
         if structured or _RESULT.search(key):
             return found
         return self._arguments(value)
@@ -170,29 +183,44 @@ class Redaction:
             return {name: _blank(one) or self.digest(one) for name, one in value.items()}
         return value if _is_blank(value) else self.digest(value)
 
-    def _walk(self, value: Any, depth: int, *, shaped: bool = False) -> tuple[Any, bool]:
-        """The value with digests, and whether it is or has a message or a call."""
+    def _walk(
+        self, value: Any, depth: int, *, shaped: bool = False, result: bool = False
+    ) -> tuple[Any, bool]:
+        """The value with digests, and whether it is or has a message or a call.
+
+        Args:
+            value: it.
+            depth: how many values are around it.
+            shaped: whether it is part of a message.
+            result: whether it is a result, where only messages with a call's result count.
+        """
         if _is_blank(value):
             return value, False
         if depth < _MAX_DEPTH:
             if isinstance(value, str):
                 parsed = _parsed(value)
-                found, structured = (None, False) if parsed is None else self._walk(parsed, depth)
+                found, structured = None, False
+                if parsed is not None:
+                    found, structured = self._walk(parsed, depth + 1, shaped=shaped, result=result)
                 if structured:
                     return json.dumps(found), True
             elif isinstance(value, list | tuple):
-                if len(value) == 2 and isinstance(value[0], str) and value[0] in _ROLES:
-                    return [value[0], self._walk(value[1], depth + 1)[0]], True
-                walked = [self._walk(one, depth + 1) for one in value]
+                role = value[0] if len(value) == 2 and not result else None
+                if isinstance(role, str) and role in _ROLES:
+                    return [role, self._walk(value[1], depth + 1)[0]], True
+                walked = [self._walk(one, depth + 1, result=result) for one in value]
                 if any(structured for _, structured in walked):
                     return [one for one, _ in walked], True
             elif isinstance(value, dict):
-                found, structured = self._mapping(value, depth, shaped or _is_shaped(value))
+                shaped = shaped or _is_shaped(value, result=result)
+                found, structured = self._mapping(value, depth, shaped=shaped, result=result)
                 if structured:
                     return found, True
         return self.digest(value), False
 
-    def _mapping(self, value: dict[str, Any], depth: int, shaped: bool) -> tuple[Any, bool]:
+    def _mapping(
+        self, value: dict[str, Any], depth: int, *, shaped: bool, result: bool
+    ) -> tuple[Any, bool]:
         found: dict[str, Any] = {}
         structured = shaped
         for key, one in value.items():
@@ -200,11 +228,14 @@ class Redaction:
                 _USAGE.search(key) and _is_counts(one)
             ):
                 found[key] = one
+            elif shaped and key in _WHOLE:
+                found[key] = one if _is_blank(one) else self.digest(one)
             elif key == "output_tools" and isinstance(one, list):
                 found[key] = [{"name": tool.get("name")} for tool in one if isinstance(tool, dict)]
                 structured = True
             else:
-                found[key], inner = self._walk(one, depth + 1, shaped=key in _SHAPED)
+                part = key in _SHAPED and not (result and not shaped)
+                found[key], inner = self._walk(one, depth + 1, shaped=part, result=result)
                 structured |= inner
                 if not inner and key in _ARGUMENTS:
                     found[key] = self._arguments(one)
@@ -297,27 +328,33 @@ def _is_safe(name: str) -> bool:
     metadata = _METADATA.search(name)
     if metadata:
         return bool(_KNOWN_METADATA.match(name, metadata.end()))
-    return bool(_OTHERS.match(name)) or _is_safe_key(name.rpartition(".")[2])
-
-
-def _is_safe_key(key: str) -> bool:
-    return bool(_SAFE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()))
+    if name in _SAFE_NAMES or _OTHERS.match(name):
+        return True
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2])
+    return bool(_SAFE.search(words.lower()))
 
 
 def _is_safe_value(key: str, value: object) -> bool:
     """Whether this is an id, a name, a role and the like in a message or a call."""
     if isinstance(value, list):
         return key == "id" and all(isinstance(one, str) for one in value)
-    return isinstance(value, str | int | float) and _is_safe_key(key)
+    return isinstance(value, str | int | float) and key in _SAFE_KEYS
 
 
-def _is_shaped(value: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a message, a part of one, a call, or what is wrapped around a call."""
-    role, kind = value.get("role"), value.get("type")
-    if (isinstance(role, str) and role in _ROLES) or (isinstance(kind, str) and kind in _TYPES):
+def _is_shaped(value: Mapping[str, Any], *, result: bool) -> bool:
+    """Whether a mapping is a message, a part of one, a call, or what is wrapped around a call.
+
+    Args:
+        value: it.
+        result: whether it is in a result, where only messages with a call's result count.
+    """
+    role, kind, keys = value.get("role"), value.get("type"), value.keys()
+    if not keys.isdisjoint(_CALL_IDS) or "lc" in keys or any(keys >= one for one in _WRAPPERS):
         return True
-    keys = value.keys()
-    return not keys.isdisjoint(_CALL_IDS) or any(keys >= wrapper for wrapper in _WRAPPERS)
+    if result:
+        return False
+    said = isinstance(role, str) and role in _ROLES
+    return said or (isinstance(kind, str) and kind in _TYPES)
 
 
 def _is_counts(value: object) -> bool:

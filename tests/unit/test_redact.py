@@ -113,6 +113,22 @@ def test_messages_keep_their_structure():
         {"gen_ai.prompt": json.dumps([["user", SECRET]])},
         {"gen_ai.prompt": json.dumps({"name": SECRET, "role": 1, "type": ["text"]})},
         {"gen_ai.something.new": SECRET},
+        {"gen_ai.tool.call.result": json.dumps({"role": "user", "name": SECRET, "id": SECRET})},
+        {"ai.toolCall.result": json.dumps([["user", {"type": "text", "name": SECRET}]])},
+        {
+            "gen_ai.input.messages": json.dumps(
+                [
+                    {
+                        "role": "tool",
+                        "parts": [
+                            {"type": "tool_result", "result": {"role": "user", "name": SECRET}}
+                        ],
+                    }
+                ]
+            )
+        },
+        {"gen_ai.prompt": json.dumps({"role": "user", "customer_name": SECRET, "system": SECRET})},
+        {"ai.prompt.system": SECRET, "gen_ai.handoff.reason": SECRET},
         {"metadata": json.dumps({"thread_id": "t", "note": SECRET}), "llm.x": 1},
         {"gen_ai.operation.name": "chat", "raw_input": SECRET, "response": json.dumps([SECRET])},
         {"mlflow.spanInputs": json.dumps({"messages": [{"role": "user", "content": SECRET}]})},
