@@ -9,6 +9,7 @@ This module uses nothing but OpenTelemetry: you can copy it to where tidegauge i
 
 from __future__ import annotations
 
+import ast
 import hmac
 import json
 import os
@@ -44,7 +45,7 @@ _KNOWN_METADATA: Final = re.compile(
 )
 _SAFE: Final = re.compile(
     r"(^|_)(ids?|names?|type|kind|role|model|provider|version|status|(finish|stop)_reasons?|format"
-    r"|namespace|operation)$"
+    r"|namespace|operation|template)$"
 )
 """Last words of attributes that hold no contents."""
 _SAFE_NAMES: Final = frozenset({"gen_ai.system", "llm.system"})
@@ -84,6 +85,9 @@ _WHOLE: Final = frozenset({"response", "result", "output"})
 """Keys of messages and calls under which a result is."""
 _RESULTS: Final = frozenset({"result", "tool_response"})
 """Last words of attributes with a tool's result: a record in it may look like a message."""
+_TOOL_MESSAGE: Final = re.compile(
+    r"""content=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") .*\btool_call_id='""", re.DOTALL
+)
 _HIDDEN: Final = "__REDACTED__"
 
 
@@ -107,6 +111,9 @@ class Redaction:
     def digest(self, value: object) -> str:
         """The digest of a content; a JSON text equals the value that it is the text of."""
         if isinstance(value, str):
+            message = _TOOL_MESSAGE.match(value[:_MAX_PARSED])
+            if message is not None:  # OpenLIT's results, with a new id each time
+                value = message[1]
             parsed = _parsed(value)
             data = value if parsed is None else _canonical(parsed)
         else:
@@ -373,10 +380,12 @@ def _blank(value: Any) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The list or mapping that a text is the JSON of; ``None``: it is another text."""
+    """The list or mapping that a text is the JSON or literal of; ``None``: it is another text."""
     if len(text) <= _MAX_PARSED and text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return json.loads(json.dumps(ast.literal_eval(text)))  # LiteLLM's are of Python
     return None
 
 

@@ -11,10 +11,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegauge.instrumentation.spans.conventions import (
+    adk,
     announcement,
     genai,
+    langfuse,
+    langsmith,
+    litellm,
+    logfire,
+    mlflow,
     openinference,
     openllmetry,
+    vercel_ai,
 )
 from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
@@ -35,6 +42,13 @@ OUR_SCOPE: Final = "tidegauge"
 
 CONVENTIONS: Final[tuple[Convention, ...]] = (
     announcement.CONVENTION,
+    logfire.CONVENTION,
+    litellm.CONVENTION,
+    adk.CONVENTION,
+    vercel_ai.CONVENTION,
+    langfuse.CONVENTION,
+    langsmith.CONVENTION,
+    mlflow.CONVENTION,
     openinference.CONVENTION,
     openllmetry.CONVENTION,
     genai.CONVENTION,
@@ -69,8 +83,12 @@ def looks_like_agent(names: Iterable[str]) -> bool:
     return any(_LOOK_ALIKE.match(name) for name in names)
 
 
-def convention_of(attributes: Attributes) -> Convention | None:
+def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:
     """The convention by which a span with these attributes is read.
+
+    Args:
+        attributes: those of the span.
+        scope: name of the instrumentation that made it.
 
     >>> convention_of({"gen_ai.operation.name": "chat"}).name
     'OpenTelemetry GenAI'
@@ -78,7 +96,10 @@ def convention_of(attributes: Attributes) -> Convention | None:
     names = attributes.keys()
     if names.isdisjoint(MARKER_ATTRIBUTES):
         return None
-    return next(one for one in CONVENTIONS if not names.isdisjoint(one.markers))
+    for one in CONVENTIONS:
+        if not names.isdisjoint(one.markers) and one.scope in ("", scope):
+            return one
+    return None
 
 
 def read_span(span: SpanData) -> KnownSpan | None:
@@ -92,23 +113,26 @@ def read_span(span: SpanData) -> KnownSpan | None:
         return span.read.reading
     if span.scope == OUR_SCOPE:
         return None
-    convention = convention_of(span.attributes)
+    convention = convention_of(span.attributes, span.scope)
     return None if convention is None else convention.read(span)
 
 
-def may_enclose_run(name: str, attributes: Attributes) -> bool | None:
+def may_enclose_run(name: str, attributes: Attributes, scope: str = "") -> bool | None:
     """Whether a span that is still open is an agent, a chain or a workflow.
 
     Args:
         name: its name.
         attributes: those that it has so far.
+        scope: name of the instrumentation that makes it.
 
     Returns:
         ``None`` when that is not known yet: some set their attributes when the span ends.
     """
-    convention = convention_of(attributes)
+    convention = convention_of(attributes, scope)
+    if convention is not None and convention is not genai.CONVENTION:
+        return convention.encloses(attributes)
+    if name.startswith(genai.INVOKE_AGENT):
+        return True
     if convention is not None:
         return convention.encloses(attributes)
-    if name.startswith("invoke_agent"):
-        return True
     return False if attributes else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -25,7 +27,9 @@ __all__ = [
     "mapping",
     "numbered",
     "parsed",
+    "python_value",
     "text",
+    "tool_message_text",
 ]
 
 HUMAN: Final = ("user", "human")
@@ -38,6 +42,10 @@ _LABELS: Final = tuple(
 _LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
 _MAX_OPENED: Final = 1 << 15
 """Brackets in a JSON text that is parsed: lists and mappings take the longest."""
+
+_TOOL_MESSAGE: Final = re.compile(
+    r"""content=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") .*\btool_call_id='""", re.DOTALL
+)
 
 _MAX_ODD: Final = 1 << 16
 """Characters of a JSON text with a huge number or a lone surrogate, which is parsed slowly."""
@@ -184,6 +192,36 @@ def langchain_tool_message(value: object) -> Mapping[str, Any] | None:
     if type(fields) is dict and fields.get("type", value.get("type")) == "tool":
         return fields
     return None
+
+
+def tool_message_text(result: object) -> object:
+    """The content of a LangChain ``ToolMessage`` that was written as text; else the result.
+
+    >>> tool_message_text("content='nothing' name='look' tool_call_id='call_1'")
+    'nothing'
+    >>> tool_message_text("content of a file")
+    'content of a file'
+    """
+    if not isinstance(result, str) or len(result) > MAX_READ:
+        return result
+    found = _TOOL_MESSAGE.match(result)
+    return result if found is None else python_value(found[1])
+
+
+def python_value(value: object) -> Any:
+    """The value of a Python literal, such as ``{'q': None}``; anything else, unchanged.
+
+    >>> python_value("[{'q': None}]"), python_value("same")
+    ([{'q': None}], 'same')
+    """
+    if not isinstance(value, str) or len(value) > MAX_READ:
+        return value
+    if value.count("[") + value.count("{") + value.count("(") > _MAX_OPENED:
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return value
 
 
 def langchain_result(

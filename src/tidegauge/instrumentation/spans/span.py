@@ -133,12 +133,14 @@ class AgentSpan(NamedTuple):
         sure: it says that it is an agent, and not less.
         asked: how its input ends; absent, not captured.
         answered: how its output ends; absent, not captured.
+        early: it may end before what it has started.
     """
 
     info: RunInfo = RunInfo()
     sure: bool = True
     asked: object = ABSENT
     answered: object = ABSENT
+    early: bool = False
 
 
 class ModelSpan(NamedTuple):

@@ -20,9 +20,11 @@ class Convention(NamedTuple):
             workflow. It is asked while the span is open, and in fleets where only the markers
             arrive: it may look at the markers alone.
         read: what an ended span is; ``None``: nothing of an agent's run.
+        scope: the only instrumentation that uses it; empty, any may.
     """
 
     name: str
     markers: frozenset[str]
     encloses: Callable[[Attributes], bool]
     read: Callable[[SpanData], KnownSpan | None]
+    scope: str = ""

@@ -1,15 +1,23 @@
-"""The OpenTelemetry GenAI conventions; pydantic-ai and hand-written spans speak them too."""
+"""The OpenTelemetry GenAI conventions, which many frameworks and hand-written spans use.
+
+Contents are attributes, or events of the span: one with all details, or one a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.chat_messages import (
+    answers_in,
+    calls_in,
+    last_text,
+    messages,
+    task_in,
+)
 from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.json_values import (
-    HUMAN,
     control_flow,
     failure_text,
     integer,
@@ -17,6 +25,7 @@ from tidegauge.instrumentation.spans.json_values import (
     mapping,
     parsed,
     text,
+    tool_message_text,
 )
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
@@ -27,17 +36,32 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     ToolSpan,
 )
-from tidegauge.instrumentation.turns import ChosenCall
 
-__all__ = ["AGENTS", "CONVENTION", "OPERATION", "read_model", "run_info", "tool_result"]
+__all__ = [
+    "AGENTS",
+    "CONVENTION",
+    "INVOKE_AGENT",
+    "OPERATION",
+    "read_model",
+    "run_info",
+    "tool_result",
+    "with_details",
+]
 
 OPERATION: Final = "gen_ai.operation.name"
+INVOKE_AGENT: Final = "invoke_agent"
 AGENTS: Final = ("invoke_agent", "invoke_workflow")
 """Operations that enclose a run."""
 
 _MODELS: Final = ("chat", "text_completion", "generate_content")
-_MAX_MESSAGES: Final = 20_000
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
+_CHOICE: Final = "gen_ai.choice"
+_ROLES: Final = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
 
@@ -45,38 +69,55 @@ def _read(span: SpanData) -> KnownSpan | None:
     """What a span of these conventions is."""
     attributes = span.attributes
     operation = attributes[OPERATION]
+    if operation in _MODELS and span.name.startswith(INVOKE_AGENT):
+        operation = INVOKE_AGENT  # LiteLLM writes its attributes over those of the span around it
     if operation in _MODELS:
         return read_model(span)
     if operation == "execute_tool":
-        return ToolSpan(
-            run_info(attributes),
-            text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
-            parsed(attributes.get("gen_ai.tool.call.arguments", ABSENT)),
-            text(attributes.get("gen_ai.tool.call.id")),
-            tool_result(span, attributes.get("gen_ai.tool.call.result", ABSENT)),
-            span.failed and not control_flow(span),
-        )
+        return _tool(span)
     if operation in AGENTS:
-        shown = _messages(attributes.get(_INPUT)) or ()
-        said = _messages(attributes.get(_OUTPUT)) or ()
-        sure = operation == "invoke_agent"
-        return AgentSpan(run_info(attributes, _task(shown)), sure, _last(shown), _last(said))
+        attributes = with_details(span)
+        shown = messages(attributes.get(_INPUT)) or ()
+        said = messages(attributes.get(_OUTPUT)) or ()
+        sure = operation == INVOKE_AGENT
+        return AgentSpan(
+            run_info(attributes, task_in(shown)), sure, last_text(shown), last_text(said)
+        )
     return None
+
+
+def _tool(span: SpanData) -> ToolSpan:
+    attributes = span.attributes
+    arguments = attributes.get("gen_ai.tool.call.arguments", ABSENT)
+    result = attributes.get("gen_ai.tool.call.result", ABSENT)
+    for name, details in span.events:  # what the tool was given and said, as messages
+        if name == "gen_ai.tool.message" and arguments is ABSENT:
+            arguments = details.get("content", ABSENT)
+        elif name == _CHOICE and result is ABSENT:
+            result = last_text([_message("tool", details)])
+    return ToolSpan(
+        run_info(attributes),
+        text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
+        parsed(arguments),
+        text(attributes.get("gen_ai.tool.call.id")),
+        tool_result(span, tool_message_text(result)),
+        span.failed and not control_flow(span),
+    )
 
 
 def read_model(span: SpanData) -> ModelSpan:
     """A model call: its tool calls, its tokens, and the answers that it was shown."""
-    attributes = _with_details(span)
-    shown, said = _messages(attributes.get(_INPUT)) or (), _messages(attributes.get(_OUTPUT))
+    attributes = with_details(span)
+    shown, said = messages(attributes.get(_INPUT)) or (), messages(attributes.get(_OUTPUT))
     asked = _output_tools(attributes)
     calls = None
     if said is not None:
-        calls = tuple(call for call in _calls(said) if call.name not in asked)
+        calls = tuple(call for call in calls_in(said) if call.name not in asked)
     return ModelSpan(
-        run_info(attributes, _task(shown)),
+        run_info(attributes, task_in(shown)),
         calls,
         _tokens(attributes),
-        tuple(_answers(shown)),
+        tuple(answers_in(shown)),
         text(attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")),
         span.failed,
     )
@@ -104,65 +145,39 @@ def tool_result(span: SpanData, outcome: object) -> CallResult:
     return CallResult(outcome, True)
 
 
-def _with_details(span: SpanData) -> Attributes:
-    """The span's attributes, and those of the event that may carry the messages for it."""
+def with_details(span: SpanData) -> Attributes:
+    """The span's attributes, and the contents that its events hold in place of attributes.
+
+    They are those of the event of details; else the messages that are events of their own.
+    """
+    if not span.events:
+        return span.attributes
+    found: dict[str, Any] = {}
+    shown: list[Mapping[str, Any]] = []
+    said: list[Mapping[str, Any]] = []
     for name, attributes in span.events:
         if name == _DETAILS:
-            return {**attributes, **span.attributes}
-    return span.attributes
+            found.update(attributes)
+        elif name in _ROLES:
+            shown.append(_message(_ROLES[name], attributes))
+        elif name == _CHOICE:
+            said.append(_message("assistant", attributes))
+    if shown:
+        found.setdefault(_INPUT, shown)
+    if said:
+        found.setdefault(_OUTPUT, said)
+    return {**found, **span.attributes}
 
 
-def _messages(value: object) -> list[Mapping[str, Any]] | None:
-    value = parsed(value)
-    if not isinstance(value, list | tuple) or len(value) > _MAX_MESSAGES:
-        if value is not None:
-            span_faults.repair("unreadable")
-        return None
-    return [message for message in map(parsed, value) if type(message) is dict]
-
-
-def _parts(message: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
-    parts = message.get("parts")
-    if not isinstance(parts, list | tuple):
-        return []
-    return [part for part in parts if type(part) is dict and part.get("type") == kind]
-
-
-def _calls(messages: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
-    return [
-        ChosenCall(str(part.get("name")), parsed(part.get("arguments")), text(part.get("id")))
-        for message in messages
-        for part in _parts(message, "tool_call")
-    ]
-
-
-def _task(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    for message in messages:
-        if message.get("role") in HUMAN:
-            texts = [str(part.get("content", "")) for part in _parts(message, "text")]
-            if any(texts):
-                return " ".join(texts)
-    return None
-
-
-def _last(messages: Sequence[Mapping[str, Any]]) -> object:
-    """The text of the last message."""
-    texts = [part.get("content") for part in _parts(messages[-1], "text")] if messages else []
-    return texts[-1] if texts else ABSENT
-
-
-def _answers(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, CallResult]]:
-    """Results of calls after the model's last message; whether they failed is not known."""
-    found: list[tuple[str, CallResult]] = []
-    for message in reversed(messages):
-        if message.get("role") == "assistant" or _parts(message, "tool_call"):
-            break
-        for part in _parts(message, "tool_call_response"):
-            for key in ("response", "result", "content"):
-                if part.get("id") and key in part:
-                    found.append((str(part["id"]), CallResult(part[key], None)))
-                    break
-    return found
+def _message(role: str, attributes: Attributes) -> Mapping[str, Any]:
+    """The message of an event."""
+    message = mapping(attributes.get("message"))
+    if not message:
+        content = attributes.get("content", attributes.get("message"))
+        message = {**attributes, "content": parsed(content)}
+    call_id = attributes.get("id")
+    named = {"tool_call_id": call_id} if role == "tool" and call_id is not None else {}
+    return {**named, **message, "role": role}
 
 
 def _tokens(attributes: Attributes) -> int | None:

@@ -38,6 +38,12 @@ _KIND: Final = "openinference.span.kind"
 _AGENTS: Final = ("AGENT", "CHAIN")
 """Kinds that enclose a run. Any chain with "agent" in its name is an AGENT: no surer than CHAIN."""
 
+_NO_AGENTS: Final = ("langchain", "openai_agents")
+"""Ends of the scopes in which a chain, or a whole trace, may be of kind AGENT."""
+
+_SMOLAGENTS: Final = ("ToolCallingAgent", "CodeAgent", "MultiStepAgent")
+"""Classes of smolagents: what a span is called whose agent has no name."""
+
 _REDACTED: Final = "__REDACTED__"
 _CALL: Final = "message.tool_calls"
 
@@ -52,9 +58,25 @@ def _read(span: SpanData) -> KnownSpan | None:
     if kind in _AGENTS:
         given, answer = _value(span.attributes, "input"), _value(span.attributes, "output")
         info = _run_info(span.attributes, langchain_task(given))
-        sure = "agent.name" in span.attributes
+        if kind == "AGENT" and info.agent is None:
+            info = info._replace(agent=_agent_name(span))
+        sure = "agent.name" in span.attributes or _is_agent(span)
         return AgentSpan(info, sure, last_content(given), last_content(answer))
     return None
+
+
+def _is_agent(span: SpanData) -> bool:
+    """Whether a span of kind AGENT that names no agent is one, and not a chain or a trace."""
+    return span.attributes[_KIND] == "AGENT" and not span.scope.endswith(_NO_AGENTS)
+
+
+def _agent_name(span: SpanData) -> str | None:
+    """The name of an agent that only its place in a graph, or its span, shows."""
+    name = text(span.attributes.get("graph.node.id"))
+    if name is None and span.scope.endswith("smolagents"):
+        name = span.name.removesuffix(".run")
+        return None if name in _SMOLAGENTS else name
+    return name
 
 
 def _model(span: SpanData) -> ModelSpan:
@@ -75,6 +97,8 @@ def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
     output = _value(attributes, "output")
     call_id = text(attributes.get("tool_call.id") or attributes.get("tool.id"))
+    if type(output) is dict and output.keys() == {"id", "name", "response"}:
+        output = output["response"]  # Google's, with a new id each time
     if span.failed or output is ABSENT:
         result, answers = tool_result(span, output), None
     else:

@@ -42,6 +42,7 @@ _AGENTS: Final = ("workflow", "agent")
 _WORKFLOW: Final = "traceloop.workflow.name"
 _PROPERTIES: Final = "traceloop.association.properties."
 _WRAPPED: Final = frozenset({"inputs", "kwargs"})
+_LLAMA_INDEX: Final = "llamaindex"
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 
@@ -51,12 +52,17 @@ def _read(span: SpanData) -> KnownSpan | None:
     kind, operation = attributes.get(_KIND), attributes.get(genai.OPERATION)
     if kind == "tool" or operation == "execute_tool":
         return _tool(span)
+    if "tool.name" in attributes:
+        return _llama_index_tool(span)
+    if kind == "task" and operation == "chat":
+        return _model(span)
     agent = kind in _AGENTS or operation in genai.AGENTS
     if agent or kind == "task":  # a chain, whose input may be its agent's
         given = mapping(attributes.get(_INPUT)).get("inputs", ABSENT)
         answer = mapping(attributes.get(_OUTPUT)).get("outputs", ABSENT)
         info = _run_info(attributes, langchain_task(given))
-        return AgentSpan(info, agent, last_content(given), last_content(answer))
+        early = span.scope.endswith(_LLAMA_INDEX)  # what it has started goes on
+        return AgentSpan(info, agent, last_content(given), last_content(answer), early)
     if kind is None and (operation in ("chat", "text_completion") or _asks(attributes)):
         return _model(span)
     return None
@@ -72,6 +78,8 @@ def _model(span: SpanData) -> ModelSpan:
     if calls is None:  # before 0.50: spread over numbered attributes
         said = numbered(span.attributes, "gen_ai.completion")
         calls = _numbered_calls(said) if said else None
+    elif span.scope.endswith(_LLAMA_INDEX):  # which leaves them out
+        calls = calls or None
     return model._replace(info=_run_info(span.attributes, model.info.task), calls=calls)
 
 
@@ -94,6 +102,20 @@ def _tool(span: SpanData) -> ToolSpan:
         arguments,
         call_id or answers,
         result,
+        span.failed and not control_flow(span),
+    )
+
+
+def _llama_index_tool(span: SpanData) -> ToolSpan:
+    attributes = span.attributes
+    output = mapping(attributes.get(_OUTPUT))
+    result = mapping(output.get("tool_output")).get("raw_output", ABSENT)
+    return ToolSpan(
+        _run_info(attributes),
+        text(attributes.get("tool.name")) or span.name,
+        parsed(attributes.get("tool.arguments", output.get("tool_kwargs", ABSENT))),
+        text(output.get("tool_id")),
+        genai.tool_result(span, result),
         span.failed and not control_flow(span),
     )
 

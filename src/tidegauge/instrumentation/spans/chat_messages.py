@@ -1,0 +1,217 @@
+"""Messages of models in JSON, in the shapes that instrumentations write them.
+
+OpenAI's chat and responses, Anthropic's and Gemini's blocks, Bedrock's, the Vercel AI SDK's parts,
+the parts of the GenAI conventions, LangChain's serialized messages and LlamaIndex's blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tidegauge._span_faults import span_faults
+from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.json_values import HUMAN, parsed, text
+from tidegauge.instrumentation.turns import ChosenCall
+
+__all__ = ["answers_in", "calls_in", "last_text", "messages", "task_in"]
+
+_MAX_MESSAGES: Final = 20_000
+_MODEL: Final = ("assistant", "model", "ai")
+_CALLS: Final = ("tool_call", "tool-call", "tool_use", "function_call", "toolUse", "functionCall")
+_RESULTS: Final = (
+    "tool_call_response",
+    "tool-result",
+    "tool_result",
+    "function_call_output",
+    "function_response",
+    "functionResponse",
+    "toolResult",
+)
+_ROLES: Final = {"AIMessage": "ai", "HumanMessage": "human", "ToolMessage": "tool"}
+_ARGUMENTS: Final = ("arguments", "input", "args")
+_CALL_IDS: Final = ("call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "id")
+_OUTCOMES: Final = ("response", "output", "result", "content")
+
+
+def messages(value: object) -> list[Mapping[str, Any]] | None:
+    """The messages in a value or its JSON text; ``None``: there are none.
+
+    Lists inside lists, and a single message, are messages, too.
+
+    >>> messages('[{"role": "user", "content": "hi"}]'), messages(None)
+    ([{'role': 'user', 'content': 'hi'}], None)
+    """
+    value = parsed(value)
+    if type(value) is dict:
+        value = [value]
+    if not isinstance(value, list | tuple) or len(value) > _MAX_MESSAGES:
+        if value is not None:
+            span_faults.repair("unreadable")
+        return None
+    found: list[Mapping[str, Any]] = []
+    for item in map(parsed, value):
+        if isinstance(item, list | tuple):
+            if len(item) == 2 and isinstance(item[0], str):
+                found.append({"role": item[0], "content": item[1]})
+            else:
+                found += [_fields(one) for one in map(parsed, item) if type(one) is dict]
+        elif type(item) is dict:
+            found.append(_fields(item))
+    return found
+
+
+def calls_in(said: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
+    """The tool calls that the model chose in these messages.
+
+    >>> chosen = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    >>> calls_in([{"role": "assistant", "tool_calls": [chosen]}])
+    [ChosenCall(name='look', arguments={}, id='c1')]
+    >>> calls_in([{"role": "model", "parts": [{"function_call": {"name": "look", "args": {}}}]}])
+    [ChosenCall(name='look', arguments={}, id=None)]
+    """
+    found: list[ChosenCall] = []
+    for message in said:
+        listed = message.get("tool_calls") or _inside(message, "additional_kwargs", "tool_calls")
+        given = [*_dicts(listed), *_parts(message, _CALLS)]
+        seen: set[str] = set()
+        for call in map(_call, given):
+            if call is not None and (call.id is None or call.id not in seen):
+                found.append(call)
+                seen.update([] if call.id is None else [call.id])
+    return found
+
+
+def answers_in(shown: Sequence[Mapping[str, Any]]) -> list[tuple[str, CallResult]]:
+    """The results of calls after the model's last message, by the ids of the calls.
+
+    >>> answers_in([{"role": "tool", "tool_call_id": "c1", "content": "nothing"}])
+    [('c1', CallResult(outcome='nothing', error=None))]
+    """
+    found: list[tuple[str, CallResult]] = []
+    for message in reversed(shown):
+        if _role(message) in _MODEL or _parts(message, _CALLS):
+            break
+        call_id = text(
+            message.get("tool_call_id") or _inside(message, "additional_kwargs", "tool_call_id")
+        )
+        results = _parts(message, _RESULTS)
+        if call_id is not None and not results:
+            found.append((call_id, CallResult(_plain(_content(message)), None)))
+        found += filter(None, map(_result, results))
+    return found
+
+
+def task_in(shown: Sequence[Mapping[str, Any]]) -> str | None:
+    """The first text of a human.
+
+    >>> task_in([{"role": "user", "parts": [{"type": "text", "content": "find the key"}]}])
+    'find the key'
+    """
+    for message in shown:
+        if _role(message) in HUMAN:
+            content = _plain(_content(message))
+            if isinstance(content, str) and content:
+                return content
+    return None
+
+
+def last_text(given: Sequence[Mapping[str, Any]]) -> object:
+    """The text of the last message; absent, there is none."""
+    return _plain(_content(given[-1])) if given else ABSENT
+
+
+def _fields(message: dict[str, Any]) -> Mapping[str, Any]:
+    """The fields of a message, which LangChain's serializers wrap."""
+    if type(message.get("message")) is dict:  # a choice or a generation around it
+        return _fields(message["message"])
+    for wrapper in ("kwargs", "data"):
+        fields = message.get(wrapper)
+        if type(fields) is dict and ("content" in fields or "tool_calls" in fields):
+            path = message.get("id")
+            kind = path[-1] if isinstance(path, list) and path else message.get("type")
+            return {"type": _ROLES.get(str(kind), kind), **fields}
+    return message
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    return str(message.get("role") or message.get("type") or "")
+
+
+def _content(message: Mapping[str, Any]) -> object:
+    for name in ("content", "parts", "blocks"):
+        if message.get(name) is not None:
+            return parsed(message[name])
+    return ABSENT
+
+
+def _parts(message: Mapping[str, Any], kinds: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The parts of a message that are of these kinds; the message itself may be one."""
+    content = _content(message)
+    parts = content if isinstance(content, list | tuple) else ()
+    found: list[Mapping[str, Any]] = []
+    for part in (message, *parts):
+        if type(part) is not dict:
+            continue
+        if part.get("type") in kinds:
+            found.append(part)
+        else:
+            found += [part[kind] for kind in kinds if type(part.get(kind)) is dict]
+    return found
+
+
+def _call(call: Mapping[str, Any]) -> ChosenCall | None:
+    function = call.get("function")
+    given = function if type(function) is dict else call
+    name = text(given.get("name") or given.get("toolName") or given.get("tool_name"))
+    if name is None:
+        return None
+    arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), {})
+    return ChosenCall(name, parsed(arguments), _first_id(call))
+
+
+def _result(part: Mapping[str, Any]) -> tuple[str, CallResult] | None:
+    call_id = _first_id(part)
+    outcome = next((part[key] for key in _OUTCOMES if part.get(key) is not None), ABSENT)
+    if call_id is None:
+        return None
+    failed = True if part.get("is_error") is True or part.get("status") == "error" else None
+    return call_id, CallResult(_plain(parsed(outcome)), failed)
+
+
+def _first_id(part: Mapping[str, Any]) -> str | None:
+    return next((found for key in _CALL_IDS if (found := text(part.get(key))) is not None), None)
+
+
+def _plain(content: object) -> object:
+    """The texts of a content that consists of texts alone; else the content as it is."""
+    if type(content) is dict and content.keys() == {"type", "value"}:  # the Vercel AI SDK's output
+        return content["value"]
+    if not isinstance(content, list | tuple) or not content:
+        return content
+    texts = [_text(part) for part in content]
+    return " ".join(filter(None, texts)) if None not in texts else content
+
+
+def _text(part: object) -> str | None:
+    if isinstance(part, str):
+        return part
+    if type(part) is not dict:
+        return None
+    for name in ("text", "content"):
+        if isinstance(part.get(name), str) and part.get("type", "text") not in _RESULTS:
+            return str(part[name])
+    return None
+
+
+def _inside(message: Mapping[str, Any], *path: str) -> Any:
+    value: Any = message
+    for name in path:
+        value = value.get(name) if type(value) is dict else None
+    return value
+
+
+def _dicts(listed: object) -> Iterator[Mapping[str, Any]]:
+    for item in map(parsed, listed if isinstance(listed, list | tuple) else ()):
+        if type(item) is dict:
+            yield item

@@ -1,0 +1,137 @@
+"""Langfuse: observations with an input and an output, of its SDK and its decorators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegauge.events import ABSENT
+from tidegauge.instrumentation.spans.chat_messages import answers_in, calls_in, messages, task_in
+from tidegauge.instrumentation.spans.conventions.convention import Convention
+from tidegauge.instrumentation.spans.conventions.genai import tool_result
+from tidegauge.instrumentation.spans.json_values import (
+    control_flow,
+    integer,
+    labels,
+    langchain_result,
+    langchain_task,
+    last_content,
+    mapping,
+    parsed,
+    text,
+)
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    Attributes,
+    KnownSpan,
+    ModelSpan,
+    RunInfo,
+    SpanData,
+    ToolSpan,
+)
+
+__all__ = ["CONVENTION"]
+
+_TYPE: Final = "langfuse.observation.type"
+_INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"
+_AGENTS: Final = ("agent", "chain")
+
+
+def _read(span: SpanData) -> KnownSpan | None:
+    kind = str(span.attributes[_TYPE]).lower()
+    if kind == "generation":
+        return _model(span)
+    if kind == "tool":
+        return _tool(span)
+    if kind in _AGENTS:
+        sure = kind == "agent"
+        given, answer = _value(span.attributes, _INPUT), _value(span.attributes, _OUTPUT)
+        info = _run_info(span.attributes, _task(given))
+        if sure:
+            info = info._replace(agent=info.agent or span.name or None)
+        return AgentSpan(info, sure, last_content(given), last_content(answer))
+    return None
+
+
+def _model(span: SpanData) -> ModelSpan:
+    attributes = span.attributes
+    given = parsed(attributes.get(_INPUT))
+    if type(given) is dict:
+        given = given.get("messages", given.get("input", given.get("contents", given)))
+    shown = messages(given) or [] if not isinstance(given, str) else []
+    said = attributes.get(_OUTPUT)
+    return ModelSpan(
+        _run_info(attributes, task_in(shown)),
+        None if said is None else tuple(calls_in(_said(said))),
+        _tokens(attributes),
+        tuple(answers_in(shown)),
+        text(attributes.get("langfuse.observation.model.name")),
+        span.failed,
+    )
+
+
+def _said(output: object) -> list[Mapping[str, Any]]:
+    """What the model said: a message, a list of them, or a plain text."""
+    output = parsed(output)
+    if type(output) is dict and "choices" in output:
+        output = output["choices"]
+    return [] if isinstance(output, str) else list(messages(output) or [])
+
+
+def _tool(span: SpanData) -> ToolSpan:
+    attributes = span.attributes
+    output = _value(attributes, _OUTPUT)
+    result, answers = langchain_result(output)
+    if span.failed or output is ABSENT:
+        result = tool_result(span, output)
+    given = _value(attributes, _INPUT)
+    return ToolSpan(
+        _run_info(attributes),
+        span.name,
+        given,
+        answers,
+        result,
+        span.failed and not control_flow(span),
+    )
+
+
+def _value(attributes: Attributes, name: str) -> object:
+    """An input or output; of a decorated function's arguments, those by name if there are none."""
+    value = parsed(attributes.get(name, ABSENT))
+    if type(value) is dict and value.keys() == {"args", "kwargs"} and value["args"] == []:
+        return value["kwargs"]
+    return value
+
+
+def _task(given: object) -> str | None:
+    if type(given) is dict and given.keys() == {"args", "kwargs"}:
+        given = next(iter(given["args"] or ()), None)
+    return langchain_task(given)
+
+
+def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
+    name = "langfuse.observation.metadata."
+    metadata = {key[len(name) :]: attributes[key] for key in attributes if key.startswith(name)}
+    metadata.update(mapping(attributes.get("langfuse.observation.metadata")))
+    return RunInfo(
+        text(metadata.get("lc_agent_name") or metadata.get("agent_name")),
+        text(attributes.get("session.id") or metadata.get("thread_id")),
+        task,
+        labels(attributes, metadata),
+    )
+
+
+def _tokens(attributes: Attributes) -> int | None:
+    usage = mapping(attributes.get("langfuse.observation.usage_details"))
+    for sides in (("input", "output"), ("prompt_tokens", "completion_tokens"), ("total",)):
+        counted = [n for n in (integer(usage.get(side)) for side in sides) if n is not None]
+        if counted:
+            return sum(counted)
+    return None
+
+
+def _encloses(attributes: Attributes) -> bool:
+    return str(attributes.get(_TYPE)).lower() in _AGENTS
+
+
+CONVENTION: Final = Convention("Langfuse", frozenset({_TYPE}), _encloses, _read)
