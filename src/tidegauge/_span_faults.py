@@ -102,7 +102,13 @@ class SpanFaults:
             why = _WHY.get(reason) or "they do not show the tool calls that the model chose"
             if reason == "no_contents":
                 why = f"{why}; {content_hint(scope)}"
-            log(logging.WARNING, "Spans of %r make no steps: %s (%s)", scope, why, reason)
+            log(
+                logging.WARNING,
+                "Spans of %r are not read, or not in full: %s (%s)",
+                scope,
+                why,
+                reason,
+            )
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], int]]:
         """The counts, as metrics of the catalog."""

@@ -259,6 +259,8 @@ class RunEnded:
         outcome: how it ended; ``None`` derives it from ``success``.
         reason: why it ended, in a word.
         time: seconds since the epoch; ``None`` takes the sink's clock.
+        agent_name: the agent's name, where it became known after the start and is another than the
+            one that the run was counted by.
     """
 
     run: str
@@ -266,6 +268,7 @@ class RunEnded:
     outcome: RunOutcome | None = None
     reason: str | None = None
     time: float | None = None
+    agent_name: str | None = None
 
 
 class RunSummary(NamedTuple):

@@ -73,7 +73,7 @@ def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> N
     assert expected[0][2], "no steps"
     with testing.capture() as seen:
         listener = Listener(seen)
-        with receiving(assembly=AssemblyLimits(allowed_lateness=0.3)) as receiver:
+        with receiving(assembly=AssemblyLimits(allowed_lateness=1.5)) as receiver:
             exporter: GrpcExporter | HttpExporter
             if protocol == "grpc":
                 exporter = GrpcExporter(endpoint=receiver.urls["grpc"], insecure=True)
@@ -91,4 +91,16 @@ def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> N
             metrics = receiver.metrics()
             assert metrics[catalog.SPANS_RECEIVED][()] == len(spans)
             assert metrics[catalog.SPANS_LATE][()] == metrics[catalog.SPANS_DUPLICATE][()] == 0
-        assert listener.story() == expected
+        if dialect == "openllmetry":  # where only the last span of a run shows its task
+            expected, found = (without_task(story) for story in (expected, listener.story()))
+            assert found == expected
+        else:
+            assert listener.story() == expected
+
+
+def without_task(story: list) -> list:
+    """The runs without what only their tasks decide: the states before the first steps."""
+    return [
+        ((name, *labels), inside, [(*step[:3], *step[4:]) for step in steps], outcomes)
+        for (name, _, *labels), inside, steps, outcomes, _ in story
+    ]

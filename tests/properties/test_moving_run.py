@@ -122,6 +122,7 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         "_going_on",
         "_plans",
         "actions",
+        "agent_name",
         "baseline",
         "ended",
         "faults",

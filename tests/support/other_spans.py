@@ -77,9 +77,16 @@ class Listener:
     def story(self) -> list[tuple[Any, ...]]:
         """Every run: what it is called, its steps, its outcomes, and all that was measured."""
         names = {event.run: f"run {number}" for number, event in enumerate(self.started)}
+        found = {event.run: event.agent_name for event in self.ended}
         return [
             (
-                (event.agent, event.task, event.task_group, event.t_max, event.memory),
+                (
+                    found.get(event.run) or event.agent,
+                    event.task,
+                    event.task_group,
+                    event.t_max,
+                    event.memory,
+                ),
                 (event.conversation, names.get(event.parent or "")),
                 self.steps.get(event.run, []),
                 self.outcomes.get(event.run, []),
@@ -91,7 +98,7 @@ class Listener:
 
 def _measured(report: Any) -> dict[str, Any]:
     """All of a report but what is new at every run: its ids, and how long things took."""
-    hidden = ("run", "trace_id", "model")
+    hidden = ("run", "agent", "agent_name", "group", "trace_id", "model")
     return {
         name: value
         for name, value in report.as_dict().items()

@@ -118,7 +118,11 @@ def export_two_steps(exporter: SpanExporter) -> None:
     tracer = provider.get_tracer("theirs")
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
     with tracer.start_as_current_span("invoke_agent a", attributes=attributes):
-        step = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+        step = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.agent.name": "a",
+            "gen_ai.tool.name": "look",
+        }
         for _ in range(2):
             with tracer.start_as_current_span("execute_tool look", attributes=step):
                 pass

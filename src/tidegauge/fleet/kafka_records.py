@@ -35,6 +35,7 @@ from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, 
 __all__ = [
     "CLOCK_KEY",
     "MAX_DECISION_BYTES",
+    "NAMES_KEY",
     "ChangelogRecord",
     "DecisionAction",
     "DecisionRecord",
@@ -166,6 +167,9 @@ _RECORD: Final = b"r"
 _MARKER: Final = b"e"
 CLOCK_KEY: Final = b"c"
 """Key of the time up to which the output of the changelog's messages was produced."""
+
+NAMES_KEY: Final = b"a"
+"""Key of the names of agents that were seen, which decide what later runs are called."""
 
 _OFFSET: Final = struct.Struct(">q")
 

@@ -17,6 +17,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.errors import StepEventError
 from tidegauge.fleet.kafka_records import (
     CLOCK_KEY,
+    NAMES_KEY,
     ChangelogRecord,
     Message,
     ended_run,
@@ -197,6 +198,9 @@ class Partition:
                 if key == CLOCK_KEY:
                     now = float(data)
                     continue
+                if key == NAMES_KEY:
+                    self._assembly.names.load(data.decode())
+                    continue
                 run = ended_run(key)
                 if run is not None:  # markers come before all records
                     ended.append((float(data), run))
@@ -214,6 +218,8 @@ class Partition:
     def changes(self) -> Changes:
         """The changes of the changelog since the last call."""
         changes, self._changes = self._changes, {}
+        if self._assembly.names.changed:
+            changes[NAMES_KEY] = self._assembly.names.saved().encode()
         if self._records and self._now != self._saved:
             # The output up to now must not be produced again; no message says how far it is.
             self._saved = self._now

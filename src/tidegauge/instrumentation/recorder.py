@@ -397,6 +397,7 @@ class RecordedRun:
         outcome: RunOutcome | None = None,
         reason: str | None = None,
         error: BaseException | str | None = None,
+        agent_name: str | None = None,
     ) -> None:
         """Report the run's end; a second call does nothing."""
         if self._ended:
@@ -407,7 +408,13 @@ class RecordedRun:
         try:
             if not self._reported_end:
                 summary = self._recorder.sink.run_ended(
-                    RunEnded(run=self.id, success=success, outcome=outcome, reason=reason)
+                    RunEnded(
+                        run=self.id,
+                        success=success,
+                        outcome=outcome,
+                        reason=reason,
+                        agent_name=agent_name,
+                    )
                 )
                 self._reported_end = True
         finally:

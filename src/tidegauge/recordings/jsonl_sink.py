@@ -239,6 +239,8 @@ class JsonlSink:
         }
         if event.outcome in ("stopped", "error"):  # the others say no more than success does
             line["outcome"] = event.outcome
+        if event.agent_name is not None:
+            line["agent_name"] = event.agent_name
         self._write(line)
 
     def _write_waiting(self, run: _OpenRun) -> None:

@@ -166,6 +166,7 @@ def _run_ended(data: Mapping[str, Any]) -> RunEnded:
         outcome=_run_outcome(data),
         reason=_text(data, "reason"),
         time=_time(data),
+        agent_name=_text(data, "agent_name"),
     )
 
 

@@ -186,6 +186,7 @@ class Digester:
             success=success if success is None else _flag(success),
             reason=_text(event.reason),
             time=_number(event.time),
+            agent_name=_text(event.agent_name),
         )
 
     def text(self, value: str | None) -> bytes | None:

@@ -137,6 +137,7 @@ class MeasuredRun:
         "_going_on",
         "_plans",
         "actions",
+        "agent_name",
         "baseline",
         "ended",
         "faults",
@@ -180,6 +181,7 @@ class MeasuredRun:
         self.started = started
         if started.task is not None:
             self.started = dataclasses.replace(started, task=task_digest(started.task))
+        self.agent_name: str | None = None
         self.group = group
         self.settings = settings
         self.t_max = t_max
@@ -584,6 +586,7 @@ class MeasuredRun:
     def end(self, event: RunEnded) -> FinishedRun:
         """Close the run. Returns the record that its group takes."""
         self.finished = True
+        self.agent_name = event.agent_name
         interventions = self.find(Interventions)
         stopped = interventions is not None and interventions.stopped is not None
         outcome = event.outcome or ("stopped" if stopped else None)
@@ -628,6 +631,7 @@ class MeasuredRun:
             run=started.run,
             group=self.group,
             agent=started.agent,
+            agent_name=self.agent_name,
             task_group=started.task_group,
             memory=started.memory,
             model=started.model,

@@ -27,6 +27,7 @@ class RunReport:
     In addition to the fields below, it has those that metrics declare, such as ``loop_ratio``.
 
     Attributes:
+        agent_name: the agent's name, where it is another than ``agent``, by which it was counted.
         exempt: whether the current loop consists of exempt steps only.
         unguarded: whether its policy was switched off after an internal error.
         lost: the metrics that have no value after the error.
@@ -36,6 +37,7 @@ class RunReport:
     run: str
     group: GroupKey
     agent: str
+    agent_name: str | None
     task_group: str
     memory: str | None
     model: str | None
@@ -84,6 +86,8 @@ def run_entry(report: RunReport) -> dict[str, Any]:
         "success": report.success,
         "finished": report.finished,
     }
+    if report.agent_name is not None:
+        entry["agent_name"] = report.agent_name
     for metric in RUNS:
         if metric.document is not None:
             entry.update(metric.document(report))

@@ -141,7 +141,13 @@ def _found(runs: list[MeasuredRun], text: str) -> list[MeasuredRun]:
 
 def _names(run: MeasuredRun) -> str:
     started = run.started
-    names = (started.run, started.agent, started.task_group, started.model or "")
+    names = (
+        started.run,
+        started.agent,
+        run.agent_name or "",
+        started.task_group,
+        started.model or "",
+    )
     return "\n".join([str(name)[:MAX_LABEL] for name in names])
 
 

@@ -36,7 +36,7 @@ def read_row(run: MeasuredRun, fleet: Fleet) -> dict[str, Any]:
         return {
             "key": history.number if history is not None else 0,
             "run": label_value(started.run),
-            "agent": label_value(started.agent),
+            "agent": _name(started.agent, run.agent_name),
             "group": label_value(started.task_group),
             "trouble": trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at),
             "finished": run.finished,
@@ -98,7 +98,7 @@ def _loop(run: MeasuredRun) -> dict[str, Any] | None:
 def _numbers(report: RunReport) -> dict[str, Any]:
     return {
         "run": label_value(report.run),
-        "agent": label_value(report.agent),
+        "agent": _name(report.agent, report.agent_name),
         "group": label_value(report.task_group),
         "model": None if report.model is None else label_value(report.model),
         "finished": report.finished,
@@ -123,6 +123,13 @@ def _numbers(report: RunReport) -> dict[str, Any]:
         "unguarded": report.unguarded,
         "lost": list(report.lost),
     }
+
+
+def _name(agent: str, agent_name: str | None) -> str:
+    """The name of an agent, and by what it was counted, if that is another."""
+    if agent_name is None:
+        return label_value(agent)
+    return f"{label_value(agent_name)} (counted as {label_value(agent)})"
 
 
 def _step(step: HistoryStep, digest: Digest) -> dict[str, Any]:

@@ -63,16 +63,19 @@ class SeenModel(NamedTuple):
     when: Interval
     model: ModelSpan
     clock: str = ""
+    span: int = 0
+    parent: int | None = None
 
     @classmethod
     def of(cls, span: SpanData, model: ModelSpan) -> SeenModel:
         """What ``span`` shows."""
-        return cls(span.scope, Interval(span.start, span.end), model, clock_of(span.resource))
+        when, clock = Interval(span.start, span.end), clock_of(span.resource)
+        return cls(span.scope, when, model, clock, span.span_id, span.parent_id)
 
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:
     """Whether two spans show one model call."""
-    if one.scope == other.scope:
+    if one.scope == other.scope and one.parent != other.span:
         return False
     chosen, again = one.model.calls, other.model.calls
     if not one.when.overlaps(other.when):
@@ -87,7 +90,7 @@ def same_model_call(one: SeenModel, other: SeenModel) -> bool:
     if not chosen:
         return _agree(one.model.tokens, other.model.tokens)
     return all(
-        a.name == b.name and _agree(a.id, b.id) and same_arguments(a.arguments, b.arguments)
+        a.name == b.name and same_arguments(a.arguments, b.arguments)
         for a, b in zip(chosen, again, strict=True)
     )
 

@@ -11,6 +11,7 @@ from opentelemetry.trace import SpanContext
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder
+from tidegauge.instrumentation.spans.agent_names import plain_name
 from tidegauge.instrumentation.spans.convention_reader import OUR_SCOPE, may_enclose_run, read_span
 from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import control_flow, error_type, labels
@@ -34,13 +35,19 @@ __all__ = [
     "ending",
     "open_run",
     "root_of",
+    "service_of",
     "tool_around",
 ]
 
 MAX_DEPTH: Final = 1_000
 """How many spans around another are looked at."""
 
+_MAX_INSIDE: Final = 1_000
+
 _TOOL: Final = "execute_tool "
+_WRAPPING: Final = ("openai_agents", "google_adk", "gcp.vertex.agent", "crewai")
+"""Ends of the scopes whose outermost spans go around agents."""
+
 _STOPPED: Final = ("RunStopped", "GraphRunStopped")
 
 
@@ -59,11 +66,15 @@ class Node:
         live: gives its attributes; the ended span itself, where that is at hand.
         run: the run that it is the root of.
         known: whether anything is known of it but that others are inside it.
+        announced: what is known of it before it has ended: which agent it is.
+        first: the span inside it that started first, of those that came before it.
     """
 
     __slots__ = (
         "_ended",
         "_reading",
+        "announced",
+        "first",
         "known",
         "live",
         "name",
@@ -93,6 +104,8 @@ class Node:
         self.live = live
         self.run: ExternalRun | None = None
         self.known = known
+        self.announced: AgentSpan | None = None
+        self.first: SpanData | None = None
         self._ended: SpanData | None = None
         self._reading: object = None
 
@@ -108,6 +121,8 @@ class Node:
             if self._ended is not live:
                 self._ended, self._reading = live, read_span(live)
             return self._reading
+        if live is None and self.announced is not None:
+            return self.announced
         ids = (self.trace_id, self.span_id, None)
         return read_span(SpanData(*ids, self.name, self.scope, self.attributes, 0, 0))
 
@@ -146,7 +161,7 @@ def root_of(around: Sequence[Node], scope: str) -> Node | None:
     """
     if around and not around[-1].known:
         return next((node for node in reversed(around) if _surely_agent(node)), around[-1])
-    enclosing = [(node, may_enclose_run(node.name, node.attributes)) for node in around]
+    enclosing = [(node, may_enclose_run(node.name, node.attributes, node.scope)) for node in around]
     known = [node for node, encloses in enclosing if encloses]
     if known:
         return known[-1]
@@ -208,7 +223,7 @@ def child_root(
 
 
 def _surely_agent(node: Node) -> bool:
-    reading = node.reading() if node.known else None
+    reading = node.reading() if node.known or node.announced is not None else None
     return isinstance(reading, AgentSpan) and reading.sure
 
 
@@ -235,38 +250,63 @@ class ExternalRun:
         recorded: takes its steps.
         turns: tracks its turns and their calls.
         root: the span that it ends with; ``None``, it has.
-        agent: the name that its spans know its agent by.
+        agent: the name that its spans know its agent by, as far as is known.
+        service: the name of the process that made its spans.
         scopes: the instrumentations that have shown it.
         traces: the traces that it is in.
         last_seen: when a span of it ended last, by the clock of the grouping.
         around: the run that it happens in, if any.
+        inside: the last run inside it of each agent, by its name.
         handed_over: it is a step of that run: it was handed over to, by no tool.
     """
 
     __slots__ = (
+        "_opened_as",
         "agent",
         "around",
         "handed_over",
+        "inside",
         "last_seen",
         "recorded",
         "root",
         "scopes",
+        "service",
         "traces",
         "turns",
     )
 
     def __init__(
-        self, recorded: RecordedRun, root: Node, agent: str, around: ExternalRun | None = None
+        self,
+        recorded: RecordedRun,
+        root: Node,
+        agent: str,
+        around: ExternalRun | None = None,
+        service: str = "",
     ) -> None:
         self.recorded = recorded
         self.turns = SpanTurns(recorded)
         self.root: Node | None = root
         self.agent = agent
+        self.service = service
         self.scopes: set[str] = set()
         self.traces = {root.trace_id}
         self.last_seen = 0.0
         self.around = around
+        self.inside: dict[str, ExternalRun] = {}
+        self._opened_as = agent
+        if around is not None and agent and len(around.inside) < _MAX_INSIDE:
+            around.inside[agent] = self
         self.handed_over = False
+
+    def hands_over(self) -> bool:
+        """Whether its last step is the call that hands over to another agent.
+
+        In a graph of agents, the other agent's visit is a step of the graph, too, whose result is
+        what that agent found.
+        """
+        if self.root is None or not _is_wrapper(self.root):
+            return False
+        return self.turns.goes_on() or not self.turns.shows_calls
 
     def report_result(self, span: SpanData, reading: object) -> None:
         """Report its result to the run around it, when it is a step of that run.
@@ -293,7 +333,10 @@ class ExternalRun:
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
-        self.turns.settle(then=partial(self.recorded.end, **ending))
+        if self.around is not None and self.around.inside.get(self._opened_as) is self:
+            del self.around.inside[self._opened_as]
+        name = self.agent if self.agent != self.recorded.event.agent else ""
+        self.turns.settle(then=partial(self.recorded.end, agent_name=name or None, **ending))
 
 
 def open_run(
@@ -307,6 +350,7 @@ def open_run(
     resource: Mapping[str, Any],
     inner: Sequence[Node] = (),
     around: ExternalRun | None = None,
+    shown: str | None = None,
 ) -> ExternalRun:
     """Make a run, without spans of ours. Its first report opens it.
 
@@ -320,12 +364,15 @@ def open_run(
         resource: attributes of the process that made the spans.
         inner: the spans between the root and that call, innermost first.
         around: the run that it happens in.
+        shown: the name of the only agent that the process has shown before.
     """
     known = root.info()
     for node in reversed(inner):
         known = known.filled_from(node.info())
     known = info.filled_from(known)
-    name = root.info().agent or _plain(root.name) or known.agent or ""
+    name = root.info().agent or ("" if _is_wrapper(root) else plain_name(root.name))
+    name = name or known.agent or ""
+    service = service_of(resource)
     outer = around.recorded.event if around is not None else None
     given = dict(known.labels)
     if outer is None:
@@ -335,7 +382,7 @@ def open_run(
     t_max = given.get("t_max", "")
     event = RunStarted(
         run=run_id,
-        agent=given.get("agent") or name or _service(resource),
+        agent=given.get("agent") or name or shown or service,
         task=given.get("task") or known.task,
         task_group=given.get("task_group") or (outer.task_group if outer else ""),
         t_max=int(t_max) if t_max.isdecimal() and int(t_max) > 0 else None,
@@ -347,9 +394,17 @@ def open_run(
     )
     recorded = recorder.make_run(event)
     theirs = SpanContext(root.trace_id, root.span_id, is_remote=False)
-    run = ExternalRun(recorded, root, name, around)
+    run = ExternalRun(recorded, root, name, around, service)
     run.turns.report_first(partial(recorded.start, None, theirs))
     return run
+
+
+def _is_wrapper(root: Node) -> bool:
+    """Whether a root that names no agent is not one itself, but goes around the agents of a task.
+
+    Others, such as LangGraph's, are agents that their users named.
+    """
+    return root.scope.endswith(_WRAPPING)
 
 
 def ending(span: SpanData) -> dict[str, Any]:
@@ -363,18 +418,7 @@ def ending(span: SpanData) -> dict[str, Any]:
     return {"outcome": outcome, "reason": kind}
 
 
-def _service(resource: Mapping[str, Any]) -> str:
+def service_of(resource: Mapping[str, Any]) -> str:
     """The name of the process, where its user gave it one."""
     name = str(resource.get("service.name") or "")
     return "" if name.startswith("unknown_service") else name
-
-
-def _plain(name: str) -> str:
-    """A span's name without its operation.
-
-    >>> _plain("invoke_agent helper"), _plain("helper.workflow"), _plain("helper")
-    ('helper', 'helper', 'helper')
-    """
-    for operation in ("invoke_agent", "invoke_workflow", "execute_task"):
-        name = name.removeprefix(operation)
-    return name.removesuffix(".workflow").strip()

@@ -28,6 +28,7 @@ from typing import Any, Final
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._span_faults import UnreadReason, span_faults
 from tidegauge.instrumentation.recorder import Recorder, new_run_id
+from tidegauge.instrumentation.spans.agent_names import AgentNames, plain_name
 from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
 from tidegauge.instrumentation.spans.external_run import (
@@ -39,9 +40,16 @@ from tidegauge.instrumentation.spans.external_run import (
     ending,
     open_run,
     root_of,
+    service_of,
     tool_around,
 )
-from tidegauge.instrumentation.spans.span import KnownSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
+    KnownSpan,
+    ModelSpan,
+    SpanData,
+    ToolSpan,
+)
 
 __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 
@@ -93,6 +101,9 @@ class Grouping:
         across_traces: whether a call that two traces show makes one run of them; without, no trace
             depends on another.
         clock: seconds.
+
+    Attributes:
+        names: the agents that were seen.
     """
 
     def __init__(
@@ -122,6 +133,7 @@ class Grouping:
         self._runs: OrderedDict[str, ExternalRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, ExternalRun] = {}  # the outermost open run of a trace
         self._models = RecentModels()
+        self.names = AgentNames()
         self._opened: list[ExternalRun] = []  # and not reported yet
 
     def __len__(self) -> int:
@@ -208,6 +220,11 @@ class Grouping:
                     unread = "no_contents"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
+            if ended is not None and isinstance(reading, AgentSpan) and reading.early:
+                self._nodes[span.trace_id, span.span_id] = node
+                return  # its run ends when no more spans come
+            if isinstance(reading, AgentSpan):
+                self._name(node, span, reading.info.agent, ended)
             if ended is not None:
                 self._evict(ended)
             opened, self._opened = self._opened, []
@@ -284,7 +301,7 @@ class Grouping:
                 return None, False
             inner = inner[: inner.index(root)]
             run = self._known(node, seen) or self._open(
-                root, inner, reading, resource=resource, recorder=recorder
+                root, inner, span, reading, resource=resource, recorder=recorder
             )
             root.run = run
             run.traces.add(root.trace_id)
@@ -299,9 +316,9 @@ class Grouping:
             child.run = self._known(node, seen)
             if child.run is None:
                 child.run = self._open(
-                    child, inner, reading, run, resource=resource, recorder=recorder
+                    child, inner, span, reading, run, resource=resource, recorder=recorder
                 )
-                child.run.handed_over = tool is None
+                child.run.handed_over = tool is None and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
         self._seen(run, span.scope, seen)
@@ -309,6 +326,20 @@ class Grouping:
             self._late()
             return None, False
         return run, tool is not None
+
+    def _name(
+        self, node: Node, span: SpanData, name: str | None, ended: ExternalRun | None
+    ) -> None:
+        """A span may name an agent: that of the run that it is the root of, or is inside."""
+        run = ended or node.enclosing_run()
+        if run is None or (run.agent and (ended is None or name is None)):
+            return
+        name = name or (plain_name(span.name) if ended is not None else None)
+        if not name:
+            return
+        run.agent = name
+        for scope in run.scopes:
+            self.names.show(run.service, scope, name, at=span.end, now=self._clock())
 
     def _late(self) -> None:
         """A call came after its run had ended."""
@@ -325,6 +356,7 @@ class Grouping:
         self,
         root: Node,
         inner: list[Node],
+        span: SpanData,
         reading: ModelSpan | ToolSpan,
         around: ExternalRun | None = None,
         *,
@@ -341,6 +373,7 @@ class Grouping:
             resource=resource,
             inner=inner,
             around=around,
+            shown=self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock()),
         )
         self._runs[run.recorded.id] = run
         self._opened.append(run)

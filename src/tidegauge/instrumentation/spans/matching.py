@@ -43,6 +43,8 @@ from tidegauge.instrumentation.turns import MAX_CALLS, ChosenCall, Turn, TurnCal
 __all__ = ["SpanTurns"]
 
 _MAX_RECENT: Final = 64
+_HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
+"""How names of tools begin that hand over to another agent."""
 
 
 class _SpanCall(TurnCall):
@@ -53,9 +55,10 @@ class _SpanCall(TurnCall):
         when: when it ran; ``None`` until a span has shown it.
         clock: the clock of that time.
         parent: id of the span around the one that has shown it.
+        service: the process that has shown it.
     """
 
-    __slots__ = ("clock", "parent", "scopes", "when")
+    __slots__ = ("clock", "parent", "scopes", "service", "when")
 
     turn: _SpanTurn
 
@@ -63,7 +66,7 @@ class _SpanCall(TurnCall):
         super().__init__(name, UNKNOWN_ARGUMENTS if arguments is ABSENT else arguments, call_id)
         self.scopes: set[str] = set()
         self.when: Interval | None = None
-        self.clock = ""
+        self.clock = self.service = ""
         self.parent: int | None = None
 
     def show(self, span: SpanData, tool: ToolSpan) -> None:
@@ -72,6 +75,7 @@ class _SpanCall(TurnCall):
         self.result, self.raised = tool.result, tool.raised
         self.when = Interval(span.start, span.end)
         self.clock, self.parent = clock_of(span.resource), span.parent_id
+        self.service = str(span.resource.get("service.name") or "")
 
     def show_again(self, span: SpanData, tool: ToolSpan) -> None:
         """Another span shows the same call: what the first left out is taken from it."""
@@ -80,6 +84,18 @@ class _SpanCall(TurnCall):
             self.arguments = tool.arguments
         if self.result is None or self.result.outcome is ABSENT:
             self.result = tool.result
+
+    @property
+    def complete(self) -> bool:
+        """Whether its result is known, or that it failed."""
+        return self.result is not None and (self.result.outcome is not ABSENT or self.raised)
+
+    def take(self, known: _SpanCall) -> None:
+        """It was shown before it was known that a model chose it."""
+        self.scopes, self.when, self.clock = known.scopes, known.when, known.clock
+        self.parent, self.result, self.raised = known.parent, known.result, known.raised
+        if self.arguments is UNKNOWN_ARGUMENTS:
+            self.arguments = known.arguments
 
     def may_be(self, tool: ToolSpan) -> bool:
         """Whether a span of this name may show it."""
@@ -126,6 +142,7 @@ class SpanTurns(TurnTracker):
         self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
         self._has_models = False  # whether there are model spans at all
         self._shows_calls = False  # whether they show their calls
+        self._alone = 0  # the reported calls that no model had shown by then
 
     def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
         """A model call has ended: what came before is settled, what it chose is a step.
@@ -141,20 +158,21 @@ class SpanTurns(TurnTracker):
 
     def _take_model(self, span: SpanData, seen: SeenModel, *, in_tool: bool) -> None:
         shown = seen.model
-        again = self._shown_already(seen)
-        if not again:
-            if not in_tool:
-                if shown.calls is not None and self._unchosen:
-                    span_faults.repair("unmatched", len(self._unchosen))
-                self._turn(shown.answers)
-            self._count_tokens(shown.tokens, in_tool)
+        if self._shown_already(seen, in_tool=in_tool):
+            return
+        calls = [] if in_tool else self._chosen_calls(seen)
+        if not in_tool:
+            self._turn(shown.answers, seen)
+        self._count_tokens(shown.tokens, in_tool)
         if in_tool:
             return
         self._has_models = True
         if shown.calls is not None:
+            if not self._shows_calls and self._alone:
+                span_faults.repair("unmatched", self._alone)
             self._shows_calls = True
-        if shown.calls and not again:
-            self._open_turn(_calls(shown.calls), span.end, seen.clock)
+        if calls:
+            self._open_chosen(calls, span.end, seen.clock)
 
     def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
         """A tool call has ended.
@@ -182,9 +200,7 @@ class SpanTurns(TurnTracker):
             return
         call = _SpanCall(tool.name, tool.arguments, tool.id)
         call.show(span, tool)
-        if self._shows_calls or alone:
-            if not alone:
-                span_faults.repair("unmatched")
+        if alone:
             self._observe_ended(self._open_turn([call], span.start, call.clock))
             return
         if not self._has_models and not self._overlaps_unchosen(span):
@@ -198,6 +214,19 @@ class SpanTurns(TurnTracker):
         with here.critical, self._lock:
             return {call.name for call in self._open_calls() if call.result is None}
 
+    @property
+    def shows_calls(self) -> bool:
+        """Whether a model span has shown which calls it chose."""
+        return self._shows_calls
+
+    def goes_on(self) -> bool:
+        """Whether its last turn is not over: it waits for tools, or hands over to another agent."""
+        with here.critical, self._lock:
+            if any(call.result is None for call in self._open_calls()):
+                return True
+            last = self._recent[-1] if self._recent else None
+            return last is not None and last.calls[-1].name.startswith(_HAND_OFFS)
+
     def settle(self, *, then: Callable[[], object] | None = None) -> None:
         """No more spans arrive: report what is known of the rest.
 
@@ -205,7 +234,7 @@ class SpanTurns(TurnTracker):
             then: reported after it.
         """
         with here.critical, self._lock:
-            self._turn(())
+            self._turn((), None)
             if then is not None:
                 self._reports.append(then)
         self.send()
@@ -226,29 +255,59 @@ class SpanTurns(TurnTracker):
             finally:
                 self._sending.release()
 
-    def _turn(self, answers: Sequence[tuple[str, CallResult]]) -> None:
+    def _turn(self, answers: Sequence[tuple[str, CallResult]], seen: SeenModel | None) -> None:
         """The model chooses again. The answers that it is shown are for calls without a span."""
+        ahead = [] if seen is None else [one for one in self._unchosen if _may_be_ahead(one, seen)]
+        self._unchosen = [call for call in self._unchosen if call not in ahead]
         self._report_unchosen()
+        self._unchosen = ahead
+        self._answer(answers)
         for turn in self._turns():
             if turn.ended:
                 self._close(turn)
+
+    def _answer(self, answers: Sequence[tuple[str, CallResult]]) -> None:
+        """The model was shown these results of calls, which may have no spans."""
         for call_id, result in answers:
             for call in self._open_calls():
-                if call.id == call_id and call.result is None:
+                if call.id == call_id and (call.result is None or not call.complete):
                     call.result = result
                     self._observe_ended(call.turn)
 
-    def _shown_already(self, seen: SeenModel) -> bool:
-        """Whether another instrumentation has shown this model call; what it left out is taken."""
-        for index, before in enumerate(() if self._shown_by_one(seen.scope) else self._models):
-            if not same_model_call(before, seen):
+    def _chosen_calls(self, seen: SeenModel) -> list[_SpanCall]:
+        """The calls that a model chose; those whose tools ended before it are known already."""
+        found: list[_SpanCall] = []
+        for chosen in seen.model.calls or ():
+            call = _SpanCall(*chosen)
+            for known in self._unchosen:
+                if _may_be_chosen(known, chosen, seen):
+                    self._unchosen.remove(known)
+                    call.take(known)
+                    if known.clock != seen.clock:
+                        span_faults.skew(known.service)
+                    break
+            found.append(call)
+        return found
+
+    def _open_chosen(self, calls: list[_SpanCall], since: int, clock: str) -> None:
+        """The model chose these calls; all of their tools may have ended."""
+        self._observe_ended(self._open_turn(calls, since, clock))
+
+    def _shown_already(self, seen: SeenModel, *, in_tool: bool) -> bool:
+        """Whether another span has shown this model call; what it left out is taken."""
+        one = self._shown_by_one(seen.scope)
+        for index, before in enumerate(self._models):
+            if (one and before.parent != seen.span) or not same_model_call(before, seen):
                 continue
+            if in_tool:
+                return True
+            self._answer(seen.model.answers)
             if before.model.tokens is None:
                 self._count_tokens(seen.model.tokens, False)
             if before.model.calls is None and seen.model.calls is not None:
                 self._models[index] = before._replace(model=seen.model)
                 if seen.model.calls:
-                    self._open_turn(_calls(seen.model.calls), seen.when.end, seen.clock)
+                    self._open_chosen(self._chosen_calls(seen), seen.when.end, seen.clock)
             return True
         self._models.append(seen)
         return False
@@ -346,8 +405,11 @@ class SpanTurns(TurnTracker):
             exact = [call for call in called if _elsewhere(call, span) and call.id == tool.id]
             if exact:
                 return exact[0]
-            named = [call for call in named if call.id is None]
-            called = [call for call in called if call.id is None]
+            if any(call.id == tool.id for call in self._all_calls()):
+                return None
+            # Some frameworks have ids of their own: then name and arguments decide.
+            named = [call for call in named if call.result is None]
+            called = [call for call in called if call.result is None]
         if not named:
             named = [
                 call
@@ -359,18 +421,28 @@ class SpanTurns(TurnTracker):
             for call in candidates:
                 if same_arguments(call.arguments, tool.arguments):
                     return call
-        return waiting[0] if waiting else None
+        return waiting[0] if waiting and tool.id is None else None
 
     def _overlaps_unchosen(self, span: SpanData) -> bool:
         when = Interval(span.start, span.end)
         return any(call.when is not None and call.when.overlaps(when) for call in self._unchosen)
 
     def _report_unchosen(self) -> None:
-        """The calls that no model span shows are a turn, which is over."""
-        calls, self._unchosen = self._unchosen, []
-        if calls:
-            since = min(call.when.start for call in calls if call.when is not None)
-            self._close(self._new_turn(calls, since, calls[0].clock))
+        """The calls that no model span shows are a turn, which is over.
+
+        Where model spans show calls, no model chose these: each is a turn.
+        """
+        unchosen, self._unchosen = self._unchosen, []
+        turns = [unchosen]
+        if self._shows_calls and unchosen:
+            span_faults.repair("unmatched", len(unchosen))
+            turns = [[call] for call in unchosen]
+        else:
+            self._alone += len(unchosen)
+        for calls in turns:
+            if calls:
+                since = min(call.when.start for call in calls if call.when is not None)
+                self._close(self._new_turn(calls, since, calls[0].clock))
 
     def _open_turn(self, calls: list[_SpanCall], since: int, clock: str) -> _SpanTurn:
         turn = self._new_turn(calls, since, clock)
@@ -385,8 +457,11 @@ class SpanTurns(TurnTracker):
         return turn
 
     def _observe_ended(self, turn: _SpanTurn) -> None:
-        """Observe a turn that has ended; a call that raised may be tried again."""
-        if turn.ended and not turn.raised:
+        """Observe a turn that has ended.
+
+        A call that raised may be tried again, and another span may show a result that is missing.
+        """
+        if turn.ended and not turn.raised and all(call.complete for call in turn.calls):
             self._close(turn)
 
     def _close(self, turn: Turn) -> None:
@@ -410,8 +485,22 @@ class SpanTurns(TurnTracker):
         )
 
 
-def _calls(chosen: Sequence[ChosenCall]) -> list[_SpanCall]:
-    return [_SpanCall(*call) for call in chosen]
+def _may_be_chosen(call: _SpanCall, chosen: ChosenCall, seen: SeenModel) -> bool:
+    """Whether a tool that ended before the model's span was chosen in it."""
+    if call.name != chosen.name or call.when is None:
+        return False
+    if call.id is not None and call.id == chosen.id:
+        return True
+    if call.clock == seen.clock and not call.when.overlaps(seen.when):
+        return False
+    return call.when.near(seen.when) and same_arguments(call.arguments, chosen.arguments)
+
+
+def _may_be_ahead(call: _SpanCall, seen: SeenModel) -> bool:
+    """Whether a tool that ended before this model call may yet be chosen by a later one."""
+    if call.when is None or call.clock == seen.clock or not seen.model.calls:
+        return False
+    return seen.when.end - call.when.end <= MAX_SKEW
 
 
 def _same_id(call: _SpanCall, span: SpanData, tool: ToolSpan, clock: str) -> bool:

@@ -99,7 +99,8 @@ def _reading(span: Fields) -> KnownSpan | None:
         return _announcement(inside)
     if kinds == ["agent"]:
         asked, answered = (inside.get(name, ABSENT) for name in ("asked", "answered"))
-        return AgentSpan(about, fields.flag(inside, "sure"), asked, answered)
+        sure, early = fields.flag(inside, "sure"), fields.flag(inside, "early")
+        return AgentSpan(about, sure, asked, answered, early)
     return _model(about, inside) if kinds == ["model"] else _tool(about, inside)
 
 

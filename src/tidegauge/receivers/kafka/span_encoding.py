@@ -115,14 +115,13 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
         payload["announcement"] = _announcement(reading)
         return payload
     payload["about"] = _about(reading.info, encoder)
+    payload["resource"] = _resource(span.resource, encoder)
     if isinstance(reading, AgentSpan):
         payload["agent"] = _agent(reading, encoder)
+    elif isinstance(reading, ModelSpan):
+        payload["model"] = _model(reading, encoder)
     else:
-        payload["resource"] = _resource(span.resource, encoder)
-        if isinstance(reading, ModelSpan):
-            payload["model"] = _model(reading, encoder)
-        else:
-            payload["tool"] = _tool(reading, encoder)
+        payload["tool"] = _tool(reading, encoder)
     return payload
 
 
@@ -169,7 +168,7 @@ def _announcement(announcement: Announcement) -> dict[str, Any]:
 
 
 def _agent(agent: AgentSpan, encoder: _Encoder) -> dict[str, Any]:
-    payload: dict[str, Any] = {"sure": agent.sure}
+    payload: dict[str, Any] = {"sure": agent.sure, **({"early": True} if agent.early else {})}
     if agent.asked is not ABSENT:
         payload["asked"] = _arguments(agent.asked, encoder)
     if agent.answered is not ABSENT:

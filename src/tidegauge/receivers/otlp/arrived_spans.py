@@ -30,17 +30,19 @@ from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.convention_reader import may_enclose_run
 from tidegauge.instrumentation.spans.external_run import (
-    MAX_DEPTH,
     ExternalRun,
     Node,
     RunDefaults,
     ending,
     root_of,
+    service_of,
 )
 from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
+    Announcement,
     ModelSpan,
+    RunInfo,
     SpanData,
     ToolSpan,
     clock_of,
@@ -113,55 +115,66 @@ class ArrivedSpans(Grouping):
             self._named.pop(trace_id, None)
 
     def resolve(
-        self, span: SpanData, arrived: Mapping[int, SpanData], emitted: Container[int]
-    ) -> list[int]:
-        """Fill in the node of a span that has arrived, and those of the spans around it.
+        self,
+        span: SpanData,
+        parents: Mapping[int, int | None],
+        waiting: Container[int],
+    ) -> int | None:
+        """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
             span: the span.
-            arrived: the spans of its trace that were not emitted yet, by id.
-            emitted: ids of the spans of its trace that were emitted.
+            parents: ids of the parents of the spans of its trace that have arrived, by id.
+            waiting: ids of those that were not emitted yet: nothing else is known of them.
 
         Returns:
-            Ids of the parents that have not arrived and were unknown before.
+            Id of its parent, if that is awaited and was unknown before.
         """
-        chain: list[Node] = []
-        awaited: list[int] = []
-        current: SpanData | None = span
-        while current is not None:
-            node = self._become_known(current)
-            if chain:
-                chain[-1].parent = node
-            chain.append(node)
-            parent_id, current = _parent_id(current), None
-            if parent_id is None:
-                break
+        node = self._become_known(span)
+        parent_id, awaited = _parent_id(span), None
+        outermost = self._traces.get(node.trace_id)
+        root = None if outermost is None else outermost.root
+        while parent_id is not None:
             parent = self._nodes.get((node.trace_id, parent_id))
-            outer = arrived.get(parent_id)
-            if len(chain) == 1 and outer is not None and _before(span, outer):
-                span_faults.skew(str(span.resource.get("service.name") or ""))
-            if outer is not None and (parent is None or not parent.known):
-                if len(chain) < MAX_DEPTH:
-                    current = outer
-                else:
-                    span_faults.repair("depth")
-            elif parent is not None:
+            if parent is not None:
+                if not parent.known and (parent.first is None or span.start < parent.first.start):
+                    parent.first = span
+                if not parent.known and node in parent.lineage():
+                    parent.parent = None  # it was only assumed to be inside
                 if node is not parent and node not in parent.lineage():
                     node.parent = parent
-            else:
-                outermost = self._traces.get(node.trace_id)
-                root = None if outermost is None else outermost.root
-                if root is not None and (root in chain or node in root.lineage()):
+                break
+            if parent_id in waiting or parent_id not in parents:
+                if root is not None and (root is node or node in root.lineage()):
                     root = None
-                if parent_id in emitted:
-                    node.parent = root
-                else:
-                    node.parent = self._unknown(node, parent_id, root)
-                    awaited.append(parent_id)
-        for node in reversed(chain):
-            if node.run is not None:
-                self._climb(node, node.run)
+                node.parent = self._unknown(span, parent_id, root)
+                awaited = parent_id
+                break
+            parent_id = parents[parent_id]  # it has ended before its child
+        if node.run is not None:
+            self._climb(node, node.run)
         return awaited
+
+    def announce(self, span: SpanData, announced: Announcement) -> None:
+        """A span that is still open is an agent: from now on it is known, and what it is inside."""
+        key = (span.trace_id, announced.span_id)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._unknown(span, announced.span_id, None)
+        elif node.known:
+            return
+        node.first, node.name = None, announced.name
+        node.announced = AgentSpan(RunInfo(announced.agent))
+        if announced.parent_id is not None:
+            parent = self._nodes.get((span.trace_id, announced.parent_id))
+            if parent is None:
+                outermost = self._traces.get(span.trace_id)
+                root = None if outermost is None else outermost.root
+                root = None if root is None or root is node else root
+                parent = self._unknown(span, announced.parent_id, root)
+                parent.first = None
+            if node is not parent and node not in parent.lineage():
+                node.parent = parent
 
     def pending_parent(
         self, span: SpanData, call: ModelSpan | ToolSpan
@@ -176,8 +189,7 @@ class ArrivedSpans(Grouping):
         inner: list[Node] = []
         for each in node.lineage() if node is not None else ():
             if each.run is not None:
-                unknown = _deciding(each.run, inner, call)
-                return unknown, unknown is not None
+                return _deciding(each.run, inner, call)
             inner.append(each)
         root = root_of(inner, span.scope)
         if root is None or root.known:
@@ -224,13 +236,16 @@ class ArrivedSpans(Grouping):
         elif not node.known:
             node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
             node.parent = None
+            if node.first is not None and _before(node.first, span):
+                span_faults.skew(service_of(node.first.resource))
+            node.first = None
         return node
 
-    def _unknown(self, inside: Node, span_id: int, parent: Node | None) -> Node:
+    def _unknown(self, inside: SpanData, span_id: int, parent: Node | None) -> Node:
         scope = inside.scope
-        return self._add(
-            Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
-        )
+        node = Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
+        node.first = inside
+        return self._add(node)
 
     def _add(self, node: Node) -> Node:
         self._nodes[node.trace_id, node.span_id] = node
@@ -243,13 +258,18 @@ class ArrivedSpans(Grouping):
 
     def _climb(self, node: Node, run: ExternalRun) -> None:
         """The assumed root of a run has arrived: it may have been the wrong one."""
-        around = list(node.lineage())
-        if run.around is not None or not around or any(each.run is not None for each in around):
-            return
         reading = node.reading()
-        if node.name == run.agent or (isinstance(reading, AgentSpan) and reading.sure):
+        if isinstance(reading, ToolSpan) or _is_agent_of(run, node, reading):
             return
-        root = root_of(around, node.scope)
+        around = list(node.lineage())
+        if not around or around[0].run is not None:
+            return
+        if run.around is not None:
+            root = None if around[0].known else around[0]
+        elif any(each.run is not None for each in around):
+            root = None
+        else:
+            root = root_of(around, node.scope)
         if root is None:
             return
         node.run, root.run, run.root = None, run, root
@@ -257,9 +277,21 @@ class ArrivedSpans(Grouping):
             self._enclosed[run.recorded.id] = ending(node.live)
 
 
+def _is_agent_of(run: ExternalRun, node: Node, reading: object) -> bool:
+    """Whether a span that has arrived is the agent of a run that it was assumed to be the root of.
+
+    An agent whose run goes on after it, and which its calls do not name, is inside another one.
+    """
+    if run.agent and node.name == run.agent:
+        return True
+    if not isinstance(reading, AgentSpan) or not reading.sure:
+        return False
+    return bool(run.agent and reading.info.agent == run.agent) or not run.turns.goes_on()
+
+
 def _parent_id(span: SpanData) -> int | None:
     """Id of its parent; ``None`` also if it is the root of a run in this process."""
-    if span.remote and may_enclose_run(span.name, span.attributes):
+    if span.remote and may_enclose_run(span.name, span.attributes, span.scope):
         return None
     return span.parent_id
 
@@ -272,18 +304,31 @@ def _before(inner: SpanData, outer: SpanData) -> bool:
     return len(clocks) == 2 and "" not in clocks
 
 
-def _deciding(run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan) -> Node | None:
-    """The pending span between a call and its run that may be a tool, or an agent in one."""
+def _deciding(
+    run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan
+) -> tuple[Node | None, bool]:
+    """The pending span between a call and its run that may be a tool, or an agent in one.
+
+    Returns:
+        That span, if there is one, and whether the call must wait for it. If not, the call has
+        named the agent that it is.
+    """
     unknown = next((node for node in inner if not node.known), None)
-    if unknown is None:
-        return None
-    waiting = run.turns.waiting()
-    if not waiting or (isinstance(call, ToolSpan) and call.name in waiting):
-        return None
-    if call.info.agent is not None and call.info.agent != run.agent:
-        return None
+    if unknown is None or unknown.announced is not None:
+        return None, False
+    name = call.info.agent
+    if name is not None and name != run.agent:
+        inside = run.inside.get(name)  # which the call belongs to, if its parent is in it
+        if inside is not None and not inside.recorded.ended and inner[0] is unknown:
+            return unknown, True
+        unknown.announced = AgentSpan(RunInfo(name))
+        return unknown, False
+    if not run.turns.goes_on():
+        return None, False
+    if isinstance(call, ToolSpan) and call.name in run.turns.waiting():
+        return None, False
     for node in inner[: inner.index(unknown)]:
         reading = node.reading()
         if isinstance(reading, AgentSpan) and reading.sure:
-            return None
-    return unknown
+            return None, False
+    return unknown, True

@@ -1,31 +1,35 @@
 """Assembles runs from ended spans that arrive in any order, in interleaved batches, some twice.
 
-A span is held for the allowed lateness after its arrival, so that spans that ended earlier and
-arrive later can overtake it. Then the spans of its trace are emitted in the order of their ends. So
-the runs do not depend on the order of arrival within that time, and are the same as in the agent's
-process.
+A span is held for the allowed lateness after its arrival. Then it is emitted, in the order of ends,
+and nothing that ended later is looked at. So the runs depend neither on how the spans were batched,
+nor on the order of their arrival within that time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.spans.convention_reader import (
-    MARKER_ATTRIBUTES,
-    may_enclose_run,
-    read_span,
-)
+from tidegauge.instrumentation.spans.agent_names import AgentNames
+from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, RunDefaults
-from tidegauge.instrumentation.spans.span import KnownSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.span import (
+    Announcement,
+    KnownSpan,
+    ModelSpan,
+    SpanData,
+    ToolSpan,
+    clock_of,
+)
 from tidegauge.receivers.otlp.arrived_spans import ArrivedSpans
 from tidegauge.receivers.otlp.causal_order import in_causal_order
+from tidegauge.receivers.otlp.held_spans import HeldSpans, order
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
 
@@ -63,41 +67,49 @@ ASSEMBLY_LIMITS: Final = AssemblyLimits()
 
 
 class _Trace:
-    """An open trace. Of emitted spans, only ``parents`` keeps something."""
+    """An open trace. Of its spans, only their ids are kept, with those of their parents."""
 
-    __slots__ = ("arrived", "awaited", "batches", "last_seen", "order", "parents")
+    __slots__ = ("awaited", "clocks", "last_seen", "parents", "waiting")
 
     def __init__(self) -> None:
-        self.arrived: dict[int, SpanData] = {}  # not emitted yet, by id
-        self.order: list[tuple[int, int, int]] = []  # their ids, a heap by their ends
         self.parents: dict[int, int | None] = {}  # ids of their parents, by id
-        self.batches: deque[tuple[float, int]] = deque()  # (when it arrived, its latest end)
-        self.awaited: set[int] = set()  # ids of parents that have not arrived
+        self.waiting: set[int] = set()  # ids of those that were not emitted yet
+        self.awaited: set[int] = set()  # ids of parents that were not emitted yet
+        self.clocks: set[str] = set()  # of its spans; two at most
         self.last_seen = 0.0
 
-    def add(self, span: SpanData) -> None:
-        """Add a span that has arrived. If it is its own ancestor, cut the cycle."""
+    def add(self, span: SpanData, held: Mapping[int, SpanData]) -> SpanData:
+        """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
+
+        Args:
+            span: the span.
+            held: the held spans of the trace, by their ids.
+
+        Returns:
+            The span of the cycle that was cut, now without a parent; else the span as it was.
+        """
         span_id, parents = span.span_id, self.parents
         parents[span_id] = span.parent_id
-        self.arrived[span_id] = span
-        heappush(self.order, (span.end, len(parents), span_id))
+        self.waiting.add(span_id)
+        if len(self.clocks) < 2:
+            self.clocks.add(clock_of(span.resource))
         cycle = [span_id]
         around = span.parent_id
         while around is not None and around != span_id:
             if len(cycle) == MAX_DEPTH:
-                self._cut(span_id, "depth")
-                return
+                span_faults.repair("depth")
+                return self._cut(span)
             cycle.append(around)
             around = parents.get(around)
-        if around is not None:  # the outermost span ends last
-            waiting = [self.arrived[each] for each in cycle if each in self.arrived]
-            self._cut(max(waiting, key=_order).span_id, "cycle")
+        if around is None:
+            return span
+        span_faults.repair("cycle")
+        outermost = max((held.get(each, span) for each in cycle), key=order)  # it ends last
+        return self._cut(outermost)
 
-    def _cut(self, span_id: int, fault: str) -> None:
-        """Make this span a root."""
-        span_faults.repair(fault)
-        self.parents[span_id] = None
-        self.arrived[span_id] = self.arrived[span_id]._replace(parent_id=None)
+    def _cut(self, span: SpanData) -> SpanData:
+        self.parents[span.span_id] = None
+        return span._replace(parent_id=None)
 
 
 class _PendingCall(NamedTuple):
@@ -157,7 +169,8 @@ class Assembly:
     Args:
         defaults: attributes of runs whose spans do not give them.
         limits: how much is held, and for how long.
-        across_traces: whether a call that is in two traces joins them to one run.
+        across_traces: whether a call that is in two traces joins them to one run, and spans of one
+            host are emitted in one order; without, no trace depends on another.
         on_forgotten: called with the id of each trace that is no longer held.
         recorder: gives the recorder that new runs are reported to; left out, the configured one.
 
@@ -195,9 +208,8 @@ class Assembly:
         self._late = 0
         self._traces: OrderedDict[int, _Trace] = OrderedDict()  # least recently seen first
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
-        self._due: deque[tuple[float, int]] = deque()  # (when, trace id), in order
+        self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
         self._remembered = 0
-        self._arrived_bytes = 0
         self._pending = _PendingCalls(limits.pending_bytes)
 
     def __len__(self) -> int:
@@ -212,7 +224,12 @@ class Assembly:
     @property
     def arrived_bytes(self) -> int:
         """Size of the spans that arrived and were not emitted yet."""
-        return self._arrived_bytes
+        return self._held.size
+
+    @property
+    def names(self) -> AgentNames:
+        """The agents that were seen."""
+        return self._spans.names
 
     @property
     def open_runs(self) -> int:
@@ -222,7 +239,7 @@ class Assembly:
     @property
     def due(self) -> float | None:
         """When the next span must be emitted; ``None``: no span is held."""
-        return self._due[0][0] if self._due else None
+        return self._held.due
 
     def holds(self, trace_id: int) -> bool:
         """Whether a trace is open."""
@@ -247,7 +264,7 @@ class Assembly:
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Take spans that arrived together, in any order; ``now`` never goes back."""
         self._now = now
-        touched: dict[int, int] = {}  # the latest end, by trace
+        new: dict[tuple[int, int], SpanData] = {}
         for span in spans:
             trace_id, span_id = span.trace_id, span.span_id
             trace = self._traces.get(trace_id)
@@ -261,30 +278,25 @@ class Assembly:
                 continue
             if not span.has_times:
                 span_faults.repair("no_time")
-            trace.add(span)
+            new[trace_id, span_id] = span
+            cut = trace.add(span, self._held.of(trace_id))
+            if (trace_id, cut.span_id) in new:
+                new[trace_id, cut.span_id] = cut
+            else:
+                self._held.replace(cut)
             self._remembered += 1
-            self._arrived_bytes += span.size
-            if span.end >= touched.get(trace_id, 0):
-                touched[trace_id] = span.end
-        due = now + self._limits.allowed_lateness
-        for trace_id, end in touched.items():
-            trace = self._traces[trace_id]
-            trace.batches.append((due, end))
             trace.last_seen = now
             self._traces.move_to_end(trace_id)
-            self._due.append((due, trace_id))
+        self._held.add(list(new.values()), now=now)
         self._make_room()
         self.expire(now)
 
     def expire(self, now: float) -> None:
         """Emit the spans that were held for long enough; end what was idle for too long."""
+        for when, ended in self._held.take_due(now):
+            self._now = when  # the result must not depend on when this is called
+            self._emit_all(ended)
         self._now = now
-        while self._due and self._due[0][0] <= now:
-            due, trace_id = self._due.popleft()
-            trace = self._traces.get(trace_id)
-            if trace is not None and trace.batches and trace.batches[0][0] <= due:
-                # With the time it was due: the result must not depend on when this is called.
-                self._emit_due(trace_id, trace, due)
         while self._traces:
             trace_id, trace = next(iter(self._traces.items()))
             if now - trace.last_seen <= self._limits.idle_seconds:
@@ -294,56 +306,68 @@ class Assembly:
 
     def close(self) -> None:
         """Emit all spans, and end the open runs, with outcome unknown."""
+        self._emit_all(self._held.take_all())
         for trace_id in tuple(self._traces):
             self._drop(trace_id)
-        self._due.clear()
         self._spans.close()
 
-    def _emit_due(self, trace_id: int, trace: _Trace, now: float) -> None:
-        """Emit the spans that ended before the latest end of the batches that are due."""
-        latest = 0
-        while trace.batches and trace.batches[0][0] <= now:
-            latest = max(latest, trace.batches.popleft()[1])
-        ended: list[SpanData] = []
-        while trace.order and trace.order[0][0] <= latest:
-            ended.append(trace.arrived[heappop(trace.order)[-1]])
-        self._emit_all(trace_id, trace, ended)
-        if trace_id in self._finished:
-            self._forget(trace_id)
+    def _emit_all(self, spans: Sequence[SpanData]) -> None:
+        """Emit these spans, which are in the order of their ends."""
+        for span in self._by_cause(spans):
+            trace = self._traces.get(span.trace_id)
+            if trace is None or span.trace_id in self._finished:
+                self._late += 1
+            else:
+                trace.waiting.discard(span.span_id)
+                self._emit_known(trace, span)
+        for trace_id in {span.trace_id for span in spans}:
+            if trace_id in self._finished and trace_id in self._traces:
+                self._forget(trace_id)
 
-    def _emit_all(self, trace_id: int, trace: _Trace, spans: list[SpanData]) -> None:
-        """Emit these spans, up to the root that ends their trace."""
-        spans.sort(key=_order)
-        readings = [
-            # Most spans belong to no agent, and one look-up finds that out.
-            (
-                span,
-                None
-                if span.attributes.keys().isdisjoint(MARKER_ATTRIBUTES)
-                else self._assigned(trace, span),
-            )
+    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData]:
+        """The spans in an order in which no result comes before its cause; see `causal_order`."""
+        several = {
+            span.trace_id
             for span in spans
-        ]
-        for span, reading in in_causal_order(readings):
-            if self._spans.node(trace_id, span.span_id) is not None:  # else it is not a parent
-                self._emit(trace, span, reading)
-            elif isinstance(reading, ModelSpan | ToolSpan):
-                span_faults.drop("no_start")
-            del trace.arrived[span.span_id]
-            self._arrived_bytes -= span.size
-            if trace_id in self._finished:
-                self._late += len(trace.arrived)
-                return
+            if span.trace_id in self._traces and len(self._traces[span.trace_id].clocks) > 1
+        }
+        if not several:
+            return spans
+        ordered = [(span.end, span) for span in spans if span.trace_id not in several]
+        for trace_id in several:
+            held, until = self._held.of(trace_id), 0
+            for span in in_causal_order([s for s in spans if s.trace_id == trace_id], held):
+                if span.span_id in held:
+                    self._held.take(span)
+                until = max(until, span.end)
+                ordered.append((until, span))
+        return [span for _, span in sorted(ordered, key=itemgetter(0))]
+
+    def _emit_known(self, trace: _Trace, span: SpanData) -> None:
+        """Emit a span if it is a call, or one that is known to be around others."""
+        reading = self._read(span)
+        if isinstance(reading, Announcement):
+            self._announce(trace, span, reading)
+        elif self._spans.node(span.trace_id, span.span_id) is not None or isinstance(
+            reading, ModelSpan | ToolSpan
+        ):
+            self._emit(trace, span, reading)
 
     @guarded("otlp.assembly", default=None)
-    def _assigned(self, trace: _Trace, span: SpanData) -> KnownSpan | None:
-        """Read a span; if it is a call, resolve it and the spans around it."""
-        reading = None
-        if not may_enclose_run(span.name, span.attributes):
-            reading = read_span(span)
-        if isinstance(reading, ModelSpan | ToolSpan):
-            trace.awaited.update(self._spans.resolve(span, trace.arrived, trace.parents))
-        return reading
+    def _announce(self, trace: _Trace, span: SpanData, announced: Announcement) -> None:
+        """An agent's span is open: the calls that wait for it need not wait."""
+        for span_id in (announced.span_id, announced.parent_id):
+            if span_id in trace.parents and span_id not in trace.waiting:
+                return  # it has ended
+            if span_id is not None:
+                trace.awaited.add(span_id)
+        self._spans.announce(span, announced)
+        for before in self._pending.pop(span.trace_id, announced.span_id):
+            self._emit(trace, *before)
+
+    @guarded("otlp.assembly", default=None)
+    def _read(self, span: SpanData) -> KnownSpan | None:
+        return read_span(span)
 
     @guarded("otlp.assembly", default=None)
     def _emit(
@@ -353,14 +377,13 @@ class Assembly:
 
         Without a reading, only its end matters, to the spans inside.
         """
+        trace.awaited.discard(span.span_id)
+        awaited = self._spans.resolve(span, trace.parents, trace.waiting)
+        if awaited is not None:
+            trace.awaited.add(awaited)
         node = self._spans.node(span.trace_id, span.span_id)
         if node is None:
             return
-        if trace.awaited:
-            trace.awaited.discard(span.span_id)
-        call = isinstance(reading, ModelSpan | ToolSpan)
-        if not call:  # calls are resolved already
-            trace.awaited.update(self._spans.resolve(span, trace.arrived, trace.parents))
         for before in self._pending.pop(span.trace_id, span.span_id):
             self._emit(trace, *before)
         if isinstance(reading, ModelSpan | ToolSpan) and not final:
@@ -389,7 +412,7 @@ class Assembly:
     def _emit_pending(self, trace_id: int, trace: _Trace) -> None:
         """Emit all calls of a trace that wait."""
         pending = self._pending.pop_all(trace_id)
-        for span, reading in sorted(pending, key=lambda each: _order(each.span)):
+        for span, reading in sorted(pending, key=lambda each: order(each.span)):
             self._emit(trace, span, reading, final=True)
 
     def _make_room(self) -> None:
@@ -402,21 +425,17 @@ class Assembly:
     def _drop(self, trace_id: int) -> None:
         """Emit what is held of a trace, and forget it. Its runs end by their own limits."""
         trace = self._traces[trace_id]
-        self._emit_all(trace_id, trace, list(trace.arrived.values()))
-        self._emit_pending(trace_id, trace)
-        self._forget(trace_id)
+        self._emit_all(self._held.take_trace(trace_id))
+        if trace_id in self._traces:
+            self._emit_pending(trace_id, trace)
+            self._forget(trace_id)
 
     def _forget(self, trace_id: int) -> None:
         trace = self._traces.pop(trace_id)
+        self._late += len(self._held.take_trace(trace_id))
         self._remembered -= len(trace.parents)
-        self._arrived_bytes -= sum([span.size for span in trace.arrived.values()])
         self._pending.pop_all(trace_id)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)
         if self._on_forgotten is not None:
             self._on_forgotten(trace_id)
-
-
-def _order(span: SpanData) -> tuple[bool, int, int]:
-    """The order of their ends: inner spans first, and the root last even if a clock went back."""
-    return span.parent_id is None, span.end, -span.start

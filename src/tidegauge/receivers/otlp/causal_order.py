@@ -1,110 +1,162 @@
-"""Orders tool calls after the model calls that chose them, where the clocks of hosts differ."""
+"""Orders calls of several hosts by what caused what, where their clocks contradict it.
+
+A tool's span comes after that of the model call that chose it, and before that of the model call
+that was shown its result; spans come before those around them. Spans of one clock keep their order.
+Calls are recognized by the model's ids of them, else by name, arguments, and ends at most a second
+apart.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from tidegauge._span_faults import span_faults
+from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.dedupe import MAX_SKEW, same_arguments
-from tidegauge.instrumentation.spans.span import (
-    KnownSpan,
-    ModelSpan,
-    SpanData,
-    ToolSpan,
-    clock_of,
-)
+from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan, clock_of
 from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.receivers.otlp.held_spans import order
 
-__all__ = ["ReadSpans", "in_causal_order"]
+__all__ = ["in_causal_order"]
 
-ReadSpans: TypeAlias = Sequence[tuple[SpanData, KnownSpan | None]]
-"""Spans, each with its reading."""
+_MAX_SPANS: Final = 20_000
+"""Limit of the spans of a trace that are compared at once."""
+
+_SMALL_SKEW: Final = 200_000_000
+"""Nanoseconds by which clocks may differ where only times show what came first."""
 
 _MAX_COMPARED: Final = 64
-"""Limit of the calls of one name that a tool's span is compared with, on either side of it."""
+"""Limit of the calls of one name that a tool's span without an id is compared with."""
 
 
 class _Choice(NamedTuple):
-    at: int  # index of the model's span
+    span: SpanData  # the model's
     call: ChosenCall
-    span: SpanData
-    clock: str
     scopes: set[str]  # the instrumentations that have a span of this call
 
 
-def in_causal_order(spans: ReadSpans) -> ReadSpans:
-    """The same spans, with those of tool calls after those of the model calls that chose them.
+def in_causal_order(ended: Iterable[SpanData], held: Mapping[int, SpanData]) -> list[SpanData]:
+    """The spans of a trace in their order, with those that come before any of them.
 
-    Only spans of hosts with different clocks are moved. A tool's span is matched to its model call
-    by the id of the call; without an id, by name, arguments, and an end at most a second before
-    that of the model call.
+    Args:
+        ended: spans of one trace, in the order of their ends.
+        held: its spans that ended later, by their ids, of which some may have to come before.
+
+    >>> from tidegauge.instrumentation.turns import ChosenCall
+    >>> from tidegauge.instrumentation.spans.span import NO_INFO, ReadSpan
+    >>> chosen = ModelSpan(calls=(ChosenCall("look", {}, "call-1"),))
+    >>> tool = SpanData(1, 2, 9, "look", "any", {}, 3, 4, resource={"host.name": "b"})
+    >>> tool = tool._replace(read=ReadSpan(ToolSpan(NO_INFO, "look", id="call-1")))
+    >>> model = SpanData(1, 3, 9, "chat", "any", {}, 1, 6, resource={"host.name": "a"})
+    >>> model = model._replace(read=ReadSpan(chosen))
+    >>> [span.name for span in in_causal_order([tool], {3: model})]
+    ['chat', 'look']
+    """
+    ended = list(ended)
+    spans = sorted([*ended, *held.values()], key=order)
+    if len(spans) > _MAX_SPANS:
+        return ended
+    causes = _Causes(spans)
+    found: dict[int, SpanData] = {}
+    for span in ended:
+        path = [(span, causes.before(span))]
+        seen = {span.span_id}
+        while path:
+            current, before = path[-1]
+            for each in before:
+                if each.span_id not in found and each.span_id not in seen:
+                    seen.add(each.span_id)
+                    if each.end > current.end:
+                        span_faults.skew(str(each.resource.get("service.name") or ""))
+                    path.append((each, causes.before(each)))
+                    break
+            else:
+                found.setdefault(current.span_id, current)
+                path.pop()
+    return list(found.values())
+
+
+class _Causes:
+    """Which spans come before which, whatever their times are.
 
     Args:
         spans: of one trace, in the order of their ends.
-
-    >>> from tidegauge.instrumentation.spans.span import NO_INFO
-    >>> there, here = {"host.name": "b"}, {"host.name": "a"}
-    >>> tool = SpanData(1, 2, 9, "look", "any", {}, 3, 4, resource=there)
-    >>> model = SpanData(1, 3, 9, "chat", "any", {}, 1, 6, resource=here)
-    >>> chosen = ModelSpan(calls=(ChosenCall("look", {}, "call-1"),))
-    >>> spans = [(tool, ToolSpan(NO_INFO, "look", id="call-1")), (model, chosen)]
-    >>> [span.name for span, _ in in_causal_order(spans)]
-    ['chat', 'look']
     """
-    clocks = {
-        "remote" if span.remote else clock_of(span.resource)
-        for span, reading in spans
-        if isinstance(reading, ModelSpan | ToolSpan)
-    }
-    if len(clocks) < 2:
-        return spans
-    chosen = _choices(spans)
-    if not chosen:
-        return spans
-    behind = [
-        _behind(at, span, reading, chosen[reading.name])
-        if isinstance(reading, ToolSpan) and reading.name in chosen
-        else at
-        for at, (span, reading) in enumerate(spans)
-    ]
-    order = sorted(range(len(spans)), key=lambda at: (behind[at], behind[at] != at))
-    return [spans[at] for at in order]
+
+    def __init__(self, spans: Sequence[SpanData]) -> None:
+        self._tools: dict[str, list[SpanData]] = {}  # by the model's id of the call
+        self._chosen: dict[int, SpanData] = {}  # the model's span by the id of the tool's
+        self._inside: dict[int, list[SpanData]] = {}  # by the id of the parent
+        self._previous: dict[int, SpanData] = {}  # of the same clock, by id
+        choices: dict[str, list[_Choice]] = {}  # by the tool's name
+        by_id: dict[str, SpanData] = {}
+        last: dict[str, SpanData] = {}
+        readings = [(span, read_span(span)) for span in spans]
+        for span, reading in readings:
+            clock = _clock(span)
+            if clock in last:
+                self._previous[span.span_id] = last[clock]
+            last[clock] = span
+            if span.parent_id is not None:
+                self._inside.setdefault(span.parent_id, []).append(span)
+            for call in (reading.calls or ()) if isinstance(reading, ModelSpan) else ():
+                choices.setdefault(call.name, []).append(_Choice(span, call, set()))
+                if call.id is not None:
+                    by_id.setdefault(call.id, span)
+        for span, reading in readings:
+            if not isinstance(reading, ToolSpan):
+                continue
+            if reading.id is not None:
+                self._tools.setdefault(reading.id, []).append(span)
+            if reading.id in by_id:
+                self._chosen[span.span_id] = by_id[reading.id]
+            else:
+                self._choose(span, reading, choices.get(reading.name, []))
+
+    def before(self, span: SpanData) -> Iterator[SpanData]:
+        """The spans that come right before this one."""
+        if span.span_id in self._previous:
+            yield self._previous[span.span_id]
+        reading, clock = read_span(span), _clock(span)
+        found: list[SpanData] = []
+        if isinstance(reading, ToolSpan) and span.span_id in self._chosen:
+            found = [self._chosen[span.span_id]]
+        elif isinstance(reading, ModelSpan) and reading.answers:
+            found = [one for call_id, _ in reading.answers for one in self._tools.get(call_id, ())]
+        elif isinstance(reading, ModelSpan):
+            found = self._chosen_before(span)
+        for each in self._inside.get(span.span_id, ()):
+            if span.parent_id is None or each.end - span.end <= _SMALL_SKEW:
+                found.append(each)
+        yield from (each for each in found if _clock(each) != clock)
+
+    def _chosen_before(self, span: SpanData) -> list[SpanData]:
+        """The tool calls, by their ids, that were chosen before this model call began."""
+        found = []
+        for tools in self._tools.values():
+            for tool in tools:
+                model = self._chosen.get(tool.span_id)
+                if 0 < tool.end - span.end <= _SMALL_SKEW and (
+                    model is None or model.end <= span.start
+                ):
+                    found.append(tool)
+        return found
+
+    def _choose(self, span: SpanData, tool: ToolSpan, choices: list[_Choice]) -> None:
+        """Find the model call that chose a tool call, without an id."""
+        clock = _clock(span)
+        for choice in [one for one in choices if span.scope not in one.scopes][:_MAX_COMPARED]:
+            later = choice.span.end - span.end
+            if (
+                (later <= 0 or (later <= MAX_SKEW and _clock(choice.span) != clock))
+                and (tool.id is None or choice.call.id is None)
+                and same_arguments(choice.call.arguments, tool.arguments)
+            ):
+                choice.scopes.add(span.scope)
+                self._chosen[span.span_id] = choice.span
+                return
 
 
-def _choices(spans: ReadSpans) -> dict[str, list[_Choice]]:
-    """The calls that the models chose, in order, by name."""
-    found: dict[str, list[_Choice]] = {}
-    for at, (span, reading) in enumerate(spans):
-        if isinstance(reading, ModelSpan):
-            clock = clock_of(span.resource)
-            for call in reading.calls or ():
-                found.setdefault(call.name, []).append(_Choice(at, call, span, clock, set()))
-    return found
-
-
-def _behind(at: int, span: SpanData, tool: ToolSpan, chosen: list[_Choice]) -> int:
-    """The index of the model call that chose a tool call; the tool's own index if that is later."""
-    middle = bisect_right(chosen, at, key=lambda choice: choice.at)
-    clock = clock_of(span.resource)
-    before = chosen[max(0, middle - _MAX_COMPARED) : middle]
-    after = [
-        choice
-        for choice in chosen[middle : middle + _MAX_COMPARED]
-        if span.remote or choice.clock != clock
-    ]
-    if tool.id is not None:
-        known = [choice for choice in (*before, *after) if choice.call.id == tool.id]
-        if known:
-            return max(at, known[0].at)
-    for choice in (*before, *after):
-        near = choice.at < at or choice.span.end - span.end <= MAX_SKEW
-        if (
-            near
-            and span.scope not in choice.scopes
-            and (tool.id is None or choice.call.id is None)
-            and same_arguments(choice.call.arguments, tool.arguments)
-        ):
-            choice.scopes.add(span.scope)
-            return max(at, choice.at)
-    return at
+def _clock(span: SpanData) -> str:
+    return "remote" if span.remote else clock_of(span.resource)

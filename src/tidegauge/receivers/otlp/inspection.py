@@ -208,7 +208,7 @@ class _Notes:
                 yield InspectedRun(run.number, run.agent, parent, run.steps)
 
     def _ended(self, event: RunEnded, run: _Run) -> Iterator[str]:
-        run.agent = getattr(event, "agent_name", None) or run.agent
+        run.agent = event.agent_name or run.agent
         yield f"ends {run} after {run.steps} steps"
 
 

@@ -17,7 +17,11 @@ from tidegauge.receivers.otlp.inspection import InspectedTrace, inspect_spans
 from tidegauge.receivers.otlp.span_files import decode_file
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+TOOL = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "look",
+    "gen_ai.tool.call.result": "nothing",
+}
 SILENT = {"gen_ai.operation.name": "chat"}
 
 

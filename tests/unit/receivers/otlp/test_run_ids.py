@@ -97,14 +97,10 @@ def test_what_goes_on_after_its_end_is_called_by_its_root(names) -> None:
 
 
 def test_no_two_open_runs_have_one_name(names) -> None:
-    names.take(model(2, 1, "look"), agent(1, 9, "first", remote=True))
-    # The root of a run turns out to be inside a chain, and to be the root of another run in that.
-    names.take(model(11, 10, "look", "second"))
-    call = model(12, 10, "look", "third")
-    names.assembly.take([call, chain(10, 20, "third"), chain(20, 30, "around")], now=names.now)
-    found = names.take()
-    assert found[1:] == [f"{NAME}-{10:016x}", f"{NAME}-{10:016x}-2"]
-    assert [event.run for event in names.listener.ended] == [NAME, f"{NAME}-{10:016x}-2"]
+    found = names.take(model(2, 1, "ask", "boss"), model(4, 3, "look", "expert"))
+    spans = names.assembly._spans
+    root = spans.node(TRACE, 3)
+    assert spans._run_id(root, None) == f"{found[1]}-2"
 
 
 def test_it_is_remembered_of_so_many_traces_only(names, monkeypatch) -> None:

@@ -31,7 +31,7 @@ function showRun(index) {
 
 function showFacts(run) {
   const facts = [
-    ["Agent", run.agent || ABSENT],
+    ["Agent", run.agent_name ? `${run.agent_name} (counted as ${run.agent})` : run.agent || ABSENT],
     ["Task group", run.task_group || ABSENT],
     ["Steps", run.t_max ? `${count(run.steps)} of ${count(run.t_max)}` : count(run.steps)],
     ["AUV", decimals(run.auv)],

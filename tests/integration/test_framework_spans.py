@@ -1,0 +1,175 @@
+"""What agent frameworks emit is read alike, however it is batched: runs, steps, loops, parents."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # when this file is run to write the table
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from support.examples import examples
+from support.framework_spans import (
+    BATCHINGS,
+    ReadRun,
+    batches,
+    expected,
+    live,
+    load,
+    read,
+    shuffled,
+)
+from tidegauge.instrumentation.spans.span import SpanData
+
+PAGE = Path(__file__).parents[2] / "docs" / "others-spans.md"
+RECORDED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+FREE = {
+    "oai_oi.loop1": "nothing ties the calls to a run",
+    "smol_gen.loop1": "there are no spans of calls",
+    "ant_none.wrap": "which calls were chosen is not shown",
+    "oai_v2y.wrap": "which calls were chosen is not on spans",
+}
+"""Files of which nothing is expected, or less is right, too."""
+
+
+@pytest.fixture(scope="session")
+def frameworks(recorded_runs: Path) -> Path:
+    return recorded_runs / "spans" / "frameworks"
+
+
+@pytest.fixture(scope="session")
+def truth(frameworks: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((frameworks / "expected.json").read_text())
+    return found
+
+
+def test_every_framework_however_its_spans_are_batched(
+    frameworks: Path, truth: dict[str, Any]
+) -> None:
+    wrong = {}
+    for name, entry in truth.items():
+        spans = load(frameworks / f"{name}.jsonl")
+        found = {how: read(batches(spans, how)) for how in BATCHINGS}
+        first = found[BATCHINGS[0]]
+        if found != dict.fromkeys(BATCHINGS, first):
+            wrong[name] = found
+        elif name not in FREE and first != expected(entry, first):
+            wrong[name] = first
+    assert not wrong
+
+
+@pytest.mark.slow
+@examples(200 / 60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**9))
+def test_in_any_order_within_the_allowed_lateness(
+    frameworks: Path, truth: dict[str, Any], seed: int
+) -> None:
+    for name in truth:
+        spans = load(frameworks / f"{name}.jsonl")
+        assert read(shuffled(spans, seed)) == read(batches(spans, "each")), name
+
+
+def test_the_name_that_a_run_is_counted_by_is_decided_at_its_first_step(frameworks: Path) -> None:
+    first, second = read(batches(load(frameworks / "maf.loop1.jsonl"), "one"))
+    assert (first.label, first.agent) == ("svc-maf", "maf-agent"), "not known before it has ended"
+    assert (second.label, second.agent) == ("maf-agent", "maf-agent"), "the only one seen so far"
+
+
+@pytest.mark.parametrize("how", BATCHINGS)
+@pytest.mark.parametrize("name", ["maf.delegate", "hand.loop1", "pydantic_ai.loop1"])
+def test_announced_agents_have_their_names_from_the_first_step_on(
+    frameworks: Path, truth: dict[str, Any], name: str, how: str
+) -> None:
+    spans = load(frameworks / f"{name}.jsonl")
+    found = read(batches([*announcements(spans), *spans], how))
+    assert found == expected(truth[name], found)
+    assert [run.label for run in found] == [run.agent for run in found]
+
+
+def test_an_announced_agent_in_a_tool_is_seen_before_it_has_ended(frameworks: Path) -> None:
+    spans = load(frameworks / "maf.delegate.jsonl")
+    half = [span for span in spans if span.end < spans[len(spans) // 2].end]
+    announced = [one for one in announcements(spans) if one.end < half[-1].end]
+    seen = [
+        [(run.label, run.parent, run.steps) for run in live([*announced, *half])],
+        [(run.label, run.parent, run.steps) for run in live(half)],
+    ]
+    assert seen == [[("boss", None, 1), ("researcher", 0, 5)], [("svc-maf", None, 1)]]
+
+
+def announcements(spans: list[SpanData]) -> list[SpanData]:
+    """What a processor in the agents' process emits when their spans start."""
+    return [
+        SpanData(
+            span.trace_id,
+            span.span_id ^ 1,
+            span.span_id,
+            "tidegauge.announce",
+            "tidegauge.announce",
+            {
+                "tidegauge.announce.span_id": f"{span.span_id:016x}",
+                "tidegauge.announce.parent_id": f"{span.parent_id or 0:016x}",
+                "tidegauge.announce.name": span.name,
+                "tidegauge.announce.agent": span.attributes["gen_ai.agent.name"],
+            },
+            span.start,
+            span.start,
+            resource=span.resource,
+        )
+        for span in spans
+        if span.attributes.get("gen_ai.operation.name") == "invoke_agent"
+    ]
+
+
+def table(frameworks: Path) -> str:
+    """The table of the docs: what is read of each recording."""
+    truth: dict[str, Any] = json.loads((frameworks / "expected.json").read_text())
+    rows: dict[tuple[str, str, str], set[str]] = {}
+    for name, entry in truth.items():
+        key = entry["framework"], entry["instrumentation"], "yes" if entry["contents"] else "no"
+        rows.setdefault(key, set()).update(
+            _read_of(entry, read(batches(load(frameworks / f"{name}.jsonl"), "each")))
+        )
+    lines = [
+        f"| {' | '.join(key)} | {', '.join(sorted(found - {'no steps'})) or 'no steps'} |"
+        for key, found in rows.items()
+    ]
+    return "\n".join([_HEAD, "| --- | --- | --- | --- |", *sorted(lines, key=str.lower)])
+
+
+_HEAD = "| framework | instrumentation | contents | read |"
+
+
+def _read_of(entry: dict[str, Any], found: list[ReadRun]) -> set[str]:
+    if not any(run.steps for run in found):
+        return {"no steps"}
+    shown = {"steps"}
+    if any(run["loop"] for run in entry["runs"]):
+        shown.add("loops")
+    if any(run.parent is not None for run in found):
+        shown.add("sub-agents")
+    return shown
+
+
+def with_the_table(page: str, frameworks: Path) -> str:
+    """The page with the table as it must be."""
+    begin = page.index(_HEAD)
+    return page[:begin] + table(frameworks) + page[page.index("\n\n", begin) :]
+
+
+def test_the_table_in_the_docs_is_what_is_read(frameworks: Path) -> None:
+    page = PAGE.read_text()
+    assert page == with_the_table(page, frameworks), (
+        "docs/others-spans.md is out of date. "
+        "Run: .venv/bin/python tests/integration/test_framework_spans.py"
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_the_table(PAGE.read_text(), RECORDED / "spans" / "frameworks"))

@@ -1,0 +1,152 @@
+"""Spans of real agent frameworks, as they arrive in batches, and what is read from them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from support.other_spans import Listener
+from tidegauge import testing
+from tidegauge.events import RunStarted
+from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
+
+BATCHINGS = ("one", "each", "0.2", "1", "5")
+
+
+class ReadRun(NamedTuple):
+    """A run as it was read."""
+
+    agent: str | None
+    parent: int | None
+    steps: int
+    loop: dict[str, int] | None
+    label: str
+
+
+def load(path: Path) -> list[SpanData]:
+    """The spans of a file, in the order of their ends."""
+    spans = [_span(json.loads(line)) for line in path.read_text().splitlines()]
+    return sorted(spans, key=lambda span: span.end)
+
+
+def batches(spans: Sequence[SpanData], how: str) -> Iterator[tuple[float, list[SpanData]]]:
+    """When batches arrive, in seconds: one, a span each, windows of so many seconds."""
+    first = min(span.start for span in spans)
+    spans = sorted(spans, key=lambda span: span.end)
+    if how == "one":
+        yield (max(span.end for span in spans) - first) / 1e9, list(spans)
+    elif how == "each":
+        for span in spans:
+            yield (span.end - first) / 1e9, [span]
+    else:
+        window = int(float(how) * 1e9)
+        found: dict[int, list[SpanData]] = {}
+        for span in spans:
+            found.setdefault((span.end - first) // window, []).append(span)
+        for number, batch in found.items():
+            yield (number + 1) * window / 1e9, batch
+
+
+def shuffled(spans: Sequence[SpanData], seed: int) -> list[tuple[float, list[SpanData]]]:
+    """Each span arrives alone, by chance up to almost the allowed lateness after its end."""
+    chance = random.Random(seed)
+    first = min(span.start for span in spans)
+    lateness = ASSEMBLY_LIMITS.allowed_lateness * 0.9
+    late = [((span.end - first) / 1e9 + chance.random() * lateness, span) for span in spans]
+    return [(when, [span]) for when, span in sorted(late, key=lambda each: each[0])]
+
+
+def read(arriving: Iterator[tuple[float, list[SpanData]]] | list[Any]) -> list[ReadRun]:
+    """The runs, in the order in which they start."""
+    with testing.capture() as seen:
+        listener, assembly = _arrived(seen, arriving)
+        assembly.close()
+        names = {event.run: event.agent_name for event in listener.ended}
+        return [
+            _read_run(listener, event, listener.reports[event.run], names[event.run])
+            for event in listener.started
+        ]
+
+
+def live(spans: Sequence[SpanData]) -> list[ReadRun]:
+    """The runs that are seen when these spans have arrived one by one, and more may come."""
+    with testing.capture() as seen:
+        listener, assembly = _arrived(seen, batches(spans, "each"))
+        found = [
+            _read_run(listener, event, run.report(), None)
+            for event in listener.started
+            if (run := seen.pipeline.engine.get(event.run)) is not None
+        ]
+        assembly.close()
+        return found
+
+
+def _arrived(seen: testing.Capture, arriving: Any) -> tuple[Listener, Assembly]:
+    listener, assembly, now = Listener(seen), Assembly(), 0.0
+    for now, batch in arriving:
+        assembly.take(batch, now=now)
+    assembly.expire(now + 1.0)
+    return listener, assembly
+
+
+def _read_run(listener: Listener, event: RunStarted, report: Any, name: str | None) -> ReadRun:
+    numbers = {one.run: number for number, one in enumerate(listener.started)}
+    return ReadRun(
+        name or event.agent,
+        numbers.get(event.parent or ""),
+        report.steps,
+        _loop(report.loops),
+        event.agent,
+    )
+
+
+def expected(entry: dict[str, Any], found: list[ReadRun]) -> list[ReadRun]:
+    """What must have been found; names and labels that are free are those that were found."""
+    return [
+        ReadRun(
+            one.agent if _is_free(run) else run["agent"],
+            run["parent_run"],
+            run["steps"],
+            run["loop"],
+            one.label,
+        )
+        for run, one in zip(entry["runs"], [*found, *[_NONE] * len(entry["runs"])], strict=False)
+    ]
+
+
+def _is_free(run: dict[str, Any]) -> bool:
+    """Whether a run may have any name: its spans have none."""
+    shown = next(value for key, value in run.items() if key.startswith("agent_"))
+    return run["agent"] is None or not shown
+
+
+_NONE = ReadRun(None, None, 0, None, "")
+
+
+def _loop(loops: Sequence[Any]) -> dict[str, int] | None:
+    if not loops:
+        return None
+    [(first, period, repeats)] = loops
+    return {"period": period, "first_step": first, "loop_steps": period * repeats}
+
+
+def _span(given: dict[str, Any]) -> SpanData:
+    parent = given["parent_id"]
+    return SpanData(
+        int(given["trace_id"], 16),
+        int(given["span_id"], 16),
+        None if parent is None else int(parent, 16),
+        given["name"],
+        given["scope"],
+        given["attributes"],
+        given["start"],
+        given["end"],
+        given["status"] == 2,
+        given["description"],
+        [(name, attributes) for name, attributes in given["events"]],
+        given["resource"],
+    )
