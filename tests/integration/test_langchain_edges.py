@@ -13,9 +13,10 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import RetryPolicy
+from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 import tidegauge
 from support.langchain_agents import Reports, StepLog, nothing_is_left
@@ -265,3 +266,65 @@ async def test_what_a_model_chooses_beside_a_tool_of_its_node_counts_once(
     names = [[call.action for call in calls] for calls in seen.calls]
     assert sorted(names) == [["read"], ["think"], ["think"]]
     assert seen.outer.steps == 3
+
+
+@WAYS
+async def test_an_edge_and_a_send_in_one_superstep_are_one_step(way: Callable[..., Any]) -> None:
+    model = ScriptedChatModel(script=reading)
+    graph = StateGraph(MessagesState)
+    graph.add_node("plan", lambda state: {})
+    graph.add_node("anna", create_agent(model, [read], name="anna"))
+    graph.add_node("sent", create_agent(model, [read]))
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "anna")
+    graph.add_conditional_edges("plan", lambda state: [Send("sent", asking())], ["sent"])
+    seen = await observed(way, graph.compile(name="team"), asking())
+    assert seen.runs == {("anna", 1, "unknown"): 1, ("sent", 1, "unknown"): 1}
+    assert seen.calls == [(Call("anna", "essay 1"), Call("sent", "essay 1"))]
+
+
+def reader(*essays: str, ask: int | None = None) -> Any:
+    """A node that reads essays, and asks a person before one of them."""
+
+    def node(state: MessagesState) -> dict[str, Any]:
+        for number, essay in enumerate(essays):
+            if number == ask:
+                interrupt("go on?")
+            read.invoke({"essay": essay})
+        return {}
+
+    return node
+
+
+@WAYS
+async def test_a_graph_of_parallel_nodes_beside_another_node(way: Callable[..., Any]) -> None:
+    inner = StateGraph(MessagesState)
+    outer = StateGraph(MessagesState)
+    for graph, nodes in ((inner, ("x", "y")), (outer, ("i", "j"))):
+        for name in nodes:
+            graph.add_node(name, inner.compile() if name == "i" else reader(name))
+            graph.add_edge(START, name)
+    seen = await observed(way, outer.compile(name="team"), asking())
+    assert seen.runs == {(name, 1, "unknown"): 1 for name in "ijxy"}
+    assert seen.calls == [(Call("i", "essay 1"), Call("j", "essay 1"))]
+
+
+@WAYS
+async def test_a_node_that_waits_for_a_person_beside_another(way: Callable[..., Any]) -> None:
+    """The node begins again when it is resumed: what it reads first, it reads twice."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("anna", reader("a"))
+    graph.add_node("bert", reader("b", "c", ask=1))
+    for name in PAIR:
+        graph.add_edge(START, name)
+    compiled = graph.compile(name="team", checkpointer=InMemorySaver())
+    handler = TidegaugeCallbackHandler()
+    config = {"callbacks": [handler], "configurable": {"thread_id": "one"}}
+    with testing.capture() as captured:
+        reports, log = Reports(captured), StepLog(captured)
+        await way(compiled, asking(), config)
+        await way(compiled, Command(resume="yes"), config)
+        assert nothing_is_left(handler, captured)
+    seen = Seen(reports, log)
+    assert seen.runs == {("anna", 1, "unknown"): 1, ("bert", 3, "unknown"): 1}
+    assert seen.calls == [(Call("anna", "essay 1"), Call("bert", "essay 1"))]
