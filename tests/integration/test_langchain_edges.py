@@ -149,7 +149,14 @@ class Pages(TypedDict):
     found: Annotated[list[str], operator.add]
 
 
-def rounds(most: int, page: Callable[[int], str], *, alone: bool = False) -> Any:
+class Conversation(MessagesState):
+    round: int
+    found: Annotated[list[str], operator.add]
+
+
+def rounds(
+    most: int, page: Callable[[int], str], *, alone: bool = False, state: Any = Pages
+) -> Any:
     """A graph of rounds: nodes that call a tool at once, with a counter in the state."""
 
     def fetching(node: str) -> Any:
@@ -161,7 +168,7 @@ def rounds(most: int, page: Callable[[int], str], *, alone: bool = False) -> Any
 
         return RunnableLambda(run, arun)
 
-    graph = StateGraph(Pages)
+    graph = StateGraph(state)
     graph.add_node("plan", lambda state: {"round": state["round"] + 1})
     graph.add_node("check", lambda state: {})
     graph.add_edge(START, "plan")
@@ -174,12 +181,21 @@ def rounds(most: int, page: Callable[[int], str], *, alone: bool = False) -> Any
     return graph.compile(name="team")
 
 
+STATES = pytest.mark.parametrize("state", [Pages, Conversation])
+
+
+def beginning(state: Any) -> dict[str, Any]:
+    """A state in which nothing happened; its messages stay as they are."""
+    return {"round": 0, "found": [], **(asking() if state is Conversation else {})}
+
+
 @WAYS
+@STATES
 async def test_tools_that_nodes_call_at_once_are_steps_within_the_nodes(
-    way: Callable[..., Any],
+    way: Callable[..., Any], state: Any
 ) -> None:
-    inputs = {"round": 0, "found": []}
-    graph = rounds(6, lambda number: f"page {number}")
+    inputs = beginning(state)
+    graph = rounds(6, lambda number: f"page {number}", state=state)
     seen = await observed(way, graph, inputs, stop_on_loop=1)
     assert seen.runs == {(node, 1, "unknown"): 6 for node in PAIR}
     assert [[call.action for call in calls] for calls in seen.calls] == [list(PAIR)] * 6
@@ -188,9 +204,13 @@ async def test_tools_that_nodes_call_at_once_are_steps_within_the_nodes(
 
 
 @WAYS
-async def test_a_counter_in_the_state_hides_no_loop_of_fan_outs(way: Callable[..., Any]) -> None:
-    inputs = {"round": 0, "found": []}
-    seen = await observed(way, rounds(20, lambda number: "page"), inputs, stop_on_loop=2)
+@STATES
+async def test_a_counter_in_the_state_hides_no_loop_of_fan_outs(
+    way: Callable[..., Any], state: Any
+) -> None:
+    inputs = beginning(state)
+    graph = rounds(20, lambda number: "page", state=state)
+    seen = await observed(way, graph, inputs, stop_on_loop=2)
     assert seen.outer.outcome == "stopped"
     assert len(set(seen.calls)) == 1, "each round did the same"
     assert seen.outer.steps < 20
@@ -229,6 +249,29 @@ async def test_a_node_that_is_tried_again_is_what_its_last_attempt_did(
     assert [[call.action for call in calls] for calls in seen.calls] == [list(PAIR)] * 3
     (step,) = set(seen.calls)
     assert step[0].arguments == step[1].arguments, "both did the same in the end"
+
+
+@WAYS
+async def test_agents_with_names_are_compared_by_what_their_nodes_ask_them(
+    way: Callable[..., Any],
+) -> None:
+    model = ScriptedChatModel(script=reading)
+
+    def asks(name: str) -> Any:
+        agent = create_agent(model, [read], name=name)
+
+        def node(state: Pages) -> dict[str, Any]:
+            agent.invoke({"messages": [("user", f"{name} page")]})
+            return {}
+
+        return node
+
+    graph = StateGraph(Pages)
+    for name in PAIR:
+        graph.add_node(name, asks(name))
+        graph.add_edge(START, name)
+    seen = await observed(way, graph.compile(name="team"), {"round": 0, "found": []})
+    assert seen.calls == [(Call("anna", "anna page"), Call("bert", "bert page"))]
 
 
 @WAYS
@@ -306,7 +349,7 @@ async def test_a_graph_of_parallel_nodes_beside_another_node(way: Callable[..., 
             graph.add_edge(START, name)
     seen = await observed(way, outer.compile(name="team"), asking())
     assert seen.runs == {(name, 1, "unknown"): 1 for name in "ijxy"}
-    assert seen.calls == [(Call("i", "essay 1"), Call("j", "essay 1"))]
+    assert [[call.action for call in calls] for calls in seen.calls] == [["i", "j"]]
 
 
 @WAYS
@@ -327,4 +370,6 @@ async def test_a_node_that_waits_for_a_person_beside_another(way: Callable[..., 
         assert nothing_is_left(handler, captured)
     seen = Seen(reports, log)
     assert seen.runs == {("anna", 1, "unknown"): 1, ("bert", 3, "unknown"): 1}
-    assert seen.calls == [(Call("anna", "essay 1"), Call("bert", "essay 1"))]
+    (pair,) = seen.calls
+    assert [call.action for call in pair] == list(PAIR)
+    assert pair[0].arguments != pair[1].arguments, "each read other essays"

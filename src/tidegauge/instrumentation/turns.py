@@ -458,7 +458,9 @@ class TurnTracker:
             for call in turn.calls if place[2] else ():
                 over = call.result is not None and not call.raised
                 if not over and call.place == place and call.name == name:
-                    call.result, call.raised, call.arguments = None, False, arguments
+                    if call.raised:
+                        call.arguments = arguments
+                    call.result, call.raised = None, False
                     return call
             if not turn.calls:
                 turn.began = time.monotonic()

@@ -229,16 +229,23 @@ class OpenChain(RunScope[AgentRun]):
 
         Args:
             name: name of the agent.
-            arguments: what the agent received. A node that an edge starts receives all of the
-                state: without messages, it is compared by what it does.
+            arguments: what the agent received.
         """
-        if self.plain and is_a(self.inputs, dict) and entry(self.inputs, "messages") is None:
-            arguments = ABSENT
+        if self._is_what_it_does():
+            arguments = ABSENT  # until it ends
         parent = cast("OpenChain", self.parent)  # a branch has one
         turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
         task = (self.task or "") if self.task != parent.task else ""
         call: TurnCall = parent.run.turns.join(turn, name, arguments, (*self._place(), task))
         return call
+
+    def _is_what_it_does(self) -> bool:
+        """Whether it is compared by its steps: it received the state, which asks it nothing."""
+        opener = self.__dict__.get("_claimed")
+        if not self.plain or opener is None:  # another agent was given its own input
+            return False
+        messages = entry(self.inputs, "messages")
+        return opener.task == self.task or (messages is None and is_a(self.inputs, dict))
 
     def _place(self) -> tuple[int, str]:
         """Its place among the chains beside it: by number, or by name."""
