@@ -111,7 +111,9 @@ async def test_a_healthy_pair_of_agents_is_one_step(way: Callable[..., Any], nam
         graph = agents(named, bert=reading, anna=reading)
         seen = await observed(way, graph, asking(), stop_on_result_streak=2, stop_on_loop=1)
         assert seen.runs == {("anna", 1, "unknown"): 1, ("bert", 1, "unknown"): 1}
-        assert seen.calls == [(Call("anna", "essay 1"), Call("bert", "essay 1"))]
+        assert [[call.action for call in calls] for calls in seen.calls] == [list(PAIR)]
+        if named:
+            assert {call.arguments for call in seen.calls[0]} == {"essay 1"}
         assert (seen.outer.steps, seen.outer.outcome) == (1, "unknown")
 
 
@@ -124,7 +126,7 @@ async def test_an_agent_that_loops_beside_another_is_stopped(
     seen = await observed(way, graph, asking(), stop_on_loop=3)
     assert seen.runs["bert", 5, "stopped"] == 1
     assert (seen.outer.steps, seen.outer.outcome) == (1, "stopped")
-    assert seen.calls == [(Call("anna", "essay 1"), Call("bert", "essay 1"))]
+    assert [[call.action for call in calls] for calls in seen.calls] == [list(PAIR)]
 
 
 @WAYS
@@ -272,6 +274,41 @@ async def test_agents_with_names_are_compared_by_what_their_nodes_ask_them(
         graph.add_edge(START, name)
     seen = await observed(way, graph.compile(name="team"), {"round": 0, "found": []})
     assert seen.calls == [(Call("anna", "anna page"), Call("bert", "bert page"))]
+
+
+@WAYS
+@pytest.mark.parametrize(("most", "outcome"), [(1, "stopped"), (8, "unknown")])
+@pytest.mark.parametrize("name", [None, "reader"])
+async def test_rounds_of_agents_that_nodes_ask_something_else(
+    way: Callable[..., Any], name: str | None, most: int, outcome: str
+) -> None:
+    """The state has a message that stays the same; what the nodes ask changes, or it does not."""
+
+    def reads(messages: Sequence[BaseMessage]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            return answers("ok")
+        return chooses(("fetch", {"page": str(messages[0].content)}))
+
+    agent = create_agent(ScriptedChatModel(script=reads), [fetch], name=name)
+
+    def asks(state: Conversation) -> dict[str, Any]:
+        agent.invoke({"messages": [("user", f"page {min(state['round'], most)}")]})
+        return {}
+
+    graph = StateGraph(Conversation)
+    graph.add_node("plan", lambda state: {"round": state["round"] + 1})
+    graph.add_node("check", lambda state: {})
+    graph.add_edge(START, "plan")
+    for node in PAIR:
+        graph.add_node(node, asks)
+        graph.add_edge("plan", node)
+    graph.add_edge(list(PAIR), "check")
+    graph.add_conditional_edges("check", lambda state: END if state["round"] >= 8 else "plan")
+    compiled = graph.compile(name="team")
+    seen = await observed(way, compiled, beginning(Conversation), stop_on_loop=2)
+    assert seen.outer.outcome == outcome
+    assert all(len(calls) == 2 for calls in seen.calls)
+    assert (seen.outer.steps == 8) is (outcome == "unknown")
 
 
 @WAYS

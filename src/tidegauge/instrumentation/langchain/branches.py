@@ -31,7 +31,7 @@ from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall
-from tidegauge.instrumentation.values import entry, is_a, label, last, part
+from tidegauge.instrumentation.values import entry, label, last, part
 
 __all__ = ["OpenChain"]
 
@@ -229,23 +229,17 @@ class OpenChain(RunScope[AgentRun]):
 
         Args:
             name: name of the agent.
-            arguments: what the agent received.
+            arguments: what the agent received. A node that an edge starts receives the state, which
+                does not say what it is asked: it is compared by what it does, unless it asks
+                an agent with a name.
         """
-        if self._is_what_it_does():
+        if self.plain and "_claimed" in self.__dict__:
             arguments = ABSENT  # until it ends
         parent = cast("OpenChain", self.parent)  # a branch has one
         turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
         task = (self.task or "") if self.task != parent.task else ""
         call: TurnCall = parent.run.turns.join(turn, name, arguments, (*self._place(), task))
         return call
-
-    def _is_what_it_does(self) -> bool:
-        """Whether it is compared by its steps: it received the state, which asks it nothing."""
-        opener = self.__dict__.get("_claimed")
-        if not self.plain or opener is None:  # another agent was given its own input
-            return False
-        messages = entry(self.inputs, "messages")
-        return opener.task == self.task or (messages is None and is_a(self.inputs, dict))
 
     def _place(self) -> tuple[int, str]:
         """Its place among the chains beside it: by number, or by name."""
