@@ -50,7 +50,7 @@ from tidegauge.events import (
     made,
 )
 from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.values import same_value
+from tidegauge.instrumentation.values import same_value, text_digest
 
 __all__ = ["MAX_CALLS", "ChosenCall", "OpenTurns", "Turn", "TurnCall", "TurnTracker"]
 
@@ -252,6 +252,9 @@ class TurnTracker:
         recorded: takes the steps.
         sequential: whether the framework runs all calls of a turn before it asks the model again:
             a turn that is still open then is over, and its missing results stay unknown.
+
+    Attributes:
+        done: digest of the actions of all steps, in order; ``None``, not wanted.
     """
 
     def __init__(self, recorded: RecordedRun, *, sequential: bool = False) -> None:
@@ -266,6 +269,7 @@ class TurnTracker:
         self._loose: Turn | None = None  # calls that no answer chose, not issued yet
         self._paused: float | None = None
         self._group: object = None  # of the loose calls
+        self.done: str | None = None
 
     def add_tokens(self, tokens: int | None, call: TurnCall | None = None) -> None:
         """Add a model call's tokens: to the next step, or to the step whose tool made the call."""
@@ -446,7 +450,7 @@ class TurnTracker:
         Args:
             turn: the loose turn of all of them.
             name: name of the call.
-            arguments: its arguments.
+            arguments: its arguments; ``ABSENT``, not known before it ends.
             place: its place among them: number, name and id of its task; ``""``, it has none. A
                 task that raised or was interrupted is the same call when it begins again.
         """
@@ -454,6 +458,8 @@ class TurnTracker:
             for call in turn.calls if place[2] else ():
                 over = call.result is not None and not call.raised
                 if not over and call.place == place and call.name == name:
+                    if call.raised:
+                        call.arguments = arguments
                     call.result, call.raised = None, False
                     return call
             if not turn.calls:
@@ -706,6 +712,8 @@ class TurnTracker:
         turn.issued = time.monotonic()
         decision, step = recorded.issue(issued)
         turn.decision = decision
+        if self.done is not None and decision.signals is not None:
+            self.done = text_digest(f"{self.done}{decision.signals.action_digest.hex()}")
         if decision.action != "block":
             turn.step = step
             return

@@ -285,6 +285,7 @@ class AgentRun:
         """It is a branch: it is guided like the run around it."""
         outer = around.run
         self.branch, self.models = True, outer.models
+        self.turns.done = self.turns.done or ""
         self.blockable, self.graceful = outer.blockable, outer.graceful
         self.watched_only = outer.watched_only
 
@@ -487,7 +488,8 @@ class AgentRun:
             raised: it raised an exception, and may be tried again.
         """
         if self.call is not None and self.around is not None:
-            self.around.run.turns.end(self.call, result, raised=raised)
+            done = self.turns.done
+            self.around.run.turns.end(self.call, result, raised=raised, arguments=done)
 
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:

@@ -4,33 +4,34 @@ A **branch** is a chain that runs beside others: a task of LangGraph that is not
 superstep, or a chain whose parent has another one open (``asyncio.gather``, ``batch``,
 ``RunnableParallel``, parallel tasks of the functional API). A graph that ``Send`` started is one
 also alone. What happens in a branch is a sequence by itself, so a branch becomes a run at its first
-step. Which chains are branches is decided then: several ``Send`` are known before they start
-anything, and siblings that begin while a model answers are known when it has answered. The steps
-of a branch that no sibling was known of stay in the run around it.
+step. Which chains are branches is decided then: the tasks of a superstep are known before they
+start anything, and siblings that begin while a model answers are known when it has answered. The
+steps of a branch that no sibling was known of stay in the run around it.
 
 All branches that run beside one another are one step of the run around them: the **fan-out**. It
 has a call for each branch that became a run, in the order of the tasks, and is reported when the
 last of them has ended.
 
-A node that an edge starts is no branch by what it does itself: it may ask the model, and another
-node runs what that chose. Only a graph in it can make it one. The steps of a ``RunnableSequence``
-are none either, though all of them are open while it streams.
+A node that an edge starts is no branch by what its model chooses: another node may run that. A
+graph in it makes it one, or a tool that it calls and that no model chose. The steps of a
+``RunnableSequence`` are none either, though all of them are open while it streams.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, cast
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
-from tidegauge.events import made
+from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall
-from tidegauge.instrumentation.values import label, part
+from tidegauge.instrumentation.values import entry, label, last, part
 
 __all__ = ["OpenChain"]
 
@@ -39,6 +40,8 @@ _SENT: Final = "__pregel_push"
 _MAX_CHILDREN: Final = 10_000
 _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
+_MAX_CHANNELS: Final = 10_000
+_TRIGGERS: Final = ("branch:to:", "join:", "__pregel_tasks")
 
 
 class OpenChain(RunScope[AgentRun]):
@@ -75,6 +78,7 @@ class OpenChain(RunScope[AgentRun]):
     _order = -1  # among these
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
+    _counted = False  # whether the tasks in this superstep were counted
     _sends = False  # whether several tasks are about to begin in it
 
     @classmethod
@@ -105,24 +109,37 @@ class OpenChain(RunScope[AgentRun]):
         chain.task = task if type(task) is str else None
         return chain
 
-    def branches(self, *, agent: bool = False) -> list[OpenChain]:
+    def branches(self, *, agent: bool = False, calls: bool = False) -> list[OpenChain]:
         """The branches that it is in, or is, and that are no runs yet; outermost first.
 
         Args:
             agent: whether it is another agent.
+            calls: whether it calls a tool that no model chose.
         """
+        if calls and self.plain:
+            self._find_siblings()
         found: list[OpenChain] = []
         chain: OpenChain | None = self
         while chain is not None and chain.own is None:
             direct = chain.task == self.task and not agent
             if chain.parent is not None and chain.parent.parallel:
-                if not (chain.plain and direct):
+                if calls or not (chain.plain and direct):
                     found.append(chain)
             elif chain.sent and not direct:
                 found.append(chain)
             chain = chain.parent
         found.reverse()
         return found
+
+    def chooser(self) -> AgentRun:
+        """The run whose model is asked in it: not that of a branch which an edge started."""
+        chain = self
+        while chain.own is None and chain.parent is not None:
+            chain = chain.parent
+        around, run = chain.parent, cast("AgentRun", self.run)
+        if around is None or not run.branch or not chain.plain or chain.task != self.task:
+            return run
+        return cast("AgentRun", around.run)
 
     def claim(self, chain: OpenChain) -> bool:
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
@@ -143,6 +160,8 @@ class OpenChain(RunScope[AgentRun]):
             tags: LangChain's tags of it, which mark the steps of a sequence.
         """
         superstep, children = None, parent._children
+        if parent.plain:
+            parent._find_siblings()
         if self.task is not None and self.task != parent.task:
             superstep = self._begin_task()
         else:
@@ -156,7 +175,7 @@ class OpenChain(RunScope[AgentRun]):
                 parent.report_fan_out()
             if parent.parallel or parent._sends:
                 parent.parallel, parent._sends = parent._sends, False
-            parent._superstep, parent._first = superstep, self.task
+            parent._superstep, parent._first, parent._counted = superstep, self.task, False
         if len(children) < _MAX_CHILDREN:
             children[self.key] = tags
         if len(children) > 1 and not parent.parallel:
@@ -164,6 +183,17 @@ class OpenChain(RunScope[AgentRun]):
             step = _step_of_sequence(tags)
             alike = steps.count(step) > 1
             parent.parallel = alike and (step is None or not _is_in_one_of(children))
+
+    def _find_siblings(self) -> None:
+        """Find out, inside a task that an edge started, whether others run in its superstep."""
+        graph = self.parent
+        if graph is None or graph.parallel or self.task != graph._first or graph._counted:
+            return
+        count = _count_of_tasks(self.task)
+        if count is not None:
+            graph._counted = True
+            if count > 1:
+                graph.parallel = True
 
     def _begin_task(self) -> int | None:
         """A task of LangGraph begins. Returns its superstep, in which it begins once."""
@@ -199,8 +229,12 @@ class OpenChain(RunScope[AgentRun]):
 
         Args:
             name: name of the agent.
-            arguments: what the agent received.
+            arguments: what the agent received. A node that an edge starts receives the state, which
+                does not say what it is asked: it is compared by what it does, unless it asks
+                an agent with a name.
         """
+        if self.plain and "_claimed" in self.__dict__:
+            arguments = ABSENT  # until it ends
         parent = cast("OpenChain", self.parent)  # a branch has one
         turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
         task = (self.task or "") if self.task != parent.task else ""
@@ -253,6 +287,29 @@ def _is_in_one_of(chains: Mapping[int, object]) -> bool:
     config = var_child_runnable_config.get()
     caller = None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
     return caller is not None and caller.int in chains
+
+
+def _count_of_tasks(task: str | None) -> int | None:
+    """How many nodes run in the superstep of the task that the caller is in.
+
+    LangGraph hands each task the channels of its graph. Those that start nodes hold something in
+    the superstep which they start, from before its first task until after its last one.
+
+    Args:
+        task: the task; ``None`` is returned if the caller is in another one.
+    """
+    configurable = entry(var_child_runnable_config.get(), "configurable")
+    if task is None or entry(configurable, "checkpoint_ns") != task:
+        return None
+    given = part(getattr(entry(configurable, "__pregel_read"), "args", None), slice(2))
+    channels = last(given)
+    if type(channels) is not dict:
+        return None
+    nodes: set[str] = set()
+    for name, channel in islice(channels.items(), _MAX_CHANNELS):
+        if type(name) is str and name.startswith(_TRIGGERS) and channel.is_available():
+            nodes.add(name.rpartition(":")[2])
+    return len(nodes)
 
 
 def _step_of_sequence(tags: object) -> str | None:

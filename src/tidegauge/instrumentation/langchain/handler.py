@@ -390,7 +390,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if call.chooses and answer.calls:
             if isinstance(scope, OpenChain):
                 self.open_branches(scope)
-            scope.run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
+                run = scope.chooser()
+            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -439,9 +440,9 @@ class TidegaugeCallbackHandler(RunHolder):
             run.use(name)
         if run.branch:
             run = run.run_of(name, arguments, call_id)
-        own = call_id is None and isinstance(scope, OpenChain) and scope.branches()
+        own = call_id is None and isinstance(scope, OpenChain) and scope.branches(calls=True)
         if own and not run.turns.awaits(name, arguments, call_id):
-            self.open_branches(cast("OpenChain", scope))
+            self.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
         call = run.begin(name, arguments, call_id)
         run.enforce()
@@ -517,7 +518,8 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
             return
-        run, metadata = scope.run, _plain(options.get("metadata"))
+        run = scope.chooser() if isinstance(scope, OpenChain) else scope.run
+        metadata = _plain(options.get("metadata"))
         self._runs.seen(run)
         if scope.tool is None:
             if run.checkpointer is None and run.key is not None and not run.unique:
@@ -591,9 +593,14 @@ class TidegaugeCallbackHandler(RunHolder):
         event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
         self._open_child(chain, event, around, branch=direct)
 
-    def open_branches(self, chain: OpenChain) -> None:
-        """A step begins in a chain: the branches that it is in become runs."""
-        for branch in chain.branches():
+    def open_branches(self, chain: OpenChain, *, calls: bool = False) -> None:
+        """A step begins in a chain: the branches that it is in become runs.
+
+        Args:
+            chain: the chain.
+            calls: whether the step is a tool that no model chose.
+        """
+        for branch in chain.branches(calls=calls):
             self._open_branch(branch, chain)
 
     def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
