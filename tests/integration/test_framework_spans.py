@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from support.examples import examples
+from support.fleet_log import nothing_configured, spans_message, uninterrupted
 from support.framework_spans import (
     BATCHINGS,
     ReadRun,
@@ -52,7 +53,7 @@ def truth(frameworks: Path) -> dict[str, Any]:
 def test_every_framework_however_its_spans_are_batched(
     frameworks: Path, truth: dict[str, Any]
 ) -> None:
-    wrong = {}
+    wrong: dict[str, object] = {}
     for name, entry in truth.items():
         spans = load(frameworks / f"{name}.jsonl")
         found = {how: read(batches(spans, how)) for how in BATCHINGS}
@@ -125,6 +126,42 @@ def announcements(spans: list[SpanData]) -> list[SpanData]:
         for span in spans
         if span.attributes.get("gen_ai.operation.name") == "invoke_agent"
     ]
+
+
+@pytest.mark.parametrize("how", ["one", "each", "0.2"])
+def test_a_worker_reads_the_same_from_what_gateways_write(
+    frameworks: Path, truth: dict[str, Any], how: str
+) -> None:
+    """Digests in place of contents; each message has the spans of one trace and request."""
+    wrong = {}
+    for name in truth:
+        spans = load(frameworks / f"{name}.jsonl")
+        log = []
+        for when, batch in batches(spans, how):
+            for trace_id in dict.fromkeys(span.trace_id for span in batch):
+                of_trace = [span for span in batch if span.trace_id == trace_id]
+                log.append(spans_message(of_trace, 1_000.0 + when))
+        with nothing_configured():
+            produced, _ = uninterrupted(log)
+        found = sorted(
+            (one["steps"], one["loop_steps"], [_place(loop) for loop in one["loops"]])
+            for one in produced.summaries
+        )
+        direct = sorted(
+            (
+                run.steps,
+                (run.loop or {}).get("loop_steps", 0),
+                [] if run.loop is None else [_place(run.loop)],
+            )
+            for run in read(batches(spans, how))
+        )
+        if found != direct:
+            wrong[name] = found, direct
+    assert not wrong
+
+
+def _place(loop: dict[str, int]) -> tuple[int, int]:
+    return loop["first_step"], loop["period"]
 
 
 def table(frameworks: Path) -> str:
