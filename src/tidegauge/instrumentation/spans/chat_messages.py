@@ -18,17 +18,17 @@ __all__ = ["answers_in", "calls_in", "last_text", "messages", "task_in"]
 
 _MAX_MESSAGES: Final = 20_000
 _MODEL: Final = ("assistant", "model", "ai")
-_CALLS: Final = ("tool_call", "tool-call", "tool_use", "function_call", "toolUse", "functionCall")
-_RESULTS: Final = (
-    "tool_call_response",
-    "tool-result",
-    "tool_result",
-    "function_call_output",
-    "function_response",
-    "functionResponse",
-    "toolResult",
+_CALLS: Final = frozenset(
+    {"tool_call", "tool-call", "tool_use", "function_call", "toolUse", "functionCall"}
+)
+_RESULTS: Final = frozenset(
+    {
+        *("tool_call_response", "tool-result", "tool_result", "toolResult"),
+        *("function_call_output", "function_response", "functionResponse"),
+    }
 )
 _ROLES: Final = {"AIMessage": "ai", "HumanMessage": "human", "ToolMessage": "tool"}
+_WRAPPERS: Final = frozenset({"message", "kwargs", "data"})
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _CALL_IDS: Final = ("call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "id")
 _OUTCOMES: Final = ("response", "output", "result", "content")
@@ -72,7 +72,9 @@ def calls_in(said: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
     """
     found: list[ChosenCall] = []
     for message in said:
-        listed = message.get("tool_calls") or _inside(message, "additional_kwargs", "tool_calls")
+        listed = message.get("tool_calls")
+        if not listed and "additional_kwargs" in message:
+            listed = _inside(message, "additional_kwargs", "tool_calls")
         given = [*_dicts(listed), *_parts(message, _CALLS)]
         seen: set[str] = set()
         for call in map(_call, given):
@@ -92,10 +94,10 @@ def answers_in(shown: Sequence[Mapping[str, Any]]) -> list[tuple[str, CallResult
     for message in reversed(shown):
         if _role(message) in _MODEL or _parts(message, _CALLS):
             break
-        call_id = text(
-            message.get("tool_call_id") or _inside(message, "additional_kwargs", "tool_call_id")
-        )
         results = _parts(message, _RESULTS)
+        call_id = text(message.get("tool_call_id"))
+        if call_id is None and "additional_kwargs" in message:
+            call_id = text(_inside(message, "additional_kwargs", "tool_call_id"))
         if call_id is not None and not results:
             found.append((call_id, CallResult(_plain(_content(message)), None)))
         found += filter(None, map(_result, results))
@@ -123,6 +125,8 @@ def last_text(given: Sequence[Mapping[str, Any]]) -> object:
 
 def _fields(message: dict[str, Any]) -> Mapping[str, Any]:
     """The fields of a message, which LangChain's serializers wrap."""
+    if _WRAPPERS.isdisjoint(message):
+        return message
     if type(message.get("message")) is dict:  # a choice or a generation around it
         return _fields(message["message"])
     for wrapper in ("kwargs", "data"):
@@ -140,12 +144,13 @@ def _role(message: Mapping[str, Any]) -> str:
 
 def _content(message: Mapping[str, Any]) -> object:
     for name in ("content", "parts", "blocks"):
-        if message.get(name) is not None:
-            return parsed(message[name])
+        content = message.get(name)
+        if content is not None:
+            return parsed(content) if type(content) is str else content
     return ABSENT
 
 
-def _parts(message: Mapping[str, Any], kinds: Sequence[str]) -> list[Mapping[str, Any]]:
+def _parts(message: Mapping[str, Any], kinds: frozenset[str]) -> list[Mapping[str, Any]]:
     """The parts of a message that are of these kinds; the message itself may be one."""
     content = _content(message)
     parts = content if isinstance(content, list | tuple) else ()
@@ -153,10 +158,12 @@ def _parts(message: Mapping[str, Any], kinds: Sequence[str]) -> list[Mapping[str
     for part in (message, *parts):
         if type(part) is not dict:
             continue
-        if part.get("type") in kinds:
-            found.append(part)
-        else:
-            found += [part[kind] for kind in kinds if type(part.get(kind)) is dict]
+        kind = part.get("type")
+        if type(kind) is str:
+            if kind in kinds:
+                found.append(part)
+        elif not kinds.isdisjoint(part):
+            found += [one for kind, one in part.items() if kind in kinds and type(one) is dict]
     return found
 
 
@@ -180,7 +187,10 @@ def _result(part: Mapping[str, Any]) -> tuple[str, CallResult] | None:
 
 
 def _first_id(part: Mapping[str, Any]) -> str | None:
-    return next((found for key in _CALL_IDS if (found := text(part.get(key))) is not None), None)
+    for key in _CALL_IDS:
+        if part.get(key) is not None:
+            return text(part[key])
+    return None
 
 
 def _plain(content: object) -> object:

@@ -60,6 +60,10 @@ MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVE
 """Attributes of which a span has one, or it is not read."""
 
 
+_BY_MARKER: Final = {
+    marker: [one for one in CONVENTIONS if marker in one.markers] for marker in MARKER_ATTRIBUTES
+}
+
 LOOK_ALIKES: Final = (
     r"gen_ai\.(?!conversation\.|agent\.(?:id|version))",
     r"llm\.",
@@ -93,11 +97,11 @@ def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:
     >>> convention_of({"gen_ai.operation.name": "chat"}).name
     'OpenTelemetry GenAI'
     """
-    names = attributes.keys()
-    if names.isdisjoint(MARKER_ATTRIBUTES):
+    markers = MARKER_ATTRIBUTES.intersection(attributes)
+    if not markers:
         return None
-    for one in CONVENTIONS:
-        if not names.isdisjoint(one.markers) and one.scope in ("", scope):
+    for one in CONVENTIONS if len(markers) > 1 else _BY_MARKER[next(iter(markers))]:
+        if one.scope in ("", scope) and not markers.isdisjoint(one.markers):
             return one
     return None
 

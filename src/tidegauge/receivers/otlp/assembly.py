@@ -21,6 +21,7 @@ from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, RunDefaults
 from tidegauge.instrumentation.spans.span import (
     Announcement,
+    Attributes,
     KnownSpan,
     ModelSpan,
     SpanData,
@@ -69,7 +70,7 @@ ASSEMBLY_LIMITS: Final = AssemblyLimits()
 class _Trace:
     """An open trace. Of its spans, only their ids are kept, with those of their parents."""
 
-    __slots__ = ("awaited", "clocks", "last_seen", "parents", "waiting")
+    __slots__ = ("_resource", "awaited", "clocks", "last_seen", "parents", "waiting")
 
     def __init__(self) -> None:
         self.parents: dict[int, int | None] = {}  # ids of their parents, by id
@@ -77,6 +78,7 @@ class _Trace:
         self.awaited: set[int] = set()  # ids of parents that were not emitted yet
         self.clocks: set[str] = set()  # of its spans; two at most
         self.last_seen = 0.0
+        self._resource: Attributes | None = None  # the last one
 
     def add(self, span: SpanData, held: Mapping[int, SpanData]) -> SpanData:
         """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
@@ -91,7 +93,8 @@ class _Trace:
         span_id, parents = span.span_id, self.parents
         parents[span_id] = span.parent_id
         self.waiting.add(span_id)
-        if len(self.clocks) < 2:
+        if span.resource is not self._resource and len(self.clocks) < 2:
+            self._resource = span.resource
             self.clocks.add(clock_of(span.resource))
         cycle = [span_id]
         around = span.parent_id
@@ -343,9 +346,10 @@ class Assembly:
                 ordered.append((until, span))
         return [span for _, span in sorted(ordered, key=itemgetter(0))]
 
+    @guarded("otlp.assembly", default=None)
     def _emit_known(self, trace: _Trace, span: SpanData) -> None:
         """Emit a span if it is a call, or one that is known to be around others."""
-        reading = self._read(span)
+        reading = read_span(span)
         if isinstance(reading, Announcement):
             self._announce(trace, span, reading)
         elif self._spans.node(span.trace_id, span.span_id) is not None or isinstance(
@@ -353,7 +357,6 @@ class Assembly:
         ):
             self._emit(trace, span, reading)
 
-    @guarded("otlp.assembly", default=None)
     def _announce(self, trace: _Trace, span: SpanData, announced: Announcement) -> None:
         """An agent's span is open: the calls that wait for it need not wait."""
         for span_id in (announced.span_id, announced.parent_id):
@@ -364,10 +367,6 @@ class Assembly:
         self._spans.announce(span, announced)
         for before in self._pending.pop(span.trace_id, announced.span_id):
             self._emit(trace, *before)
-
-    @guarded("otlp.assembly", default=None)
-    def _read(self, span: SpanData) -> KnownSpan | None:
-        return read_span(span)
 
     @guarded("otlp.assembly", default=None)
     def _emit(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegauge.instrumentation.spans.span import SpanData, clock_of
+from tidegauge.instrumentation.spans.span import Attributes, SpanData, clock_of
 
 __all__ = ["HeldSpans", "order"]
 
@@ -68,15 +68,20 @@ class HeldSpans:
     def add(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Hold spans that arrived together; ``now`` never goes back."""
         due = _Due(now + self._allowed_lateness, {}, {})
+        resource: Attributes | None = None
+        host = ""
         for span in spans:
-            trace_id, host, (end, began) = span.trace_id, clock_of(span.resource), order(span)
+            if span.resource is not resource:  # which the spans of a request share
+                resource = span.resource
+                host = clock_of(resource) if self._across_traces else ""
+            trace_id, (end, began) = span.trace_id, order(span)
             self._traces.setdefault(trace_id, {})[span.span_id] = span
             self.size += span.size
             self._arrived += 1
             entry = (end, began, self._arrived, (trace_id, span.span_id))
             heappush(self._by_trace.setdefault(trace_id, []), entry)
             due.by_trace[trace_id] = max(end, due.by_trace.get(trace_id, end))
-            if host and self._across_traces:
+            if host:
                 heappush(self._by_host.setdefault(host, []), entry)
                 due.by_host[host] = max(end, due.by_host.get(host, end))
         if due.by_trace:
@@ -85,16 +90,17 @@ class HeldSpans:
     def take_due(self, now: float) -> Iterator[tuple[float, list[SpanData]]]:
         """Take out the spans that are due: when, and those that became due together."""
         while self._due and self._due[0].when <= now:
-            when, by_trace, by_host = self._due.popleft()
-            ended: list[SpanData] = []
+            when, until, by_host = self._due.popleft()
             for host, end in by_host.items():
                 heap = self._by_host.get(host, [])
-                for until, trace_id in _popped(heap, end):
-                    ended += self._take(trace_id, until)
+                while heap and heap[0][0] <= end:
+                    ended_at, _, _, (trace_id, _) = heappop(heap)
+                    until[trace_id] = max(ended_at, until.get(trace_id, 0))
                 if not heap:
                     self._by_host.pop(host, None)
-            for trace_id, end in by_trace.items():
-                ended += self._take(trace_id, end)
+            ended: list[SpanData] = []
+            for trace_id, end in until.items():
+                self._take_until(trace_id, end, ended)
             if ended:
                 yield when, sorted(ended, key=order)
 
@@ -125,26 +131,19 @@ class HeldSpans:
         self._by_host.clear()
         return sorted(spans, key=order)
 
-    def _take(self, trace_id: int, until: int) -> list[SpanData]:
-        """Take out the spans of a trace that had ended at this time."""
-        ended: list[SpanData] = []
-        for _, span_id in _popped(self._by_trace.get(trace_id, []), until, span_ids=True):
-            span = self.of(trace_id).get(span_id)
+    def _take_until(self, trace_id: int, until: int, ended: list[SpanData]) -> None:
+        """Move the spans of a trace that had ended at this time to a list."""
+        spans, heap = self._traces.get(trace_id), self._by_trace.get(trace_id)
+        while spans and heap and heap[0][0] <= until:
+            span = spans.pop(heappop(heap)[3][1], None)
             if span is not None:
-                self.take(span)
+                self.size -= span.size
                 ended.append(span)
-        return ended
+        if not spans:
+            self._traces.pop(trace_id, None)
+            self._by_trace.pop(trace_id, None)
 
 
 def order(span: SpanData) -> tuple[int, int]:
     """The order of ends; of spans that ended at once, the inner first."""
     return max(span.start, span.end), -span.start  # a clock may have gone back
-
-
-def _popped(heap: _Heap, until: int, *, span_ids: bool = False) -> list[tuple[int, int]]:
-    """The end, and the id of the trace or span, of each entry up to this end."""
-    found = []
-    while heap and heap[0][0] <= until:
-        end, _, _, key = heappop(heap)
-        found.append((end, key[span_ids]))
-    return found
