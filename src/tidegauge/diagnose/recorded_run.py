@@ -15,7 +15,6 @@ __all__ = ["FIELDS", "ReportedRun", "ReportedStep", "fields_of"]
 FIELDS = (
     "run",
     "agent",
-    "agent_name",
     "task_group",
     "memory",
     "model",

@@ -234,6 +234,7 @@ def _run(run: ReportedRun, with_contents: bool) -> dict[str, Any]:
         walk.append(places[step.place])
     return {
         **fields_of(run.report),
+        "agent_name": run.report.agent_name,
         "task": run.task[:_MAX_TASK] if with_contents else "",
         "listed_loops": run.report.loops,
         "line_count": len(run.lines),
