@@ -46,6 +46,9 @@ _MAX_RECENT: Final = 64
 _HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
 """How names of tools begin that hand over to another agent."""
 
+_HAND_OFF_SPANS: Final = ("handoff", "Handoff")
+"""How names of spans begin that show a hand-off, by whatever tool it was chosen."""
+
 
 class _SpanCall(TurnCall):
     """A call as spans show it.
@@ -222,10 +225,10 @@ class SpanTurns(TurnTracker):
     def goes_on(self) -> bool:
         """Whether its last turn is not over: it waits for tools, or hands over to another agent."""
         with here.critical, self._lock:
-            if any(call.result is None for call in self._open_calls()):
-                return True
-            last = self._recent[-1] if self._recent else None
-            return last is not None and last.calls[-1].name.startswith(_HAND_OFFS)
+            turns = self._turns() or list(self._recent)[-1:]
+            if any(call.result is None for turn in turns for call in turn.calls):
+                return bool(self._open)
+            return bool(turns) and turns[-1].calls[-1].name.startswith(_HAND_OFFS)
 
     def settle(self, *, then: Callable[[], object] | None = None) -> None:
         """No more spans arrive: report what is known of the rest.
@@ -397,6 +400,8 @@ class SpanTurns(TurnTracker):
             for call in self._open_calls()
             if call.name == tool.name and (call.result is None or call.raised)
         ]
+        if not called and tool.name.startswith(_HAND_OFF_SPANS):
+            called = [call for call in self._open_calls() if call.result is None]
         named = [call for call in called if span.end >= call.turn.since]
         if tool.id is not None:
             exact = [call for call in named if call.id == tool.id]
