@@ -251,6 +251,7 @@ class ExternalRun:
         turns: tracks its turns and their calls.
         root: the span that it ends with; ``None``, it has.
         agent: the name that its spans know its agent by, as far as is known.
+        called: the name that its first call has given; empty, none.
         service: the name of the process that made its spans.
         scopes: the instrumentations that have shown it.
         traces: the traces that it is in.
@@ -264,6 +265,7 @@ class ExternalRun:
         "_opened_as",
         "agent",
         "around",
+        "called",
         "handed_over",
         "inside",
         "last_seen",
@@ -287,6 +289,7 @@ class ExternalRun:
         self.turns = SpanTurns(recorded)
         self.root: Node | None = root
         self.agent = agent
+        self.called = ""
         self.service = service
         self.scopes: set[str] = set()
         self.traces = {root.trace_id}
@@ -395,6 +398,7 @@ def open_run(
     recorded = recorder.make_run(event)
     theirs = SpanContext(root.trace_id, root.span_id, is_remote=False)
     run = ExternalRun(recorded, root, name, around, service)
+    run.called = info.agent or ""
     run.turns.report_first(partial(recorded.start, None, theirs))
     return run
 

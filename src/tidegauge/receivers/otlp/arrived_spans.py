@@ -282,11 +282,11 @@ def _is_agent_of(run: ExternalRun, node: Node, reading: object) -> bool:
 
     An agent whose run goes on after it, and which its calls do not name, is inside another one.
     """
-    if run.agent and node.name == run.agent:
+    if run.called and node.name == run.called:
         return True
     if not isinstance(reading, AgentSpan) or not reading.sure:
         return False
-    return bool(run.agent and reading.info.agent == run.agent) or not run.turns.goes_on()
+    return bool(run.called and reading.info.agent == run.called) or not run.turns.goes_on()
 
 
 def _parent_id(span: SpanData) -> int | None:
@@ -329,6 +329,6 @@ def _deciding(
         return None, False
     for node in inner[: inner.index(unknown)]:
         reading = node.reading()
-        if isinstance(reading, AgentSpan) and reading.sure:
+        if isinstance(reading, ToolSpan) or (isinstance(reading, AgentSpan) and reading.sure):
             return None, False
     return unknown, True

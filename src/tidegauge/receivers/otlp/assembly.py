@@ -383,8 +383,11 @@ class Assembly:
         node = self._spans.node(span.trace_id, span.span_id)
         if node is None:
             return
-        for before in self._pending.pop(span.trace_id, span.span_id):
+        pending = self._pending.pop(span.trace_id, span.span_id)
+        for before in pending:
             self._emit(trace, *before)
+        if pending:  # which may have opened a run in this span
+            self._spans.resolve(span, trace.parents, trace.waiting)
         if isinstance(reading, ModelSpan | ToolSpan) and not final:
             parent, waits = self._spans.pending_parent(span, reading)
             if parent is not None and not waits:
