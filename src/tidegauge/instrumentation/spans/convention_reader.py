@@ -6,7 +6,6 @@ scope is called.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -28,7 +27,6 @@ from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
 
 __all__ = [
     "CONVENTIONS",
-    "LOOK_ALIKES",
     "MARKER_ATTRIBUTES",
     "OUR_SCOPE",
     "convention_of",
@@ -64,18 +62,17 @@ _BY_MARKER: Final = {
     marker: [one for one in CONVENTIONS if marker in one.markers] for marker in MARKER_ATTRIBUTES
 }
 
-LOOK_ALIKES: Final = (
-    r"gen_ai\.(?!conversation\.|agent\.(?:id|version))",
-    r"llm\.",
-    r"ai\.(?!telemetry\.metadata)",
-    r"langfuse\.observation\.",
-    r"langsmith\.span\.",
-    r"mlflow\.spanType",
+_LOOK_ALIKES: Final = (
+    *("gen_ai.", "llm.", "ai."),
+    *("langfuse.observation.", "langsmith.span.", "mlflow.spanType"),
 )
-"""Starts of names of attributes that model calls, tool calls and agents have in some convention,
-without those that processors copy to all spans of a process."""
+"""Starts of names of attributes that model calls, tool calls and agents have in some convention."""
 
-_LOOK_ALIKE: Final = re.compile("|".join(LOOK_ALIKES))
+_COPIED: Final = (
+    *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
+    "ai.telemetry.metadata",
+)
+"""Those of them that processors copy to all spans of a process."""
 
 
 def looks_like_agent(names: Iterable[str]) -> bool:
@@ -84,7 +81,8 @@ def looks_like_agent(names: Iterable[str]) -> bool:
     >>> looks_like_agent(["http.method", "llm.model"]), looks_like_agent(["http.method"])
     (True, False)
     """
-    return any(_LOOK_ALIKE.match(name) for name in names)
+    alike = [name for name in names if name.startswith(_LOOK_ALIKES)]
+    return any(not name.startswith(_COPIED) for name in alike)
 
 
 def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:

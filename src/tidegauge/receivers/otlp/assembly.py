@@ -17,11 +17,10 @@ from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.agent_names import AgentNames
-from tidegauge.instrumentation.spans.convention_reader import read_span
+from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
 from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, RunDefaults
 from tidegauge.instrumentation.spans.span import (
     Announcement,
-    Attributes,
     KnownSpan,
     ModelSpan,
     SpanData,
@@ -70,7 +69,7 @@ ASSEMBLY_LIMITS: Final = AssemblyLimits()
 class _Trace:
     """An open trace. Of its spans, only their ids are kept, with those of their parents."""
 
-    __slots__ = ("_resource", "awaited", "clocks", "last_seen", "parents", "waiting")
+    __slots__ = ("awaited", "clocks", "last_seen", "parents", "waiting")
 
     def __init__(self) -> None:
         self.parents: dict[int, int | None] = {}  # ids of their parents, by id
@@ -78,13 +77,13 @@ class _Trace:
         self.awaited: set[int] = set()  # ids of parents that were not emitted yet
         self.clocks: set[str] = set()  # of its spans; two at most
         self.last_seen = 0.0
-        self._resource: Attributes | None = None  # the last one
 
-    def add(self, span: SpanData, held: Mapping[int, SpanData]) -> SpanData:
+    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData]) -> SpanData:
         """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
 
         Args:
             span: the span.
+            clock: the clock of its times.
             held: the held spans of the trace, by their ids.
 
         Returns:
@@ -93,9 +92,8 @@ class _Trace:
         span_id, parents = span.span_id, self.parents
         parents[span_id] = span.parent_id
         self.waiting.add(span_id)
-        if span.resource is not self._resource and len(self.clocks) < 2:
-            self._resource = span.resource
-            self.clocks.add(clock_of(span.resource))
+        if len(self.clocks) < 2:
+            self.clocks.add(clock)
         cycle = [span_id]
         around = span.parent_id
         while around is not None and around != span_id:
@@ -268,7 +266,10 @@ class Assembly:
         """Take spans that arrived together, in any order; ``now`` never goes back."""
         self._now = now
         new: dict[tuple[int, int], SpanData] = {}
+        resource, clock = None, ""
         for span in spans:
+            if span.resource is not resource:  # which the spans of a request share
+                resource, clock = span.resource, clock_of(span.resource)
             trace_id, span_id = span.trace_id, span.span_id
             trace = self._traces.get(trace_id)
             if trace is None:
@@ -282,7 +283,7 @@ class Assembly:
             if not span.has_times:
                 span_faults.repair("no_time")
             new[trace_id, span_id] = span
-            cut = trace.add(span, self._held.of(trace_id))
+            cut = trace.add(span, clock, self._held.of(trace_id))
             if (trace_id, cut.span_id) in new:
                 new[trace_id, cut.span_id] = cut
             else:
@@ -322,7 +323,9 @@ class Assembly:
                 self._late += 1
             else:
                 trace.waiting.discard(span.span_id)
-                self._emit_known(trace, span)
+                node = self._spans.node(span.trace_id, span.span_id)
+                if node is not None or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
+                    self._emit_known(trace, span)
         for trace_id in {span.trace_id for span in spans}:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)

@@ -8,7 +8,6 @@ Most received spans have no attribute of an agent. The attributes of these are n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -28,7 +27,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import TidegaugeError
 from tidegauge.instrumentation.spans.convention_reader import (
-    LOOK_ALIKES,
     MARKER_ATTRIBUTES,
     looks_like_agent,
 )
@@ -57,11 +55,6 @@ MAX_DEPTH: Final = 32
 
 MAX_EVENTS: Final = 128
 """Limit of the events of a span."""
-
-_MARKERS: Final = tuple(name.encode() for name in sorted(MARKER_ATTRIBUTES))
-_LOOK_ALIKE: Final = re.compile(b"\n[\x01-\x7f](?:%s)" % "|".join(LOOK_ALIKES).encode())
-"""Matches where a span in protobuf may have an attribute that looks like one of an agent: the tag
-of a field, its length, and the start of a name."""
 
 _NOTHING: Final[Attributes] = {}
 _NOT_READ: Final[Attributes] = {"": None}
@@ -219,7 +212,7 @@ def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> S
         int.from_bytes(parent_id) or None,
         span.name,
         scope,
-        _span_attributes(raw, span.attributes, scope, limits),
+        _span_attributes(span.attributes, scope, limits),
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         status.code == 2,
@@ -231,20 +224,20 @@ def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> S
     )
 
 
-def _span_attributes(raw: bytes, pairs: Any, scope: str, limits: ReadLimits) -> Attributes:
+def _span_attributes(pairs: Any, scope: str, limits: ReadLimits) -> Attributes:
     """The attributes of a span, if it has a marker attribute."""
-    for marker in _MARKERS:  # a match elsewhere in the span costs reading them, no more
-        if marker in raw:
-            if len(pairs) > limits.attributes or any(
-                len(pair.value.string_value) > limits.text for pair in pairs
-            ):
-                span_faults.repair("cut")
-            return _attributes(pairs, limits)
-    if _LOOK_ALIKE.search(raw) and looks_like_agent(pair.key for pair in pairs):
+    names = [pair.key for pair in pairs]
+    if not MARKER_ATTRIBUTES.isdisjoint(names):
+        if len(pairs) > limits.attributes or any(
+            len(pair.value.string_value) > limits.text for pair in pairs
+        ):
+            span_faults.repair("cut")
+        return _attributes(pairs, limits)
+    if looks_like_agent(names):
         span_faults.unread(scope, "unknown_convention")
     if limits.unread:
         return _attributes(pairs, limits)
-    return _NOT_READ if pairs else _NOTHING
+    return _NOT_READ if names else _NOTHING
 
 
 def _attributes(pairs: Any, limits: ReadLimits) -> Attributes:

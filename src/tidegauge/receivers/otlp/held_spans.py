@@ -16,8 +16,9 @@ from tidegauge.instrumentation.spans.span import Attributes, SpanData, clock_of
 
 __all__ = ["HeldSpans", "order"]
 
-_Key: TypeAlias = tuple[int, int]
-_Heap: TypeAlias = list[tuple[int, int, int, _Key]]
+_Heap: TypeAlias = list[tuple[int, int]]
+"""Traces with held spans of a host: (end of a span, before which none of them ended, trace id)."""
+
 _NO_SPANS: Final[dict[int, SpanData]] = {}
 
 
@@ -51,10 +52,8 @@ class HeldSpans:
         self._across_traces = across_traces
         self.size = 0
         self._traces: dict[int, dict[int, SpanData]] = {}
-        self._by_trace: dict[int, _Heap] = {}
         self._by_host: dict[str, _Heap] = {}
         self._due: deque[_Due] = deque()
-        self._arrived = 0
 
     @property
     def due(self) -> float | None:
@@ -68,22 +67,26 @@ class HeldSpans:
     def add(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Hold spans that arrived together; ``now`` never goes back."""
         due = _Due(now + self._allowed_lateness, {}, {})
+        first: dict[tuple[str, int], int] = {}  # the earliest end, by host and trace
         resource: Attributes | None = None
         host = ""
         for span in spans:
             if span.resource is not resource:  # which the spans of a request share
                 resource = span.resource
                 host = clock_of(resource) if self._across_traces else ""
-            trace_id, (end, began) = span.trace_id, order(span)
+            trace_id, end = span.trace_id, max(span.start, span.end)
             self._traces.setdefault(trace_id, {})[span.span_id] = span
             self.size += span.size
-            self._arrived += 1
-            entry = (end, began, self._arrived, (trace_id, span.span_id))
-            heappush(self._by_trace.setdefault(trace_id, []), entry)
-            due.by_trace[trace_id] = max(end, due.by_trace.get(trace_id, end))
+            if end >= due.by_trace.get(trace_id, 0):
+                due.by_trace[trace_id] = end
             if host:
-                heappush(self._by_host.setdefault(host, []), entry)
-                due.by_host[host] = max(end, due.by_host.get(host, end))
+                key = host, trace_id
+                if end <= first.get(key, end):
+                    first[key] = end
+                if end >= due.by_host.get(host, 0):
+                    due.by_host[host] = end
+        for (host, trace_id), end in first.items():
+            heappush(self._by_host.setdefault(host, []), (end, trace_id))
         if due.by_trace:
             self._due.append(due)
 
@@ -91,18 +94,23 @@ class HeldSpans:
         """Take out the spans that are due: when, and those that became due together."""
         while self._due and self._due[0].when <= now:
             when, until, by_host = self._due.popleft()
-            for host, end in by_host.items():
-                heap = self._by_host.get(host, [])
-                while heap and heap[0][0] <= end:
-                    ended_at, _, _, (trace_id, _) = heappop(heap)
-                    until[trace_id] = max(ended_at, until.get(trace_id, 0))
-                if not heap:
-                    self._by_host.pop(host, None)
+            reached = {
+                (host, trace_id)
+                for host, end in by_host.items()
+                for trace_id in self._reached(host, end, until)
+            }
             ended: list[SpanData] = []
             for trace_id, end in until.items():
                 self._take_until(trace_id, end, ended)
+            for host, trace_id in reached:
+                rest = self._traces.get(trace_id)
+                if rest:
+                    end = min([max(span.start, span.end) for span in rest.values()])
+                    heappush(self._by_host.setdefault(host, []), (end, trace_id))
+            if len(ended) > 1:
+                ended.sort(key=order)
             if ended:
-                yield when, sorted(ended, key=order)
+                yield when, ended
 
     def replace(self, span: SpanData) -> None:
         """Hold this span in place of the one with its id."""
@@ -115,7 +123,6 @@ class HeldSpans:
         self.size -= span.size
         if not spans:
             del self._traces[span.trace_id]
-            self._by_trace.pop(span.trace_id, None)
 
     def take_trace(self, trace_id: int) -> list[SpanData]:
         """Take out the spans of a trace, in the order of their ends."""
@@ -131,17 +138,30 @@ class HeldSpans:
         self._by_host.clear()
         return sorted(spans, key=order)
 
+    def _reached(self, host: str, end: int, until: dict[int, int]) -> list[int]:
+        """Take out the traces with spans of a host that had ended at this time, and note it."""
+        heap, found = self._by_host.get(host, []), []
+        while heap and heap[0][0] <= end:
+            trace_id = heappop(heap)[1]
+            found.append(trace_id)
+            until[trace_id] = max(end, until.get(trace_id, 0))
+        if not heap:
+            self._by_host.pop(host, None)
+        return found
+
     def _take_until(self, trace_id: int, until: int, ended: list[SpanData]) -> None:
         """Move the spans of a trace that had ended at this time to a list."""
-        spans, heap = self._traces.get(trace_id), self._by_trace.get(trace_id)
-        while spans and heap and heap[0][0] <= until:
-            span = spans.pop(heappop(heap)[3][1], None)
-            if span is not None:
-                self.size -= span.size
-                ended.append(span)
-        if not spans:
-            self._traces.pop(trace_id, None)
-            self._by_trace.pop(trace_id, None)
+        spans = self._traces.get(trace_id)
+        if spans is None:
+            return
+        found = [span for span in spans.values() if span.end <= until and span.start <= until]
+        if len(found) == len(spans):
+            del self._traces[trace_id]
+        else:
+            for span in found:
+                del spans[span.span_id]
+        self.size -= sum([span.size for span in found])
+        ended += found
 
 
 def order(span: SpanData) -> tuple[int, int]:
