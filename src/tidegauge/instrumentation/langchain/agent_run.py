@@ -593,10 +593,12 @@ def child_run(
         around: where it is invoked.
     """
     outer = around.run.recorded.event
-    given = run_labels(metadata, around.run.metadata)
+    known = around.run.metadata
+    given = run_labels(metadata, known)
+    inherited = metadata.get(_NAME) == known.get(_NAME)
     return RunStarted(
         run=new_run_id(),
-        agent=given.agent or _name(metadata, name),
+        agent=given.agent or (inherited and label(name)) or _name(metadata, name),
         task=given.task or task_text(inputs),
         task_group=given.task_group or outer.task_group,
         t_max=given.t_max,
@@ -645,7 +647,7 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
 
 
 def _name(metadata: Mapping[str, Any], name: object) -> str:
-    return label(metadata.get("lc_agent_name")) or label(name) or ""
+    return label(metadata.get(_NAME)) or label(name) or ""
 
 
 def _conversation(metadata: Mapping[str, Any]) -> str | None:
