@@ -298,6 +298,13 @@ class AgentRun:
             run = run.around.run
         return run if run.turns.awaits(name, arguments, call_id) else self
 
+    def is_part_of(self, run: AgentRun) -> bool:
+        """Whether it is this run, or a branch of it."""
+        part = self
+        while part is not run and part.branch and part.around is not None:
+            part = part.around.run
+        return part is run
+
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
         known = self.metadata

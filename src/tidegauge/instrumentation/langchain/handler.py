@@ -242,7 +242,7 @@ class TidegaugeCallbackHandler(RunHolder):
                 )
         elif scope.run.is_same_agent(given):
             tags = kwargs.get("tags")
-            runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, tags, scope))
+            runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, scope, tags=tags))
         else:
             around = made(RunScope, (scope.run, scope.tool))
             event = agent_run.child_run(inputs, given, name=name, around=around)
@@ -502,9 +502,16 @@ class TidegaugeCallbackHandler(RunHolder):
             run.turns.end(call, CallResult())
 
     def _scope_of(self, run_id: UUID | None) -> Scope | None:
-        """Where something begins: in a chain or tool, or in a decorated tool inside it."""
+        """Where something begins: in a chain or tool, or in a decorated tool inside it.
+
+        A tool may pass on the config that it was given, which is the one around it: then LangChain
+        reports the chain around the tool, and its context says that the caller is in the tool.
+        """
         scope = self._runs.scope_of(run_id)
         if scope is not None and scope.tool is None:
+            caller = enclosing_scope()
+            if caller is not None and caller.tool is not None and scope.run.is_part_of(caller.run):
+                return caller
             call = scope.run.own_call()
             if call is not None:
                 return made(RunScope, (scope.run, call))

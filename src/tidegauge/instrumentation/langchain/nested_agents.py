@@ -58,8 +58,9 @@ class NestedChain(RunScope[AgentRun]):
         name: object,
         inputs: object,
         metadata: Mapping[str, Any],
-        tags: object,
         scope: Scope,
+        *,
+        tags: object,
     ) -> NestedChain:
         """A chain that begins.
 
@@ -68,8 +69,8 @@ class NestedChain(RunScope[AgentRun]):
             name: its name.
             inputs: its input.
             metadata: what came with it.
-            tags: its tags.
             scope: the tool, or the chain in it, that it is invoked in.
+            tags: its tags.
         """
         chain = made(cls, (scope.run, scope.tool))
         chain.key, chain.name, chain.inputs = run_id.int, name, inputs
