@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -318,6 +320,68 @@ async def test_agents_deeper_inside() -> None:
     ]
 
 
+def test_a_model_that_is_asked_when_the_agent_is_found() -> None:
+    """A model without tools is asked in the tool; then another one makes the graph an agent."""
+    asked, found = threading.Event(), threading.Event()
+
+    def plain(messages: Sequence[BaseMessage]) -> AIMessage:
+        asked.set()
+        assert found.wait(10)
+        return answers("a plan")
+
+    def chooses_once(messages: Sequence[BaseMessage]) -> AIMessage:
+        assert asked.wait(10)
+        found.set()
+        return answers("none")
+
+    planner = ScriptedChatModel(script=plain)
+    chooser = ScriptedChatModel(script=chooses_once).bind_tools([look])
+    graph = StateGraph(MessagesState)
+    graph.add_node("plan", lambda state: {"messages": [planner.invoke("plan")]})
+    graph.add_node("choose", lambda state: {"messages": [chooser.invoke("choose")]})
+    graph.add_edge(START, "plan")
+    graph.add_edge(START, "choose")
+    handler = TidegaugeCallbackHandler()
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        helper = graph.compile(name="helper")
+        chief(helper, invoked, passed=True).invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [report.agent for report in reports] == ["helper", "chief"]
+    assert len([line for line in seen.tree() if line.strip().startswith("chat")]) == 4
+
+
+async def test_an_agent_in_a_node_is_named_by_its_metadata() -> None:
+    def team(helper: Any) -> Any:
+        graph = StateGraph(MessagesState)
+        graph.add_node("work", helper)
+        graph.add_edge(START, "work")
+        return graph.compile(name="team")
+
+    assert [r.agent for r in await healthy(team(reacting(looks_around)))] == ["team"]
+    named = reacting(looks_around).with_config(metadata={"tidegauge_agent": "helper"})
+    assert [(r.agent, r.steps) for r in await healthy(team(named))] == [("helper", 3), ("team", 1)]
+
+
+async def test_an_agent_whose_tool_fails() -> None:
+    handler = TidegaugeCallbackHandler()
+
+    def fails(messages: Sequence[BaseMessage]) -> AIMessage:
+        if turns(messages):
+            raise OSError("no connection")
+        return chooses(("look", {"place": "desk"}))
+
+    with testing.capture() as seen:
+        reports = Reports(seen)
+        with pytest.raises(OSError, match="no connection"):
+            chief(reacting(fails), invoked, passed=True).invoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.steps, r.outcome) for r in reports] == [
+        ("helper", 1, "error"),
+        ("chief", 1, "error"),
+    ]
+
+
 class Found(BaseModel):
     """What was found."""
 
@@ -394,6 +458,23 @@ async def test_an_agent_that_waits_for_a_person_continues(way: Any) -> None:
         await way(agent, Command(resume="me"), config)
         assert nothing_is_left(handler, seen)
     assert summary(reports) == [("helper", 1, 12), ("chief", 1, 12)]
+
+
+def test_an_agent_that_waits_is_continued_in_another_process(tmp_path: Path) -> None:
+    script = once("ask", {"place": "desk"})
+    helper = create_react_agent(ScriptedChatModel(script=script), [ask], name="helper")
+    agent = chief(helper, invoked, passed=True)
+    agent.checkpointer = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "one"}}
+    store = str(tmp_path / "runs.sqlite")
+    with testing.capture(run_store=store):
+        agent.invoke(TASK, {**config, "callbacks": [TidegaugeCallbackHandler()]})
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(run_store=store) as seen:
+        reports = Reports(seen)
+        agent.invoke(Command(resume="me"), {**config, "callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert [(r.agent, r.steps) for r in reports] == [("helper", 1), ("chief", 1)]
 
 
 def test_the_middleware_guides_an_agent_from_its_first_turn() -> None:

@@ -363,6 +363,16 @@ class AgentRun:
                 self.recorded.without_end(_NO_END)
         self.enforce()
 
+    def leave_model(self, key: int) -> ModelCall | None:
+        """A model call is over. It began in the run around it, if it became a run meanwhile."""
+        run: AgentRun | None = self
+        while run is not None:
+            call = run.models.pop(key, None)
+            if call is not None:
+                return call
+            run = None if run.around is None else run.around.run
+        return None
+
     def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
         """The model chose calls: a step. None of them runs yet.
 

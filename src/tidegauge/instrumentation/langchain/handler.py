@@ -375,7 +375,7 @@ class TidegaugeCallbackHandler(RunHolder):
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
         scope = self._scope_of(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id.int, None)
+        call = None if scope is None else scope.run.leave_model(run_id.int)
         if scope is None or call is None:
             return
         run = scope.run
@@ -413,7 +413,7 @@ class TidegaugeCallbackHandler(RunHolder):
     ) -> None:
         """The model call failed, or was stopped."""
         scope = self._runs.scope_of(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id.int, None)
+        call = None if scope is None else scope.run.leave_model(run_id.int)
         if scope is not None and call is not None:
             if call.context is not None:
                 leave_model(call.context)
