@@ -330,15 +330,18 @@ def test_a_model_that_is_asked_when_the_agent_is_found() -> None:
         return answers("a plan")
 
     def chooses_once(messages: Sequence[BaseMessage]) -> AIMessage:
-        assert asked.wait(10)
         found.set()
         return answers("none")
+
+    def choose(state: MessagesState) -> dict[str, Any]:
+        assert asked.wait(10)
+        return {"messages": [chooser.invoke("choose")]}
 
     planner = ScriptedChatModel(script=plain)
     chooser = ScriptedChatModel(script=chooses_once).bind_tools([look])
     graph = StateGraph(MessagesState)
     graph.add_node("plan", lambda state: {"messages": [planner.invoke("plan")]})
-    graph.add_node("choose", lambda state: {"messages": [chooser.invoke("choose")]})
+    graph.add_node("choose", choose)
     graph.add_edge(START, "plan")
     graph.add_edge(START, "choose")
     handler = TidegaugeCallbackHandler()
@@ -348,7 +351,8 @@ def test_a_model_that_is_asked_when_the_agent_is_found() -> None:
         chief(helper, invoked, passed=True).invoke(TASK, {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
     assert [report.agent for report in reports] == ["helper", "chief"]
-    assert len([line for line in seen.tree() if line.strip().startswith("chat")]) == 4
+    chats = [span for span in seen.spans if span.name.startswith("chat")]
+    assert [span.attributes.get("gen_ai.usage.output_tokens") for span in chats] == [2] * 4
 
 
 async def test_an_agent_in_a_node_is_named_by_its_metadata() -> None:
