@@ -298,6 +298,13 @@ class AgentRun:
             run = run.around.run
         return run if run.turns.awaits(name, arguments, call_id) else self
 
+    def is_part_of(self, run: AgentRun) -> bool:
+        """Whether it is this run, or a branch of it."""
+        part = self
+        while part is not run and part.branch and part.around is not None:
+            part = part.around.run
+        return part is run
+
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
         known = self.metadata
@@ -355,6 +362,16 @@ class AgentRun:
             if self._asked_again > 1:
                 self.recorded.without_end(_NO_END)
         self.enforce()
+
+    def leave_model(self, key: int) -> ModelCall | None:
+        """A model call is over. It began in the run around it, if it became a run meanwhile."""
+        run: AgentRun | None = self
+        while run is not None:
+            call = run.models.pop(key, None)
+            if call is not None:
+                return call
+            run = None if run.around is None else run.around.run
+        return None
 
     def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
         """The model chose calls: a step. None of them runs yet.
@@ -593,10 +610,12 @@ def child_run(
         around: where it is invoked.
     """
     outer = around.run.recorded.event
-    given = run_labels(metadata, around.run.metadata)
+    known = around.run.metadata
+    given = run_labels(metadata, known)
+    inherited = metadata.get(_NAME) == known.get(_NAME)
     return RunStarted(
         run=new_run_id(),
-        agent=given.agent or _name(metadata, name),
+        agent=given.agent or (inherited and label(name)) or _name(metadata, name),
         task=given.task or task_text(inputs),
         task_group=given.task_group or outer.task_group,
         t_max=given.t_max,
@@ -645,7 +664,7 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
 
 
 def _name(metadata: Mapping[str, Any], name: object) -> str:
-    return label(metadata.get("lc_agent_name")) or label(name) or ""
+    return label(metadata.get(_NAME)) or label(name) or ""
 
 
 def _conversation(metadata: Mapping[str, Any]) -> str | None:

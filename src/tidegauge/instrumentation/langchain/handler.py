@@ -16,7 +16,8 @@ What a step is, and when a run is stopped:
   name another agent (``lc_agent_name``, which ``create_agent(name=...)`` sets, or
   ``tidegauge_agent``), and when LangChain names no parent of it (a chain given separate
   callbacks). Inside a tool it belongs to that call; anywhere else (a node of a graph, a hand-off)
-  it is a step of the run around it, named like the agent.
+  it is a step of the run around it, named like the agent. Inside a tool, a graph that only its
+  chain names is found by what it does: see ``nested_agents``.
 - A chain that runs beside others is a run from its first step on, and all of them together are one
   step of the run around them: see ``branches``.
 - Any other chain is part of the run, or of the tool, that it is invoked in: inside a tool its model
@@ -65,6 +66,7 @@ from tidegauge.instrumentation.langchain.body_context import (
     leave_model,
 )
 from tidegauge.instrumentation.langchain.branches import OpenChain
+from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.langchain.run_lookup import (
     CallbackRuns,
     RunHolder,
@@ -239,10 +241,12 @@ class TidegaugeCallbackHandler(RunHolder):
                     node_steps=self._node_steps,
                 )
         elif scope.run.is_same_agent(given):
-            runs.enter(run_id.int, scope)
+            tags = kwargs.get("tags")
+            runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, scope, tags=tags))
         else:
-            event = agent_run.child_run(inputs, given, name=name, around=scope)
-            self._open_child(OpenChain.make(run_id, name, inputs, given, None), event, scope)
+            around = made(RunScope, (scope.run, scope.tool))
+            event = agent_run.child_run(inputs, given, name=name, around=around)
+            self._open_child(OpenChain.make(run_id, name, inputs, given, None), event, around)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -371,7 +375,7 @@ class TidegaugeCallbackHandler(RunHolder):
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
         scope = self._scope_of(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id.int, None)
+        call = None if scope is None else scope.run.leave_model(run_id.int)
         if scope is None or call is None:
             return
         run = scope.run
@@ -387,7 +391,10 @@ class TidegaugeCallbackHandler(RunHolder):
             )
         if answer.tokens is None:
             run.recorded.without_usage()
-        if call.chooses and answer.calls:
+        if call.chooses and answer.calls and isinstance(scope, NestedChain):
+            scope = self.open_agent(scope)
+            run = scope.run
+        if call.chooses and answer.calls and scope.tool is None:
             if isinstance(scope, OpenChain):
                 self.open_branches(scope)
                 run = scope.chooser()
@@ -406,7 +413,7 @@ class TidegaugeCallbackHandler(RunHolder):
     ) -> None:
         """The model call failed, or was stopped."""
         scope = self._runs.scope_of(parent_run_id)
-        call = None if scope is None else scope.run.models.pop(run_id.int, None)
+        call = None if scope is None else scope.run.leave_model(run_id.int)
         if scope is not None and call is not None:
             if call.context is not None:
                 leave_model(call.context)
@@ -428,8 +435,11 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(parent_run_id)
         if scope is None:
             return
+        if isinstance(scope, NestedChain):
+            chosen = label(kwargs.get("tool_call_id")) is not None
+            scope = self.open_agent(scope) if chosen else scope
         if scope.tool is not None:
-            self._runs.enter(run_id.int, scope)
+            self._runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
             return
         run = scope.run
         run.enforce()
@@ -492,9 +502,16 @@ class TidegaugeCallbackHandler(RunHolder):
             run.turns.end(call, CallResult())
 
     def _scope_of(self, run_id: UUID | None) -> Scope | None:
-        """Where something begins: in a chain or tool, or in a decorated tool inside it."""
+        """Where something begins: in a chain or tool, or in a decorated tool inside it.
+
+        A tool may pass on the config that it was given, which is the one around it: then LangChain
+        reports the chain around the tool, and its context says that the caller is in the tool.
+        """
         scope = self._runs.scope_of(run_id)
         if scope is not None and scope.tool is None:
+            caller = enclosing_scope()
+            if caller is not None and caller.tool is not None and scope.run.is_part_of(caller.run):
+                return caller
             call = scope.run.own_call()
             if call is not None:
                 return made(RunScope, (scope.run, call))
@@ -518,6 +535,9 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
             return
+        parameters, form = options.get("invocation_params"), options.get("options")
+        if isinstance(scope, NestedChain) and parsing.offers_tools(parameters, form):
+            scope = self.open_agent(scope)
         run = scope.chooser() if isinstance(scope, OpenChain) else scope.run
         metadata = _plain(options.get("metadata"))
         self._runs.seen(run)
@@ -527,10 +547,10 @@ class TidegaugeCallbackHandler(RunHolder):
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            parameters = options.get("invocation_params")
             model, provider = parsing.model_and_provider(metadata, parameters)
             span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
-        chooses = scope.tool is None and not parsing.structured_output(options.get("options"))
+        chooses = scope.tool is None or isinstance(scope, NestedChain)
+        chooses = chooses and not parsing.structured_output(form)
         node = label(metadata.get("langgraph_checkpoint_ns"))
         answering = metadata.get("langgraph_node") == agent_run.ANSWERING
         # Several prompts of one call begin one after the other, before the model runs.
@@ -592,6 +612,27 @@ class TidegaugeCallbackHandler(RunHolder):
         around = RunScope(parent.run)
         event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
         self._open_child(chain, event, around, branch=direct)
+
+    def open_agent(self, chain: NestedChain) -> Scope:
+        """The agent that a chain inside a tool is in becomes a run: see ``nested_agents``."""
+        agent = chain.agent()
+        if agent is None or not agent.claim(chain):
+            return chain
+        around, inputs, metadata = agent.around, agent.inputs, agent.metadata
+        event = agent_run.child_run(inputs, metadata, name=agent.name, around=around)
+        root = agent.opened(None)
+        run = self._begin_run(
+            root,
+            event,
+            around,
+            context=around.context(),
+            resumes=_is_inside(metadata) or control_flow.resumes(inputs),
+            success=self._by_agent.get(event.agent),
+            request=around.run.recorded.request,
+        )
+        self._open(root, run)
+        self._runs.open_nested(agent, root, run)
+        return self._runs.find(chain.key) or chain
 
     def open_branches(self, chain: OpenChain, *, calls: bool = False) -> None:
         """A step begins in a chain: the branches that it is in become runs.

@@ -48,6 +48,7 @@ __all__ = [
     "node_answer",
     "node_key",
     "node_result",
+    "offers_tools",
     "request_labels",
     "structured_output",
     "task_text",
@@ -181,6 +182,17 @@ def structured_output(options: object) -> bool:
     """
     form = entry(options, "ls_structured_output_format")
     return form is not None and label(entry(entry(form, "kwargs"), "method")) not in _AS_TEXT
+
+
+def offers_tools(parameters: object, options: object) -> bool:
+    """Whether the model may choose tools.
+
+    Args:
+        parameters: its invocation parameters.
+        options: of the model call; see :func:`structured_output`.
+    """
+    tools = entry(parameters, "tools") or entry(parameters, "functions")
+    return bool(part(tools, slice(1))) and not structured_output(options)
 
 
 def model_answer(response: LLMResult) -> ModelAnswer:

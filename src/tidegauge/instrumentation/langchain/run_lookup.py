@@ -19,6 +19,7 @@ from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
+from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.open_run import CurrentRun, add_finder
 from tidegauge.instrumentation.run_map import RunMap
 from tidegauge.instrumentation.values import entry
@@ -60,6 +61,26 @@ class CallbackRuns(RunMap[int, AgentRun]):
                     scope.run = run
                     run.open_ids[key] = None
 
+    def open_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
+        """An agent inside a tool becomes a run, with all that is open in it.
+
+        Args:
+            agent: its root chain, which is in the tool.
+            root: the same, in the run.
+            run: the run.
+        """
+        before, opened = agent.run, {agent.key: root}
+        before.open_ids.pop(agent.key, None)
+        for key in tuple(before.open_ids):
+            chain = self._scopes.get(key)
+            if not isinstance(chain, NestedChain) or chain.parent is None:
+                continue
+            parent = opened.get(chain.parent.key)
+            if parent is not None:
+                before.open_ids.pop(key, None)
+                opened[key] = chain.opened(run, parent)
+                self.enter(key, opened[key])
+
     def postpone(self, root: UUID, opening: Callable[[str | None], None]) -> None:
         """Open a run later: when its graph reports its checkpoint, or something happens in it.
 
@@ -92,6 +113,14 @@ class RunHolder(GraphHandler, ABC):
         self._runs = runs
 
     @abstractmethod
+    def open_agent(self, chain: NestedChain) -> Scope:
+        """A model may choose tools in a chain inside a tool: the agent that it is in becomes a run.
+
+        Returns:
+            Where the chain is now: unchanged if it is in no agent.
+        """
+
+    @abstractmethod
     def open_branches(self, chain: OpenChain) -> None:
         """A step begins in a chain: the branches that it is in become runs."""
 
@@ -108,7 +137,9 @@ def find_agent_run(callbacks: object) -> AgentRun | None:
         ``None`` without a handler of ours, and inside a tool of an agent, where the model's calls
         are not steps of that agent.
     """
-    _, scope = _find_scope(callbacks)
+    holder, scope = _find_scope(callbacks)
+    if holder is not None and isinstance(scope, NestedChain):
+        scope = holder.open_agent(scope)
     return scope.run if scope is not None and scope.tool is None else None
 
 

@@ -1,0 +1,124 @@
+"""Agents inside a tool whose metadata do not name them.
+
+The metadata of ``create_agent(name=...)`` name it, unless the caller's config, with the caller's
+name, is passed on to it. ``create_react_agent`` and ``StateGraph.compile`` name only the chain. So
+inside a tool an agent is found by what it does. This is the rule:
+
+- It is a compiled graph: a chain in which tasks of LangGraph begin.
+- It has a name, which is not that of the agent around it.
+- One of its models may choose tools: it is offered some, it chooses some, or a call runs in the
+  graph that a model chose. Middleware or a hook of ours in the graph shows it, too.
+
+Of graphs inside one another the outermost one is the agent, as it is outside of tools: a graph in
+it is part of it. A graph without such a model is part of the tool, and so is any other chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from tidegauge.events import made
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
+from tidegauge.instrumentation.langchain.branches import OpenChain
+from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.values import label
+
+__all__ = ["NestedChain"]
+
+_UNNAMED: Final = "LangGraph"
+
+
+class NestedChain(RunScope[AgentRun]):
+    """An open chain inside a tool, as a scope. It may become the root of a run.
+
+    Attributes:
+        key: its callback id, as an integer.
+        name: its name.
+        inputs: its input.
+        metadata: what came with it.
+        tags: its tags.
+        parent: the chain inside the same tool that it is invoked in; ``None``, it is outermost.
+        graph: whether it is a compiled graph, as far as is known.
+    """
+
+    key: int
+    name: object
+    inputs: object
+    metadata: Mapping[str, Any]
+    tags: object
+    parent: NestedChain | None = None
+    graph = False
+
+    @classmethod
+    def make(
+        cls,
+        run_id: UUID,
+        name: object,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        scope: Scope,
+        *,
+        tags: object,
+    ) -> NestedChain:
+        """A chain that begins.
+
+        Args:
+            run_id: its callback id.
+            name: its name.
+            inputs: its input.
+            metadata: what came with it.
+            scope: the tool, or the chain in it, that it is invoked in.
+            tags: its tags.
+        """
+        chain = made(cls, (scope.run, scope.tool))
+        chain.key, chain.name, chain.inputs = run_id.int, name, inputs
+        chain.metadata, chain.tags = metadata, tags
+        if isinstance(scope, NestedChain):
+            chain.parent = scope
+            if chain._task != scope._task:
+                scope.graph = True
+        return chain
+
+    @property
+    def _task(self) -> object:
+        return self.metadata.get("langgraph_checkpoint_ns")
+
+    @property
+    def around(self) -> Scope:
+        """The tool that it is in."""
+        scope: Scope = made(RunScope, (self.run, self.tool))
+        return scope
+
+    def agent(self) -> NestedChain | None:
+        """The agent that it is in, if one of its models may choose tools here."""
+        found: NestedChain | None = None
+        chain: NestedChain | None = self
+        while chain is not None:
+            if chain.graph and chain._is_named():
+                found = chain
+            chain = chain.parent
+        return found
+
+    def _is_named(self) -> bool:
+        name, run = label(self.name), self.run
+        outer = (run.recorded.event.agent, label(run.metadata.get("lc_agent_name")))
+        return name not in (None, "", _UNNAMED, *outer)
+
+    def claim(self, chain: NestedChain) -> bool:
+        """Whether this is the first chain in it that makes it a run; threads may do so at once."""
+        return self.__dict__.setdefault("_claimed", chain) is chain
+
+    def opened(self, run: AgentRun | None, parent: OpenChain | None = None) -> OpenChain:
+        """It as a chain of a run.
+
+        Args:
+            run: the run; ``None``, its own, which is not open yet.
+            parent: the chain that it is invoked in; left out, it is outermost.
+        """
+        root = UUID(int=self.key)
+        chain = OpenChain.make(root, self.name, self.inputs, self.metadata, run, parent=parent)
+        if parent is not None:
+            chain.begin(parent, self.tags)
+        return chain
