@@ -69,8 +69,11 @@ def test_the_loop_of_an_agent_is_seen_live(name: str) -> None:
         found = {"MODEL_URL": models.url, "RECEIVER_URL": receiver.http}
         quiet = {
             "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": "true",
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+            "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
             "CREWAI_DISABLE_TELEMETRY": "true",
             "CREWAI_TRACING_ENABLED": "false",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "true",
             "OPENAI_API_KEY": "none",
         }
         done = subprocess.run(

@@ -53,7 +53,8 @@ class OpenAIServer:
     def answer(self, body: dict[str, Any]) -> AIMessage:
         """The answer to a request."""
         self.requests.append(body)
-        return self._scripts[body["model"]](convert_to_messages(body["messages"]))
+        messages = [{"content": None, **message} for message in body["messages"]]
+        return self._scripts[body["model"]](convert_to_messages(messages))
 
 
 @contextlib.contextmanager
