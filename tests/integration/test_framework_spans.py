@@ -26,7 +26,9 @@ from support.framework_spans import (
     read,
     shuffled,
 )
+from tidegauge import testing
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly
 
 PAGE = Path(__file__).parents[2] / "docs" / "others-spans.md"
 RECORDED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -102,6 +104,20 @@ def test_an_announced_agent_in_a_tool_is_seen_before_it_has_ended(frameworks: Pa
         [(run.label, run.parent, run.steps) for run in live(half)],
     ]
     assert seen == [[("boss", None, 1), ("researcher", 0, 5)], [("svc-maf", None, 1)]]
+
+
+def test_a_run_whose_root_ends_early_ends_a_minute_after_its_last_span(frameworks: Path) -> None:
+    spans = load(frameworks / "llama_tl.loop1.jsonl")
+    with testing.capture() as seen:
+        assembly, now = Assembly(), 0.0
+        for now, batch in batches(spans, "each"):
+            assembly.take(batch, now=now)
+        assembly.expire(now + 30.0)
+        assert assembly.open_runs == 1
+        assembly.expire(now + 62.0)
+        assert assembly.open_runs == 0
+        [group] = seen.pipeline.engine.snapshot().groups
+        assert group.totals.steps == 8
 
 
 def announcements(spans: list[SpanData]) -> list[SpanData]:

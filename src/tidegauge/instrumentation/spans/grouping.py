@@ -222,6 +222,7 @@ class Grouping:
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
                 self._nodes[span.trace_id, span.span_id] = node
+                self._goes_on(ended, span)
                 return  # its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
@@ -340,6 +341,9 @@ class Grouping:
         run.agent = name
         for scope in run.scopes:
             self.names.show(run.service, scope, name, at=span.end, now=self._clock())
+
+    def _goes_on(self, run: ExternalRun, root: SpanData) -> None:
+        """The root of a run has ended, but not what it has started."""
 
     def _late(self) -> None:
         """A call came after its run had ended."""

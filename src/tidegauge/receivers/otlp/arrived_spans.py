@@ -10,7 +10,8 @@ model or tool call inside it to a run:
 - A run is open in its trace: the node is assumed to be inside that run. If the run waits for no
   tool, the call belongs to the run, or to an agent inside it if the call names another agent.
 - If the run waits for a tool, the node may be that tool, or an agent inside it. Unless the call
-  names another agent, or is the tool that the run waits for, it waits until the node arrives.
+  names another agent, or is the tool that the run waits for, it waits until the node arrives, or is
+  announced as an agent.
 
 A span with a parent in another process is the root of its run, if it can be one.
 
@@ -252,6 +253,9 @@ class ArrivedSpans(Grouping):
         if len(self._nodes) > MAX_OPEN_SPANS:
             self._nodes.popitem(last=False)
         return node
+
+    def _goes_on(self, run: ExternalRun, root: SpanData) -> None:
+        self._enclosed[run.recorded.id] = ending(root)
 
     def _late(self) -> None:
         self.late_calls += 1
