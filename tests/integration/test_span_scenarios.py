@@ -108,7 +108,6 @@ def test_tools_whose_clock_is_behind_in_any_order(scenario: str, seed: int) -> N
     assert read(tracer.shuffled(seed)) == read(batches(tracer.spans, "one"))
 
 
-@pytest.mark.xfail(strict=True, reason="a call of the outer agent is counted twice")
 @pytest.mark.parametrize("how", BATCHINGS)
 def test_an_agent_of_another_service_in_a_tool(how: str) -> None:
     boss = Agent("a", [[SEARCH], [delegated("b", 8)], [SEARCH]])
