@@ -89,6 +89,7 @@ class _Causes:
         self._chosen: dict[int, SpanData] = {}  # the model's span by the id of the tool's
         self._inside: dict[int, list[SpanData]] = {}  # by the id of the parent
         self._previous: dict[int, SpanData] = {}  # of the same clock, by id
+        self._parents = {span.span_id: span.parent_id for span in spans}
         choices: dict[str, list[_Choice]] = {}  # by the tool's name
         by_id: dict[str, SpanData] = {}
         last: dict[str, SpanData] = {}
@@ -134,8 +135,15 @@ class _Causes:
     def _chosen_before(self, span: SpanData) -> list[SpanData]:
         """The tool calls, by their ids, that were chosen before this model call began."""
         found = []
+        around = {span.span_id}
+        parent_id = span.parent_id
+        while parent_id is not None and parent_id not in around:
+            around.add(parent_id)
+            parent_id = self._parents.get(parent_id)
         for tools in self._tools.values():
             for tool in tools:
+                if tool.span_id in around:
+                    continue
                 model = self._chosen.get(tool.span_id)
                 if 0 < tool.end - span.end <= _SMALL_SKEW and (
                     model is None or model.end <= span.start
