@@ -6,7 +6,7 @@ import pytest
 
 from support.framework_spans import BATCHINGS, ReadRun, batches, read
 from support.hand_off_spans import GOOGLE, OPENAI, Spans
-from support.scripted_spans import SHAPES, Agent, Call, Told, Tracer, truth
+from support.scripted_spans import SHAPES, Agent, Call, Scripted, Tracer, truth
 from tidegauge.instrumentation.spans.span import SpanData
 
 SEARCH = Call("search")
@@ -38,10 +38,12 @@ SCENARIOS = {
 }
 
 
-def told(found: list[ReadRun]) -> list[Told]:
-    """The runs as the script tells them, in order of their names."""
+def as_scripted(found: list[ReadRun]) -> list[Scripted]:
+    """The runs as the script has them, in order of their names."""
     runs = [
-        Told(run.agent or "", None if run.parent is None else found[run.parent].agent, run.steps)
+        Scripted(
+            run.agent or "", None if run.parent is None else found[run.parent].agent, run.steps
+        )
         for run in found
     ]
     return sorted(runs, key=str)
@@ -53,7 +55,7 @@ def test_what_is_read_is_what_the_model_asked_for(scenario: str, shape: str) -> 
     tracer = Tracer(shape)
     tracer.run(SCENARIOS[scenario])
     found = read(batches(tracer.spans, "one"))
-    assert told(found) == sorted(truth(SCENARIOS[scenario]), key=str)
+    assert as_scripted(found) == sorted(truth(SCENARIOS[scenario]), key=str)
     for how in BATCHINGS:
         assert read(batches(tracer.spans, how)) == found, how
     for seed in range(4):
@@ -69,7 +71,7 @@ def test_an_agent_two_tools_deep_is_inside_the_agent_that_called_it(shape: str) 
     boss = Agent("a", [[Call("ask_b", agent=Agent("b", [[SEARCH], [delegated("c")]]))]])
     tracer = Tracer(shape)
     tracer.run(boss)
-    assert told(read(batches(tracer.spans, "one"))) == sorted(truth(boss), key=str)
+    assert as_scripted(read(batches(tracer.spans, "one"))) == sorted(truth(boss), key=str)
 
 
 @pytest.mark.xfail(strict=True, reason="agents at the same time in one trace share steps")
@@ -79,8 +81,8 @@ def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> N
     tracer.run(looping("a", 2), parent=1)
     tracer.run(looping("b", 3), parent=1, now=1_005)
     tracer.add(1, None, "GET /", {}, 999, 1_200)
-    found = told(read(batches(tracer.spans, "one")))
-    assert found == [Told("a", None, 2), Told("b", None, 3)]
+    found = as_scripted(read(batches(tracer.spans, "one")))
+    assert found == [Scripted("a", None, 2), Scripted("b", None, 3)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -90,8 +92,8 @@ def test_agents_one_after_the_other_in_one_trace_are_separate_runs(shape: str) -
     now = tracer.run(looping("b", 3), parent=1, now=now + 5)
     tracer.add(1, None, "GET /", {}, 999, now + 1)
     for how in BATCHINGS:
-        found = told(read(batches(tracer.spans, how)))
-        assert found == [Told("a", None, 2), Told("b", None, 3)], how
+        found = as_scripted(read(batches(tracer.spans, how)))
+        assert found == [Scripted("a", None, 2), Scripted("b", None, 3)], how
 
 
 @pytest.mark.xfail(
@@ -120,7 +122,7 @@ def test_an_agent_of_another_service_in_a_tool(how: str) -> None:
         span._replace(resource=other) if _inside(span.span_id, outer.span_id, parents) else span
         for span in tracer.spans
     ]
-    assert told(read(batches(spans, how))) == sorted(truth(boss), key=str)
+    assert as_scripted(read(batches(spans, how))) == sorted(truth(boss), key=str)
 
 
 def _inside(span_id: int, outer: int, parents: dict[int, int | None]) -> bool:
@@ -171,14 +173,11 @@ def google() -> list[SpanData]:
     return spans.found
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the second hand-off's run has the first agent as its parent"
-)
 @pytest.mark.parametrize("shape", [openai, google])
 def test_who_was_handed_over_to_and_hands_over_is_the_parent(shape: object) -> None:
     spans = openai() if shape is openai else google()
-    assert told(read(batches(spans, "one"))) == [
-        Told("boss", None, 2),
-        Told("researcher", "boss", 2),
-        Told("writer", "researcher", 1),
+    assert as_scripted(read(batches(spans, "one"))) == [
+        Scripted("boss", None, 2),
+        Scripted("researcher", "boss", 2),
+        Scripted("writer", "researcher", 1),
     ]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidegauge.instrumentation.spans.span import SpanData
 
-__all__ = ["SHAPES", "Agent", "Call", "Told", "Tracer", "truth"]
+__all__ = ["SHAPES", "Agent", "Call", "Scripted", "Tracer", "truth"]
 
 _MILLISECOND = 1_000_000
 
@@ -31,7 +31,7 @@ class Call(NamedTuple):
     agent: Agent | None = None
 
 
-class Told(NamedTuple):
+class Scripted(NamedTuple):
     """What must be read about a run."""
 
     agent: str
@@ -39,9 +39,9 @@ class Told(NamedTuple):
     steps: int
 
 
-def truth(agent: Agent, parent: str | None = None) -> list[Told]:
+def truth(agent: Agent, parent: str | None = None) -> list[Scripted]:
     """The runs of an agent and of those that it calls; in no order."""
-    found = [Told(agent.name, parent, sum(1 for turn in agent.turns if turn))]
+    found = [Scripted(agent.name, parent, sum(1 for turn in agent.turns if turn))]
     for call in (call for turn in agent.turns for call in turn if call.agent is not None):
         assert call.agent is not None
         found += truth(call.agent, agent.name)

@@ -28,7 +28,7 @@ _RESULTS: Final = frozenset(
     }
 )
 _ROLES: Final = {"AIMessage": "ai", "HumanMessage": "human", "ToolMessage": "tool"}
-_WRAPPERS: Final = frozenset({"message", "kwargs", "data"})
+_WRAPPERS: Final = frozenset({"message", "content", "kwargs", "data"})
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _CALL_IDS: Final = ("call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "id")
 _OUTCOMES: Final = ("response", "output", "result", "content")
@@ -127,8 +127,9 @@ def _fields(message: dict[str, Any]) -> Mapping[str, Any]:
     """The fields of a message, which LangChain's serializers wrap."""
     if _WRAPPERS.isdisjoint(message):
         return message
-    if type(message.get("message")) is dict:  # a choice or a generation around it
-        return _fields(message["message"])
+    for around in ("message", "content"):  # a choice, a generation or a candidate around it
+        if type(message.get(around)) is dict:
+            return _fields(message[around])
     for wrapper in ("kwargs", "data"):
         fields = message.get(wrapper)
         if type(fields) is dict and ("content" in fields or "tool_calls" in fields):

@@ -301,6 +301,11 @@ class ExternalRun:
             around.inside[agent] = self
         self.handed_over = False
 
+    def handed_on(self) -> ExternalRun:
+        """The run inside it that hands over to the next agent; itself, if there is none."""
+        last = next(reversed(self.inside.values()), None)
+        return last.handed_on() if last is not None and last.turns.hands_over() else self
+
     def hands_over(self) -> bool:
         """Whether its last step is the call that hands over to another agent.
 
@@ -336,8 +341,9 @@ class ExternalRun:
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
-        if self.around is not None and self.around.inside.get(self._opened_as) is self:
-            del self.around.inside[self._opened_as]
+        around = None if self.turns.hands_over() else self.around
+        if around is not None and around.inside.get(self._opened_as) is self:
+            del around.inside[self._opened_as]
         name = self.agent if self.agent != self.recorded.event.agent else ""
         self.turns.settle(then=partial(self.recorded.end, agent_name=name or None, **ending))
 

@@ -316,8 +316,9 @@ class Grouping:
             inner = inner[: inner.index(child)]
             child.run = self._known(node, seen)
             if child.run is None:
+                around = run.handed_on()
                 child.run = self._open(
-                    child, inner, span, reading, run, resource=resource, recorder=recorder
+                    child, inner, span, reading, around, resource=resource, recorder=recorder
                 )
                 child.run.handed_over = tool is None and not run.hands_over()
             run = child.run

@@ -228,7 +228,12 @@ class SpanTurns(TurnTracker):
             turns = self._turns() or list(self._recent)[-1:]
             if any(call.result is None for turn in turns for call in turn.calls):
                 return bool(self._open)
-            return bool(turns) and turns[-1].calls[-1].name.startswith(_HAND_OFFS)
+            return _is_hand_off(turns)
+
+    def hands_over(self) -> bool:
+        """Whether its last turn hands over to another agent."""
+        with here.critical, self._lock:
+            return _is_hand_off(self._turns() or list(self._recent)[-1:])
 
     def settle(self, *, then: Callable[[], object] | None = None) -> None:
         """No more spans arrive: report what is known of the rest.
@@ -488,6 +493,10 @@ class SpanTurns(TurnTracker):
         return recorded.observe(
             Outcome(recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
         )
+
+
+def _is_hand_off(turns: Sequence[_SpanTurn]) -> bool:
+    return bool(turns) and turns[-1].calls[-1].name.startswith(_HAND_OFFS)
 
 
 def _may_be_chosen(call: _SpanCall, chosen: ChosenCall, seen: SeenModel) -> bool:

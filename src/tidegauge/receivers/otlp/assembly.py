@@ -317,7 +317,7 @@ class Assembly:
 
     def _emit_all(self, spans: Sequence[SpanData]) -> None:
         """Emit these spans, which are in the order of their ends."""
-        for span in self._by_cause(spans):
+        for span in self._by_cause(spans) or spans:
             trace = self._traces.get(span.trace_id)
             if trace is None or span.trace_id in self._finished:
                 self._late += 1
@@ -330,7 +330,8 @@ class Assembly:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
 
-    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData]:
+    @guarded("otlp.order", default=None)
+    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
         """The spans in an order in which no result comes before its cause; see `causal_order`."""
         several = {
             span.trace_id

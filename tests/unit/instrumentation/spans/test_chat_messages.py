@@ -60,6 +60,12 @@ CHOSEN: dict[str, Any] = {
         "role": "model",
         "parts": [{"functionCall": {"id": "c1", "name": "look", "args": ARGUMENTS}}],
     },
+    "gemini candidate": {
+        "content": {
+            "role": "model",
+            "parts": [{"function_call": {"id": "c1", "name": "look", "args": ARGUMENTS}}],
+        }
+    },
     "vercel": {
         "role": "assistant",
         "content": [

@@ -64,7 +64,8 @@ def _model(span: SpanData) -> ModelSpan:
         if type(output) is dict:
             nested = ("choices", "output", "generations", "messages", "candidates")
             output = next((output[name] for name in nested if name in output), output)
-        calls = () if isinstance(output, str) else tuple(calls_in(messages(output) or []))
+        said = [] if isinstance(output, str) else messages(output)
+        calls = None if said is None else tuple(calls_in(said))
     return ModelSpan(
         _run_info(attributes, task_in(shown)),
         calls,
