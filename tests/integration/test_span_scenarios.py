@@ -49,6 +49,10 @@ def as_scripted(found: list[ReadRun]) -> list[Scripted]:
     return sorted(runs, key=str)
 
 
+def _agent(found: list[ReadRun], number: int | None) -> str | None:
+    return None if number is None else found[number].agent
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_is_read_is_what_the_model_asked_for(scenario: str, shape: str) -> None:
