@@ -13,6 +13,7 @@ from tidegauge.instrumentation.spans.conventions import (
     adk,
     announcement,
     genai,
+    laminar,
     langfuse,
     langsmith,
     litellm,
@@ -44,6 +45,7 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     litellm.CONVENTION,
     adk.CONVENTION,
     vercel_ai.CONVENTION,
+    laminar.CONVENTION,
     langfuse.CONVENTION,
     langsmith.CONVENTION,
     mlflow.CONVENTION,
@@ -64,7 +66,7 @@ _BY_MARKER: Final = {
 
 _LOOK_ALIKES: Final = (
     *("gen_ai.", "llm.", "ai."),
-    *("langfuse.observation.", "langsmith.span.", "mlflow.spanType"),
+    *("langfuse.observation.", "langsmith.span.", "mlflow.spanType", "lmnr.span."),
 )
 """Starts of names of attributes that model calls, tool calls and agents have in some convention."""
 

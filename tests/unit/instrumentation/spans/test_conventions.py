@@ -96,6 +96,31 @@ CONVENTIONS = {
         {"langfuse.observation.type": "generation"},
         tool_id=None,
     ),
+    "Laminar": Shown(
+        "lmnr.tracer",
+        (
+            "helper",
+            {"lmnr.span.type": "DEFAULT", "gen_ai.agent.name": "helper", "lmnr.span.input": "{}"},
+        ),
+        (
+            "litellm.completion",
+            {
+                "lmnr.span.type": "LLM",
+                "lmnr.span.input": json.dumps(ASKED),
+                "lmnr.span.output": json.dumps([SAID]),
+            },
+        ),
+        (
+            "look",
+            {
+                "lmnr.span.type": "TOOL",
+                "lmnr.span.input": '{"q": 1}',
+                "lmnr.span.output": "nothing",
+            },
+        ),
+        {"lmnr.span.type": "LLM"},
+        tool_id=None,
+    ),
     "LangSmith": Shown(
         "langsmith",
         (
@@ -259,7 +284,13 @@ def test_a_tool(convention: str) -> None:
     assert tool.result.outcome in ("nothing", {"result": "nothing"})
     assert not tool.raised
     kinds = {"langfuse.observation.type", "langsmith.span.kind", "mlflow.spanType"}
-    kinds |= {"ai.operationId", "gen_ai.operation.name", "logfire.msg_template", "name"}
+    kinds |= {
+        "lmnr.span.type",
+        "ai.operationId",
+        "gen_ai.operation.name",
+        "logfire.msg_template",
+        "name",
+    }
     bare = {key: value for key, value in shown.tool[1].items() if key in kinds}
     events = [("exception", {"exception.type": "ValueError", "exception.message": "no"})]
     failed = read(shown.scope, shown.tool[0], bare, failed=True, events=events)
