@@ -23,7 +23,8 @@ def takes_a_shape(entry: str, shape: str) -> None:
     counted = []
     with testing.capture(**settings_of(entry)) as seen:
         times = call("ordinary")  # the value is handed over once a step
-        cpu_ms = 400 if shape in LARGE_TEXTS else max(ONE_VALUE.cpu_ms, 10 * times)
+        least, a_step = (400, 60) if shape in LARGE_TEXTS else (ONE_VALUE.cpu_ms, 10)
+        cpu_ms = max(least, a_step * times)
         limit = ONE_VALUE._replace(cpu_ms=cpu_ms)
 
         def once() -> None:
