@@ -131,6 +131,7 @@ def groups_of_errors() -> None:
         assert open_runs(seen) == 0
 
 
+@pytest.mark.slow
 def test_groups_of_errors() -> None:
     check(groups_of_errors)
 

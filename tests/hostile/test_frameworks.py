@@ -292,5 +292,6 @@ def _bomb() -> bytes:
     return gzip.compress(bytes(500 << 20), 9)
 
 
+@pytest.mark.slow
 def test_a_receiver_of_hostile_requests(tmp_path: Path) -> None:
     check(server, str(tmp_path), deadline=90)

@@ -110,7 +110,15 @@ def agent_of_slow():
 """
 
 
-@pytest.mark.parametrize("ending", _ENDINGS)
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(ending, marks=pytest.mark.slow)
+        if ending == "a-collector-that-is-gone"
+        else ending
+        for ending in _ENDINGS
+    ],
+)
 def test_ends_clean(ending: str) -> None:
     ended = interpreter(_AGENT + _AGENT_OF_SLOW + _ENDINGS[ending], deadline=20)
     ended.check()

@@ -163,6 +163,7 @@ class TestWhatItPrints:
         assert solver["auv"] == pytest.approx((17.5 + 16.5 + 15.5) / 20 / 3)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_archive_and_a_taken_port_no_obstacle(
     demo_output: DemoOutput, tmp_path: Path
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_replay_gives_every_run_the_live_numbers(demo_output: DemoOutput) -> N
         assert groups[group["agent"]] == group
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_in_the_middle(tmp_path: Path) -> None:
     """The agents leave with their next turn, and what there is by then is printed."""
     document = tmp_path / "demo.json"
@@ -286,6 +288,7 @@ def test_a_terminal_of_80_columns_is_enough() -> None:
     assert "tokens  seconds" not in text, "no room for what it costs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("display", "switch", "opens"),
     [(":7", (), True), (":7", ("--no-browser",), False), ("", (), False)],

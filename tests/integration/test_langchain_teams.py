@@ -365,6 +365,7 @@ async def test_a_deep_agent_that_delegates_for_ever_loops(way: Any, server: Open
     assert summary(reports) == [*[visit] * 3, ("deep", 7, 84, "stopped", [(3, 2, 2)])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["openinference", "openllmetry"])
 @pytest.mark.parametrize(("options", "handed_over"), SUPERVISORS)
 def test_a_supervisor_in_others_spans(

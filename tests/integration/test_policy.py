@@ -349,7 +349,8 @@ def command(*arguments: object) -> str:
 class TestRecordings:
     SCORES = ("stagnation", "repetition", "steps", "result_streak", "loop_repeats")
 
-    def recorded(self, path: Path, *, contents: bool, feed: Any = shopping) -> Path:
+    @staticmethod
+    def recorded(path: Path, *, contents: bool, feed: Any = shopping) -> Path:
         with capture(record_to=path, record_contents=contents) as seen:
             feed(seen.pipeline.recorder.sink, 5)
         return path
@@ -366,11 +367,13 @@ class TestRecordings:
             for one in found.thresholds
         ]
 
-    @pytest.fixture
-    def both(self, tmp_path: Path) -> tuple[Path, Path]:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def both(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+        folder = tmp_path_factory.mktemp("recordings")
         return (
-            self.recorded(tmp_path / "contents.jsonl", contents=True),
-            self.recorded(tmp_path / "digests.jsonl", contents=False),
+            cls.recorded(folder / "contents.jsonl", contents=True),
+            cls.recorded(folder / "digests.jsonl", contents=False),
         )
 
     def test_digests_calibrate_to_the_lines_of_contents(self, both) -> None:

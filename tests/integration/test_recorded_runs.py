@@ -181,6 +181,7 @@ def test_every_true_loop_is_found(
     assert sum(stretch.exact for stretch in loops) == 7
 
 
+@pytest.mark.slow
 def test_a_repeat_with_a_reason_is_no_loop(
     stretches: list[Stretch], exactly: Found, without_thoughts: Found
 ) -> None:

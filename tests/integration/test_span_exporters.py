@@ -65,8 +65,8 @@ def in_process(monkeypatch, dialect, act) -> tuple[list, list[ReadableSpan]]:
         return listener.story(), spans
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-@pytest.mark.parametrize("act", [loop, delegate])
+@pytest.mark.parametrize("protocol", [pytest.param("grpc", marks=pytest.mark.slow), "http"])
+@pytest.mark.parametrize("act", [pytest.param(loop, marks=pytest.mark.slow), delegate])
 @pytest.mark.parametrize("dialect", INSTRUMENTORS)
 def test_runs_are_those_of_the_process(monkeypatch, dialect, act, protocol) -> None:
     expected, spans = in_process(monkeypatch, dialect, act)

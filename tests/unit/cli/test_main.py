@@ -116,6 +116,7 @@ def test_a_command_pays_for_its_own_imports_only() -> None:
 TIDEGAUGE = [sys.executable, "-c", "from tidegauge.cli.main import main; main()"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("option", [["--json"], []])
 def test_nobody_reads_the_output(

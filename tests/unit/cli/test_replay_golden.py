@@ -89,6 +89,7 @@ def test_loops_replayed(tidegauge, write, tmp_path: Path) -> None:
         assert listed == case["loop"]
 
 
+@pytest.mark.slow
 def test_auv_replayed(tidegauge, write) -> None:
     events: list[dict[str, Any]] = []
     for number, case in enumerate(AUVS):

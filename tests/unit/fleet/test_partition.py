@@ -338,6 +338,7 @@ def test_runs_that_were_held_count_nothing_until_something_new_comes(here) -> No
     assert (counts.messages, counts.duplicates, counts.late) == (2, 1, 0)
 
 
+@pytest.mark.slow
 def test_many_spans_in_one_message(here) -> None:
     spans = spans_of(WireRun(7))
     root = next(span for span in spans if span.parent_id is None)

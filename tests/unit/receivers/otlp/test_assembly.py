@@ -395,6 +395,7 @@ def test_calls_wait_for_what_is_around_them_up_to_a_size() -> None:
         assert len(live.runs()) == 1  # there is room again
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_is_freed_without_the_collector(live) -> None:
     gc.collect()
     gc.disable()
