@@ -69,7 +69,7 @@ def test_what_is_read_is_what_the_model_asked_for(scenario: str, shape: str) -> 
         assert read(sorted([*once, *again], key=lambda each: each[0])) == found, seed
 
 
-@pytest.mark.xfail(strict=True, reason="the run of an inner agent has the outermost as its parent")
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_agent_two_tools_deep_is_inside_the_agent_that_called_it(shape: str) -> None:
     boss = Agent("a", [[Call("ask_b", agent=Agent("b", [[SEARCH], [delegated("c")]]))]])
@@ -78,7 +78,7 @@ def test_an_agent_two_tools_deep_is_inside_the_agent_that_called_it(shape: str) 
     assert as_scripted(read(batches(tracer.spans, "one"))) == sorted(truth(boss), key=str)
 
 
-@pytest.mark.xfail(strict=True, reason="agents at the same time in one trace share steps")
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> None:
     tracer = Tracer(shape)

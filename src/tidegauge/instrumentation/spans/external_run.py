@@ -68,21 +68,32 @@ class Node:
         known: whether anything is known of it but that others are inside it.
         announced: what is known of it before it has ended: which agent it is.
         first: the span inside it that started first, of those that came before it.
+        since: when the first of the calls that wait for it began, in nanoseconds.
+        until: when the last of them ended.
+        turns: how many model calls that chose tools wait for it.
+        beside: whether it is known to be at work at the same time as the run around it, so that
+            it is not inside that run.
+        joined: whether calls inside it were taken for calls of the run around it.
     """
 
     __slots__ = (
         "_ended",
         "_reading",
         "announced",
+        "beside",
         "first",
+        "joined",
         "known",
         "live",
         "name",
         "parent",
         "run",
         "scope",
+        "since",
         "span_id",
         "trace_id",
+        "turns",
+        "until",
     )
 
     def __init__(
@@ -106,6 +117,11 @@ class Node:
         self.known = known
         self.announced: AgentSpan | None = None
         self.first: SpanData | None = None
+        self.since: int | None = None
+        self.until = 0
+        self.turns = 0
+        self.beside = False
+        self.joined = False
         self._ended: SpanData | None = None
         self._reading: object = None
 
@@ -259,14 +275,26 @@ class ExternalRun:
         around: the run that it happens in, if any.
         inside: the last run inside it of each agent, by its name.
         handed_over: it is a step of that run: it was handed over to, by no tool.
+        chose_until: when the last of its model calls that chose tools has ended, in nanoseconds;
+            0, there was none.
+        chose_by: the clock of that time, and the instrumentation that showed the call.
+        accompanied: whether another run was at work in its trace at the same time.
+        direct: whether its root itself is around such calls, with nothing in between.
+        unsure: the spans that may be inside this run, or at work beside it, and whose calls wait.
+        incomplete: whether spans between its root and its calls never arrive.
     """
 
     __slots__ = (
         "_opened_as",
+        "accompanied",
         "agent",
         "around",
         "called",
+        "chose_by",
+        "chose_until",
+        "direct",
         "handed_over",
+        "incomplete",
         "inside",
         "last_seen",
         "recorded",
@@ -275,6 +303,7 @@ class ExternalRun:
         "service",
         "traces",
         "turns",
+        "unsure",
     )
 
     def __init__(
@@ -300,6 +329,12 @@ class ExternalRun:
         if around is not None and agent and len(around.inside) < _MAX_INSIDE:
             around.inside[agent] = self
         self.handed_over = False
+        self.chose_until = 0
+        self.chose_by = ("", "")
+        self.accompanied = False
+        self.direct = False
+        self.unsure: list[Node] = []
+        self.incomplete = False
 
     def handed_on(self) -> ExternalRun:
         """The run inside it that hands over to the next agent; itself, if there is none."""

@@ -49,6 +49,7 @@ from tidegauge.instrumentation.spans.span import (
     ModelSpan,
     SpanData,
     ToolSpan,
+    clock_of,
 )
 
 __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
@@ -132,6 +133,7 @@ class Grouping:
         self._nodes: OrderedDict[tuple[int, int], Node] = OrderedDict()
         self._runs: OrderedDict[str, ExternalRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, ExternalRun] = {}  # the outermost open run of a trace
+        self._beside: dict[int, list[ExternalRun]] = {}  # others that are open at the same time
         self._models = RecentModels()
         self.names = AgentNames()
         self._opened: list[ExternalRun] = []  # and not reported yet
@@ -243,6 +245,7 @@ class Grouping:
             solved = success() if success is not None and not span.failed else None
             ended.end(success=solved, **ending(span))
             ended.report_result(span, reading)
+            ended.unsure.clear()
             ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.live = None  # what it held is not needed by children that outlive it
 
@@ -272,7 +275,7 @@ class Grouping:
         with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
-            for held in (self._runs, self._nodes, self._models, self._traces):
+            for held in (self._runs, self._nodes, self._models, self._traces, self._beside):
                 held.clear()
         for run in runs:
             run.end(outcome="unknown", reason="shutdown")
@@ -306,7 +309,10 @@ class Grouping:
             )
             root.run = run
             run.traces.add(root.trace_id)
-            self._traces.setdefault(root.trace_id, run)
+            first = self._traces.setdefault(root.trace_id, run)
+            if first is not run:
+                self._beside.setdefault(root.trace_id, []).append(run)
+                first.accompanied = run.accompanied = True
         tool: Node | None = None
         if inner:
             waiting = run.turns.waiting()
@@ -327,6 +333,9 @@ class Grouping:
         if run.recorded.ended:
             self._late()
             return None, False
+        if tool is None and isinstance(reading, ModelSpan) and reading.calls:
+            run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
+            run.direct = not inner
         return run, tool is not None
 
     def _name(
@@ -416,5 +425,13 @@ class Grouping:
     def _evict(self, run: ExternalRun) -> None:
         self._runs.pop(run.recorded.id, None)
         for trace_id in run.traces:
+            others = self._beside.get(trace_id, [])
             if self._traces.get(trace_id) is run:
-                del self._traces[trace_id]
+                if others:
+                    self._traces[trace_id] = others.pop(0)
+                else:
+                    del self._traces[trace_id]
+            elif run in others:
+                others.remove(run)
+            if not others:
+                self._beside.pop(trace_id, None)

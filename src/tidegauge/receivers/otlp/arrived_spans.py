@@ -51,6 +51,8 @@ from tidegauge.instrumentation.spans.span import (
 
 __all__ = ["ArrivedSpans"]
 
+_ENOUGH: Final = 4
+
 _MAX_NAMED: Final = 100_000
 """Limit of the remembered traces that a run has its id from."""
 
@@ -140,6 +142,8 @@ class ArrivedSpans(Grouping):
             if parent is not None:
                 if not parent.known and (parent.first is None or span.start < parent.first.start):
                     parent.first = span
+                if node.beside and not parent.known and parent.announced is None:
+                    parent.beside, parent.parent = True, None
                 if not parent.known and node in parent.lineage():
                     parent.parent = None  # it was only assumed to be inside
                 if node is not parent and node not in parent.lineage():
@@ -148,7 +152,10 @@ class ArrivedSpans(Grouping):
             if parent_id in waiting or parent_id not in parents:
                 if root is not None and (root is node or node in root.lineage()):
                     root = None
+                if node.beside:
+                    root = None
                 node.parent = self._unknown(span, parent_id, root)
+                node.parent.beside, node.parent.joined = node.beside, node.joined
                 awaited = parent_id
                 break
             parent_id = parents[parent_id]  # it has ended before its child
@@ -183,20 +190,31 @@ class ArrivedSpans(Grouping):
         """The span around a call that has not arrived and decides to which run the call belongs.
 
         Returns:
-            The pending span, if there is one; and whether the call must wait for it. If not, the
-            call makes that span the root of a run, and no other call needs to wait for it.
+            The pending span, if there is one; and whether the call must wait for it. If not, no
+            other call needs to wait for it, either.
         """
         node = self._nodes.get((span.trace_id, span.span_id))
         inner: list[Node] = []
         for each in node.lineage() if node is not None else ():
             if each.run is not None:
-                return _deciding(each.run, inner, call)
+                return _deciding(each.run, inner, span, call)
             inner.append(each)
         root = root_of(inner, span.scope)
         if root is None or root.known:
             return None, False
         has_step = isinstance(call, ToolSpan) or bool(call.calls)
         return root, not has_step and call.info.agent is None
+
+    def outlives(self, trace_id: int, span_id: int, run: ExternalRun) -> bool:
+        """Whether a span that is still open is not inside a run that ends."""
+        node = self._nodes.get((trace_id, span_id))
+        if node is None or node.joined or not (node.beside or run.accompanied):
+            return False
+        if node.announced is None:
+            open_runs = [self._traces.get(trace_id), *self._beside.get(trace_id, ())]
+            other = next((each for each in open_runs if each is not None and each is not run), None)
+            node.parent, node.beside = (None, True) if other is None else (other.root, node.beside)
+        return True
 
     def expire(self, now: float) -> None:
         """End the runs that were idle for too long."""
@@ -276,7 +294,7 @@ class ArrivedSpans(Grouping):
             root = root_of(around, node.scope)
         if root is None:
             return
-        node.run, root.run, run.root = None, run, root
+        node.run, root.run, run.root, run.direct = None, run, root, False
         if isinstance(node.live, SpanData):
             self._enclosed[run.recorded.id] = ending(node.live)
 
@@ -309,13 +327,13 @@ def _before(inner: SpanData, outer: SpanData) -> bool:
 
 
 def _deciding(
-    run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan
+    run: ExternalRun, inner: list[Node], span: SpanData, call: ModelSpan | ToolSpan
 ) -> tuple[Node | None, bool]:
     """The pending span between a call and its run that may be a tool, or an agent in one.
 
     Returns:
-        That span, if there is one, and whether the call must wait for it. If not, the call has
-        named the agent that it is.
+        That span, if there is one, and whether the call must wait for it. If not, it is decided
+        what the span is.
     """
     unknown = next((node for node in inner if not node.known), None)
     if unknown is None or unknown.announced is not None:
@@ -327,12 +345,78 @@ def _deciding(
             return unknown, True
         unknown.announced = AgentSpan(RunInfo(name))
         return unknown, False
-    if not run.turns.goes_on():
+    if not unknown.joined and _is_beside(run, unknown, span):
+        if not unknown.turns or not _chooses(call):
+            return _wait(unknown, span, call)
+        unknown.parent = None  # a second turn: it goes around the turns of another agent
+        return unknown, False
+    idle = not run.turns.goes_on()
+    if unknown.turns and not (idle and _chooses(call)):
+        return _wait(unknown, span, call)
+    if unknown.turns and run.direct:
+        return _wait(unknown, span, call)
+    if unknown.turns:  # a second turn, and the run has done nothing meanwhile
+        unknown.joined = True
+        return unknown, False
+    if idle and not unknown.joined:
+        suspected = run.direct and _chooses(call) and not _is_incomplete(run, unknown, span)
+        if run.accompanied or suspected:
+            return _wait(unknown, span, call)
+        if run.unsure:
+            unsure = run.unsure.pop(0)
+            unsure.joined = True
+            return unsure, False
+    if idle or _is_decided(run, inner[: inner.index(unknown)], call):
+        unknown.joined = True
         return None, False
-    if isinstance(call, ToolSpan) and call.name in run.turns.waiting():
-        return None, False
-    for node in inner[: inner.index(unknown)]:
-        reading = node.reading()
-        if isinstance(reading, ToolSpan) or (isinstance(reading, AgentSpan) and reading.sure):
-            return None, False
+    return _wait(unknown, span, call)
+
+
+def _is_decided(run: ExternalRun, known: list[Node], call: ModelSpan | ToolSpan) -> bool:
+    """Whether a call is known to be inside a run that waits for a tool: it is in that tool."""
+    if run.accompanied:
+        return False
+    waiting = run.turns.waiting()
+    readings = [call, *(node.reading() for node in known)]
+    return any(isinstance(each, ToolSpan) and each.name in waiting for each in readings)
+
+
+def _chooses(call: ModelSpan | ToolSpan) -> bool:
+    return isinstance(call, ModelSpan) and bool(call.calls)
+
+
+def _wait(unknown: Node, span: SpanData, call: ModelSpan | ToolSpan) -> tuple[Node, bool]:
+    unknown.turns += _chooses(call)
+    unknown.since = span.start if unknown.since is None else min(unknown.since, span.start)
+    unknown.until = max(unknown.until, span.end)
     return unknown, True
+
+
+def _is_beside(run: ExternalRun, unknown: Node, span: SpanData) -> bool:
+    """Whether a span is at work at the same time as a run: the run has chosen tools meanwhile.
+
+    A run waits for what it is around. So it chooses no tools while a span inside it is at work.
+    """
+    if unknown.beside or run.recorded.ended:  # what is inside a run ends before it
+        unknown.beside = True
+        return True
+    since = span.start if unknown.since is None else min(unknown.since, span.start)
+    if since < run.chose_until and run.chose_by == (clock_of(span.resource), span.scope):
+        run.accompanied = unknown.beside = True
+    return unknown.beside
+
+
+def _is_incomplete(run: ExternalRun, unknown: Node, span: SpanData) -> bool:
+    """Whether spans inside a run are not sent: several began, one after the other, and none ended.
+
+    A span that is at work beside the run is open for long, and others are not, where they are sent.
+    """
+    if run.incomplete:
+        return True
+    run.unsure = [node for node in run.unsure if not (node.known or node.joined or node.beside)]
+    if any(node.until > span.start for node in run.unsure):
+        run.accompanied = True
+    run.incomplete = len(run.unsure) >= _ENOUGH and not run.accompanied
+    if not run.incomplete and unknown not in run.unsure:
+        run.unsure.append(unknown)
+    return run.incomplete

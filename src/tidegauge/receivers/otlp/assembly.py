@@ -18,8 +18,9 @@ from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.agent_names import AgentNames
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
-from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, RunDefaults
+from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.span import (
+    AgentSpan,
     Announcement,
     KnownSpan,
     ModelSpan,
@@ -113,7 +114,7 @@ class _Trace:
         return span._replace(parent_id=None)
 
 
-class _PendingCall(NamedTuple):
+class _Pending(NamedTuple):
     span: SpanData
     reading: KnownSpan
 
@@ -121,8 +122,10 @@ class _PendingCall(NamedTuple):
 class _PendingCalls:
     """The calls of all traces that wait for a span around them, which decides about their run.
 
+    The agents around them wait with them.
+
     >>> pending = _PendingCalls(max_bytes=100)
-    >>> call = _PendingCall(SpanData(1, 2, 3, "chat", "any", {}, 0, 1, size=99), ModelSpan())
+    >>> call = _Pending(SpanData(1, 2, 3, "chat", "any", {}, 0, 1, size=99), ModelSpan())
     >>> pending.add(3, call), pending.add(3, call)
     (True, False)
     """
@@ -130,17 +133,17 @@ class _PendingCalls:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._calls: dict[int, dict[int, list[_PendingCall]]] = {}  # by trace and awaited span
+        self._calls: dict[int, dict[int, list[_Pending]]] = {}  # by trace and awaited span
 
-    def add(self, awaited: int, call: _PendingCall) -> bool:
+    def add(self, awaited: int, call: _Pending, *, always: bool = False) -> bool:
         """Let a call wait for a span; ``False``: there is no room."""
-        if self._bytes + call.span.size > self._max_bytes:
+        if not always and self._bytes + call.span.size > self._max_bytes:
             return False
         self._bytes += call.span.size
         self._calls.setdefault(call.span.trace_id, {}).setdefault(awaited, []).append(call)
         return True
 
-    def surplus(self, trace_id: int, awaited: int) -> _PendingCall | None:
+    def surplus(self, trace_id: int, awaited: int) -> _Pending | None:
         """The oldest call that waits for this span, if there are too many; it waits no longer."""
         calls = self._calls.get(trace_id, {}).get(awaited, [])
         if len(calls) <= _MAX_PENDING_CALLS:
@@ -149,19 +152,22 @@ class _PendingCalls:
         self._bytes -= call.span.size
         return call
 
-    def pop(self, trace_id: int, awaited: int) -> list[_PendingCall]:
+    def pop(self, trace_id: int, awaited: int) -> list[_Pending]:
         """Take out the calls that wait for this span, in order."""
-        of_trace = self._calls.get(trace_id)
-        return [] if of_trace is None else self._taken(of_trace.pop(awaited, []))
-
-    def pop_all(self, trace_id: int) -> list[_PendingCall]:
-        """Take out the calls of a trace."""
-        of_trace = self._calls.pop(trace_id, {})
-        return self._taken([call for calls in of_trace.values() for call in calls])
-
-    def _taken(self, calls: list[_PendingCall]) -> list[_PendingCall]:
+        of_trace = self._calls.get(trace_id, {})
+        calls = of_trace.pop(awaited, [])
+        if calls and not of_trace:
+            del self._calls[trace_id]
         self._bytes -= sum([call.span.size for call in calls])
         return calls
+
+    def pop_all(self, trace_id: int) -> list[_Pending]:
+        """Take out the calls of a trace."""
+        return [call for awaited in self.awaited(trace_id) for call in self.pop(trace_id, awaited)]
+
+    def awaited(self, trace_id: int) -> list[int]:
+        """The ids of the spans of a trace that calls wait for."""
+        return list(self._calls.get(trace_id, ()))
 
 
 class Assembly:
@@ -375,10 +381,13 @@ class Assembly:
     @guarded("otlp.assembly", default=None)
     def _emit(
         self, trace: _Trace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
-    ) -> None:
+    ) -> int | None:
         """Emit a span, unless it must wait for a span around it (never if ``final``).
 
         Without a reading, only its end matters, to the spans inside.
+
+        Returns:
+            Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
         awaited = self._spans.resolve(span, trace.parents, trace.waiting)
@@ -386,38 +395,69 @@ class Assembly:
             trace.awaited.add(awaited)
         node = self._spans.node(span.trace_id, span.span_id)
         if node is None:
-            return
+            return None
         pending = self._pending.pop(span.trace_id, span.span_id)
+        outer = None
         for before in pending:
-            self._emit(trace, *before)
+            if outer is not None and isinstance(before.reading, AgentSpan):
+                self._pending.add(outer, before, always=True)  # it ends after its calls
+            else:
+                outer = self._emit(trace, *before) or outer
         if pending:  # which may have opened a run in this span
             self._spans.resolve(span, trace.parents, trace.waiting)
-        if isinstance(reading, ModelSpan | ToolSpan) and not final:
-            parent, waits = self._spans.pending_parent(span, reading)
-            if parent is not None and not waits:
-                for before in self._pending.pop(span.trace_id, parent.span_id):
-                    self._emit(trace, *before, final=True)
-            elif parent is not None:
-                if self._pending.add(parent.span_id, _PendingCall(span, reading)):
-                    surplus = self._pending.surplus(span.trace_id, parent.span_id)
-                    if surplus is not None:
-                        span_faults.repair("pending_parent")
-                        self._emit(trace, *surplus, final=True)
-                    return
-                span_faults.repair("pending_parent")
-                self._emit_pending(
-                    span.trace_id, trace
-                )  # no room: the calls before it cannot wait either
+        if not final:
+            if isinstance(reading, ModelSpan | ToolSpan):
+                outer = self._waits(trace, span, reading)
+            elif outer is not None and isinstance(reading, AgentSpan):
+                self._pending.add(outer, _Pending(span, reading), always=True)
+            if outer is not None:
+                return outer
         run = node.run
         if run is not None and run.root is node and run.around is None:
-            self._emit_pending(span.trace_id, trace)
+            self._emit_pending(span.trace_id, trace, run)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self.finish(span.trace_id)
+        return None
 
-    def _emit_pending(self, trace_id: int, trace: _Trace) -> None:
-        """Emit all calls of a trace that wait."""
-        pending = self._pending.pop_all(trace_id)
+    def _waits(
+        self, trace: _Trace, span: SpanData, reading: ModelSpan | ToolSpan
+    ) -> int | None:
+        """Let a call wait for a span around it, if it must; else emit what need not wait for it.
+
+        Returns:
+            Id of the span that it waits for, if it does.
+        """
+        released: set[int] = set()
+        while True:
+            parent, waits = self._spans.pending_parent(span, reading)
+            if parent is None or parent.span_id in released:
+                return None
+            if waits:
+                break
+            released.add(parent.span_id)
+            for before in self._pending.pop(span.trace_id, parent.span_id):
+                self._emit(trace, *before, final=True)
+        if self._pending.add(parent.span_id, _Pending(span, reading)):
+            surplus = self._pending.surplus(span.trace_id, parent.span_id)
+            if surplus is not None:
+                span_faults.repair("pending_parent")
+                self._emit(trace, *surplus, final=True)
+            return parent.span_id
+        span_faults.repair("pending_parent")
+        self._emit_pending(span.trace_id, trace)  # no room: the calls before it cannot wait either
+        return None
+
+    def _emit_pending(
+        self, trace_id: int, trace: _Trace, ending: ExternalRun | None = None
+    ) -> None:
+        """Emit the calls of a trace that wait; if a run ends, those that may be inside it."""
+        pending = [
+            call
+            for awaited in self._pending.awaited(trace_id)
+            if ending is None or not self._spans.outlives(trace_id, awaited, ending)
+            for call in self._pending.pop(trace_id, awaited)
+        ]
         for span, reading in sorted(pending, key=lambda each: order(each.span)):
             self._emit(trace, span, reading, final=True)
 
