@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from support.framework_spans import BATCHINGS, ReadRun, batches, read
 from support.hand_off_spans import GOOGLE, OPENAI, Spans
-from support.scripted_spans import SHAPES, Agent, Call, Scripted, Tracer, truth
+from support.scripted_spans import SHAPES, Agent, Call, Scripted, Tracer, random_agent, truth
 from tidegauge.instrumentation.spans.span import SpanData
+
+SLOW = pytest.mark.slow
 
 SEARCH = Call("search")
 FAILING = Call("search", error=True)
@@ -69,14 +73,12 @@ def test_what_is_read_is_what_the_model_asked_for(scenario: str, shape: str) -> 
         assert read(sorted([*once, *again], key=lambda each: each[0])) == found, seed
 
 
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_agent_two_tools_deep_is_inside_the_agent_that_called_it(shape: str) -> None:
     boss = Agent("a", [[Call("ask_b", agent=Agent("b", [[SEARCH], [delegated("c")]]))]])
     tracer = Tracer(shape)
     tracer.run(boss)
     assert as_scripted(read(batches(tracer.spans, "one"))) == sorted(truth(boss), key=str)
-
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -87,6 +89,47 @@ def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> N
     tracer.add(1, None, "GET /", {}, 999, 1_200)
     found = as_scripted(read(batches(tracer.spans, "one")))
     assert found == [Scripted("a", None, 2), Scripted("b", None, 3)]
+
+
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
+    chance = random.Random(seed)
+    tracer, agent = Tracer(shape, chance=chance), random_agent(chance, "a", 3)
+    tracer.run(agent)
+    found = read(batches(tracer.spans, "one"))
+    assert as_scripted(found) == sorted(truth(agent), key=str)
+    assert read(batches(tracer.spans, "each")) == found
+    assert read(tracer.shuffled(seed)) == found
+
+
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed: int) -> None:
+    chance = random.Random(seed)
+    tracer = Tracer(shape, chance=chance)
+    agents = [random_agent(chance, name, 2) for name in "ABC"[: chance.randint(2, 3)]]
+    ends = [tracer.run(agent, 1, 1_000 + number) for number, agent in enumerate(agents)]
+    tracer.add(1, None, "GET /", {}, 999, max(ends) + 1)
+    found = read(batches(tracer.spans, "one"))
+    assert as_scripted(found) == sorted([run for one in agents for run in truth(one)], key=str)
+    assert read(batches(tracer.spans, "each")) == found
+    assert read(tracer.shuffled(seed)) == found
+
+
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_several_that_start_at_any_time(shape: str, seed: int) -> None:
+    chance = random.Random(seed)
+    tracer = Tracer(shape, chance=chance)
+    agents = [looping(name, chance.randint(2, 6)) for name in "abcd"[: chance.randint(2, 4)]]
+    ends = [tracer.run(agent, 1, 1_000 + chance.randint(0, 150)) for agent in agents]
+    tracer.add(1, None, "GET /", {}, 999, max(ends) + 1)
+    found = read(batches(tracer.spans, "one"))
+    if shape != "openinference":  # a turn that begins while the other agent's model is at work
+        assert as_scripted(found) == sorted([run for one in agents for run in truth(one)], key=str)
+    assert read(batches(tracer.spans, "each")) == found
+    assert read(tracer.shuffled(seed)) == found
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidegauge.instrumentation.spans.span import SpanData
 
-__all__ = ["SHAPES", "Agent", "Call", "Scripted", "Tracer", "truth"]
+__all__ = ["SHAPES", "Agent", "Call", "Scripted", "Tracer", "random_agent", "truth"]
 
 _MILLISECOND = 1_000_000
 
@@ -48,10 +48,38 @@ def truth(agent: Agent, parent: str | None = None) -> list[Scripted]:
     return found
 
 
-class Tracer:
-    """Builds the spans of a trace; ``skew`` moves the clock of the tools' host, in milliseconds."""
+def random_agent(chance: random.Random, name: str, depth: int) -> Agent:
+    """An agent that calls tools and, in tools, other agents; one may call several, or twice."""
+    turns = []
+    for _ in range(chance.randint(1, 4)):
+        calls = []
+        for _ in range(chance.choice([1, 1, 1, 2, 3])):
+            if depth and chance.random() < 0.35:
+                inner = random_agent(chance, name + chance.choice("bcd"), depth - 1)
+                calls.append(Call(f"ask_{inner.name}", agent=inner))
+            else:
+                calls.append(Call(chance.choice(["search", "read"]), chance.choice("kq")))
+        turns.append(calls)
+    return Agent(name, turns)
 
-    def __init__(self, shape: str, trace: int = 7, *, skew: int = 0, service: str = "svc") -> None:
+
+class Tracer:
+    """Builds the spans of a trace.
+
+    ``skew`` moves the clock of the tools' host, in milliseconds; with ``chance``, models take as
+    long as it says.
+    """
+
+    def __init__(
+        self,
+        shape: str,
+        trace: int = 7,
+        *,
+        skew: int = 0,
+        service: str = "svc",
+        chance: random.Random | None = None,
+    ) -> None:
+        self._chance = chance
         self.spans: list[SpanData] = []
         self.ended: dict[int, int] = {}  # when spans ended by one clock, in milliseconds
         self._shape, self._trace, self._skew, self._service = shape, trace, skew, service
@@ -78,8 +106,9 @@ class Tracer:
             around, now = self._id(), now + 1
         called = [(f"call_{self._id()}", call) for call in turn]
         make = self._openinference if self._shape == "openinference" else self._genai
-        self.add(self._id(), around, "chat", make(called, said), now, now + 10)
-        now += 12
+        took = 10 if self._chance is None else self._chance.randint(5, 60)
+        self.add(self._id(), around, "chat", make(called, said), now, now + took)
+        now += took + 2
         ends = [now]
         for number, (call_id, call) in enumerate(called):
             ends.append(self._tool(around, call_id, call, now + number))

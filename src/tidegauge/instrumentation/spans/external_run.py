@@ -71,6 +71,8 @@ class Node:
         since: when the first of the calls that wait for it began, in nanoseconds.
         until: when the last of them ended.
         turns: how many model calls that chose tools wait for it.
+        chose_until: when the last of these has ended, in nanoseconds.
+        chose_by: the clock of that time, and the instrumentation that showed the call.
         beside: whether it is known to be at work at the same time as the run around it, so that
             it is not inside that run.
         joined: whether calls inside it were taken for calls of the run around it.
@@ -81,6 +83,8 @@ class Node:
         "_reading",
         "announced",
         "beside",
+        "chose_by",
+        "chose_until",
         "first",
         "joined",
         "known",
@@ -120,6 +124,8 @@ class Node:
         self.since: int | None = None
         self.until = 0
         self.turns = 0
+        self.chose_until = 0
+        self.chose_by = ("", "")
         self.beside = False
         self.joined = False
         self._ended: SpanData | None = None

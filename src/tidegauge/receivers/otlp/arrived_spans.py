@@ -97,6 +97,7 @@ class ArrivedSpans(Grouping):
         self.late_calls = 0
         # By run: the end to report if its root never arrives, from its outermost known span.
         self._enclosed: dict[str, Mapping[str, Any]] = {}
+        self._at_work: dict[int, list[Node]] = {}  # spans that model calls wait for, by trace
         self._named: OrderedDict[int, None] = OrderedDict()  # traces that a run has its id from
 
     @property
@@ -111,6 +112,7 @@ class ArrivedSpans(Grouping):
     def forget(self, trace_id: int, span_id: int) -> None:
         """Stop waiting for a span that has not arrived."""
         self._nodes.pop((trace_id, span_id), None)
+        self._at_work.pop(trace_id, None)
 
     def unname(self, trace_id: int) -> None:
         """Let the next run of a trace have the trace's id again, if no run is open."""
@@ -197,7 +199,13 @@ class ArrivedSpans(Grouping):
         inner: list[Node] = []
         for each in node.lineage() if node is not None else ():
             if each.run is not None:
-                return _deciding(each.run, inner, span, call)
+                others = self._others(span.trace_id, inner) if inner else []
+                unknown, waits = _deciding(each.run, others, inner, span, call)
+                if unknown is not None and waits and unknown.turns:
+                    at_work = self._at_work.setdefault(span.trace_id, [])
+                    if unknown not in at_work:
+                        at_work.append(unknown)
+                return unknown, waits
             inner.append(each)
         root = root_of(inner, span.scope)
         if root is None or root.known:
@@ -205,16 +213,48 @@ class ArrivedSpans(Grouping):
         has_step = isinstance(call, ToolSpan) or bool(call.calls)
         return root, not has_step and call.info.agent is None
 
+    def heir(self, run: ExternalRun, trace_id: int) -> Node | None:
+        """The span that becomes the root of a run, because the last run around it ends.
+
+        What is inside a run ends before it. So what is still at work beside it is a run, too.
+        """
+        if not run.accompanied or len(self._outermost(trace_id)) > 1:
+            return None
+        at_work = self._still_at_work(trace_id)
+        heir = min(at_work, key=lambda node: node.since or 0, default=None)
+        if heir is not None:
+            heir.parent, heir.beside = None, True
+        return heir
+
     def outlives(self, trace_id: int, span_id: int, run: ExternalRun) -> bool:
         """Whether a span that is still open is not inside a run that ends."""
         node = self._nodes.get((trace_id, span_id))
-        if node is None or node.joined or not (node.beside or run.accompanied):
+        if node is None or node.joined or not run.accompanied:
             return False
-        if node.announced is None:
-            open_runs = [self._traces.get(trace_id), *self._beside.get(trace_id, ())]
-            other = next((each for each in open_runs if each is not None and each is not run), None)
-            node.parent, node.beside = (None, True) if other is None else (other.root, node.beside)
+        others = [each.root for each in self._outermost(trace_id) if each is not run]
+        if not others:
+            return False
+        if node.announced is None and node is not others[0]:
+            node.parent = others[0]
         return True
+
+    def _others(self, trace_id: int, inner: list[Node]) -> list[ExternalRun | Node]:
+        """What is at work in a trace, and may be around a call."""
+        runs = self._outermost(trace_id)
+        return [*runs, *(node for node in self._still_at_work(trace_id) if node not in inner)]
+
+    def _outermost(self, trace_id: int) -> list[ExternalRun]:
+        """The open runs of a trace, without those inside others."""
+        first = self._traces.get(trace_id)
+        return [] if first is None else [first, *self._beside.get(trace_id, ())]
+
+    def _still_at_work(self, trace_id: int) -> list[Node]:
+        """The spans that nothing is known of but that model calls wait for them."""
+        found = self._at_work.get(trace_id)
+        if not found:
+            return []
+        found[:] = [node for node in found if not (node.known or node.joined or node.run)]
+        return found
 
     def expire(self, now: float) -> None:
         """End the runs that were idle for too long."""
@@ -327,9 +367,20 @@ def _before(inner: SpanData, outer: SpanData) -> bool:
 
 
 def _deciding(
-    run: ExternalRun, inner: list[Node], span: SpanData, call: ModelSpan | ToolSpan
+    run: ExternalRun,
+    others: list[ExternalRun | Node],
+    inner: list[Node],
+    span: SpanData,
+    call: ModelSpan | ToolSpan,
 ) -> tuple[Node | None, bool]:
     """The pending span between a call and its run that may be a tool, or an agent in one.
+
+    Args:
+        run: the run that the call is in, or that a span around it is assumed to be in.
+        others: what is at work in the trace, and may be around the call.
+        inner: the spans between the call and the run, innermost first.
+        span: the call's.
+        call: what it shows.
 
     Returns:
         That span, if there is one, and whether the call must wait for it. If not, it is decided
@@ -345,7 +396,7 @@ def _deciding(
             return unknown, True
         unknown.announced = AgentSpan(RunInfo(name))
         return unknown, False
-    if not unknown.joined and _is_beside(run, unknown, span):
+    if not unknown.joined and _is_beside(run, others, unknown, span):
         if not unknown.turns or not _chooses(call):
             return _wait(unknown, span, call)
         unknown.parent = None  # a second turn: it goes around the turns of another agent
@@ -353,7 +404,7 @@ def _deciding(
     idle = not run.turns.goes_on()
     if unknown.turns and not (idle and _chooses(call)):
         return _wait(unknown, span, call)
-    if unknown.turns and run.direct:
+    if unknown.turns and (run.direct or run.accompanied):
         return _wait(unknown, span, call)
     if unknown.turns:  # a second turn, and the run has done nothing meanwhile
         unknown.joined = True
@@ -386,23 +437,30 @@ def _chooses(call: ModelSpan | ToolSpan) -> bool:
 
 
 def _wait(unknown: Node, span: SpanData, call: ModelSpan | ToolSpan) -> tuple[Node, bool]:
-    unknown.turns += _chooses(call)
+    if _chooses(call):
+        unknown.turns += 1
+        unknown.chose_until, unknown.chose_by = span.end, (clock_of(span.resource), span.scope)
     unknown.since = span.start if unknown.since is None else min(unknown.since, span.start)
     unknown.until = max(unknown.until, span.end)
     return unknown, True
 
 
-def _is_beside(run: ExternalRun, unknown: Node, span: SpanData) -> bool:
-    """Whether a span is at work at the same time as a run: the run has chosen tools meanwhile.
+def _is_beside(
+    run: ExternalRun, others: list[ExternalRun | Node], unknown: Node, span: SpanData
+) -> bool:
+    """Whether a span is inside no other: all others have chosen tools while it was at work.
 
-    A run waits for what it is around. So it chooses no tools while a span inside it is at work.
+    A run waits for what it is around, and ends after it. So it chooses no tools while a span
+    inside it is at work.
     """
-    if unknown.beside or run.recorded.ended:  # what is inside a run ends before it
-        unknown.beside = True
-        return True
     since = span.start if unknown.since is None else min(unknown.since, span.start)
-    if since < run.chose_until and run.chose_by == (clock_of(span.resource), span.scope):
-        run.accompanied = unknown.beside = True
+    by = (clock_of(span.resource), span.scope)
+    overlap = [each.chose_by == by and since < each.chose_until for each in others]
+    if any(overlap):
+        for each in others:
+            if isinstance(each, ExternalRun):
+                each.accompanied = True
+    unknown.beside = unknown.beside or (bool(overlap) and all(overlap))
     return unknown.beside
 
 

@@ -414,15 +414,16 @@ class Assembly:
                 return outer
         run = node.run
         if run is not None and run.root is node and run.around is None:
+            heir = self._spans.heir(run, span.trace_id)
+            for before in self._pending.pop(span.trace_id, heir.span_id) if heir else ():
+                self._emit(trace, *before, final=True)
             self._emit_pending(span.trace_id, trace, run)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self.finish(span.trace_id)
         return None
 
-    def _waits(
-        self, trace: _Trace, span: SpanData, reading: ModelSpan | ToolSpan
-    ) -> int | None:
+    def _waits(self, trace: _Trace, span: SpanData, reading: ModelSpan | ToolSpan) -> int | None:
         """Let a call wait for a span around it, if it must; else emit what need not wait for it.
 
         Returns:

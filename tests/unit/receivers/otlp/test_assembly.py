@@ -267,8 +267,10 @@ def test_an_agent_in_a_tool_is_a_run_of_its_own_though_its_span_comes_last(live)
         live.take(span)
     assert live.runs() == [("", 1)]  # the outer one; who the others are is not known
     live.take(spans[4])
+    assert live.runs() == [("", 1)]  # nor what the agent is in
+    live.take(spans[5])
     assert live.runs() == [("", 1), ("expert", 1)]
-    for span in spans[5:]:
+    for span in spans[6:]:
         live.take(span)
     [outer, expert] = live.listener.story()
     [expected_outer, expected_expert] = in_process(spans, early=True)
