@@ -107,7 +107,10 @@ class Tracer:
         called = [(f"call_{self._id()}", call) for call in turn]
         make = self._openinference if self._shape == "openinference" else self._genai
         took = 10 if self._chance is None else self._chance.randint(5, 60)
-        self.add(self._id(), around, "chat", make(called, said), now, now + took)
+        shown = make(called, said)
+        if self._shape == "genai with names":
+            shown["gen_ai.agent.name"] = agent.name
+        self.add(self._id(), around, "chat", shown, now, now + took)
         now += took + 2
         ends = [now]
         for number, (call_id, call) in enumerate(called):
@@ -133,7 +136,7 @@ class Tracer:
         else:
             given = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
             given["gen_ai.tool.call.arguments"] = arguments
-            if self._shape == "genai":
+            if self._shape != "genai without ids":
                 given["gen_ai.tool.call.id"] = call_id
             if not call.error:
                 given["gen_ai.tool.call.result"] = call.result
@@ -209,4 +212,4 @@ class Tracer:
         return self._ids
 
 
-SHAPES = ("genai", "genai without ids", "openinference")
+SHAPES = ("genai", "genai without ids", "genai with names", "openinference")

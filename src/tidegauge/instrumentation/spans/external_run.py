@@ -279,6 +279,7 @@ class ExternalRun:
         traces: the traces that it is in.
         last_seen: when a span of it ended last, by the clock of the grouping.
         around: the run that it happens in, if any.
+        children: the open runs inside it, without those inside these.
         inside: the last run inside it of each agent, by its name.
         handed_over: it is a step of that run: it was handed over to, by no tool.
         chose_until: when the last of its model calls that chose tools has ended, in nanoseconds;
@@ -296,6 +297,7 @@ class ExternalRun:
         "agent",
         "around",
         "called",
+        "children",
         "chose_by",
         "chose_until",
         "direct",
@@ -330,6 +332,9 @@ class ExternalRun:
         self.traces = {root.trace_id}
         self.last_seen = 0.0
         self.around = around
+        self.children: list[ExternalRun] = []
+        if around is not None:
+            around.children.append(self)
         self.inside: dict[str, ExternalRun] = {}
         self._opened_as = agent
         if around is not None and agent and len(around.inside) < _MAX_INSIDE:
@@ -382,6 +387,8 @@ class ExternalRun:
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
+        if self.around is not None and self in self.around.children:
+            self.around.children.remove(self)
         around = None if self.turns.hands_over() else self.around
         if around is not None and around.inside.get(self._opened_as) is self:
             del around.inside[self._opened_as]

@@ -212,10 +212,10 @@ class SpanTurns(TurnTracker):
         if len(self._unchosen) > MAX_CALLS:
             self._report_unchosen()
 
-    def waiting(self) -> set[str]:
-        """Names of the tools that are waited for."""
+    def waiting(self) -> list[str]:
+        """The name of the tool of each call that is waited for."""
         with here.critical, self._lock:
-            return {call.name for call in self._open_calls() if call.result is None}
+            return [call.name for call in self._open_calls() if call.result is None]
 
     @property
     def shows_calls(self) -> bool:

@@ -10,8 +10,12 @@ model or tool call inside it to a run:
 - A run is open in its trace: the node is assumed to be inside that run. If the run waits for no
   tool, the call belongs to the run, or to an agent inside it if the call names another agent.
 - If the run waits for a tool, the node may be that tool, or an agent inside it. Unless the call
-  names another agent, or is the tool that the run waits for, it waits until the node arrives, or is
-  announced as an agent.
+  names another agent, or is the tool that the run waits for, it waits until the node arrives, or
+  is announced as an agent; then for the next unknown node around that, up to the tool.
+- A run waits for what it is around, so it chooses no tools while a node inside it is at work. If
+  all that is at work in the trace has chosen tools meanwhile, the node is beside them: with its
+  second turn, it becomes the root of a run. While several are at work, calls wait until it is
+  known inside which of them they are.
 
 A span with a parent in another process is the root of its run, if it can be one.
 
@@ -48,10 +52,9 @@ from tidegauge.instrumentation.spans.span import (
     ToolSpan,
     clock_of,
 )
+from tidegauge.receivers.otlp.deciding import decide
 
 __all__ = ["ArrivedSpans"]
-
-_ENOUGH: Final = 4
 
 _MAX_NAMED: Final = 100_000
 """Limit of the remembered traces that a run has its id from."""
@@ -200,7 +203,7 @@ class ArrivedSpans(Grouping):
         for each in node.lineage() if node is not None else ():
             if each.run is not None:
                 others = self._others(span.trace_id, inner) if inner else []
-                unknown, waits = _deciding(each.run, others, inner, span, call)
+                unknown, waits = decide(each.run, others, inner, span, call)
                 if unknown is not None and waits and unknown.turns:
                     at_work = self._at_work.setdefault(span.trace_id, [])
                     if unknown not in at_work:
@@ -364,117 +367,3 @@ def _before(inner: SpanData, outer: SpanData) -> bool:
         return False
     clocks = {clock_of(inner.resource), clock_of(outer.resource)}
     return len(clocks) == 2 and "" not in clocks
-
-
-def _deciding(
-    run: ExternalRun,
-    others: list[ExternalRun | Node],
-    inner: list[Node],
-    span: SpanData,
-    call: ModelSpan | ToolSpan,
-) -> tuple[Node | None, bool]:
-    """The pending span between a call and its run that may be a tool, or an agent in one.
-
-    Args:
-        run: the run that the call is in, or that a span around it is assumed to be in.
-        others: what is at work in the trace, and may be around the call.
-        inner: the spans between the call and the run, innermost first.
-        span: the call's.
-        call: what it shows.
-
-    Returns:
-        That span, if there is one, and whether the call must wait for it. If not, it is decided
-        what the span is.
-    """
-    unknown = next((node for node in inner if not node.known), None)
-    if unknown is None or unknown.announced is not None:
-        return None, False
-    name = call.info.agent
-    if name is not None and name != run.agent:
-        inside = run.inside.get(name)  # which the call belongs to, if its parent is in it
-        if inside is not None and not inside.recorded.ended and inner[0] is unknown:
-            return unknown, True
-        unknown.announced = AgentSpan(RunInfo(name))
-        return unknown, False
-    if not unknown.joined and _is_beside(run, others, unknown, span):
-        if not unknown.turns or not _chooses(call):
-            return _wait(unknown, span, call)
-        unknown.parent = None  # a second turn: it goes around the turns of another agent
-        return unknown, False
-    idle = not run.turns.goes_on()
-    if unknown.turns and not (idle and _chooses(call)):
-        return _wait(unknown, span, call)
-    if unknown.turns and (run.direct or run.accompanied):
-        return _wait(unknown, span, call)
-    if unknown.turns:  # a second turn, and the run has done nothing meanwhile
-        unknown.joined = True
-        return unknown, False
-    if idle and not unknown.joined:
-        suspected = run.direct and _chooses(call) and not _is_incomplete(run, unknown, span)
-        if run.accompanied or suspected:
-            return _wait(unknown, span, call)
-        if run.unsure:
-            unsure = run.unsure.pop(0)
-            unsure.joined = True
-            return unsure, False
-    if idle or _is_decided(run, inner[: inner.index(unknown)], call):
-        unknown.joined = True
-        return None, False
-    return _wait(unknown, span, call)
-
-
-def _is_decided(run: ExternalRun, known: list[Node], call: ModelSpan | ToolSpan) -> bool:
-    """Whether a call is known to be inside a run that waits for a tool: it is in that tool."""
-    if run.accompanied:
-        return False
-    waiting = run.turns.waiting()
-    readings = [call, *(node.reading() for node in known)]
-    return any(isinstance(each, ToolSpan) and each.name in waiting for each in readings)
-
-
-def _chooses(call: ModelSpan | ToolSpan) -> bool:
-    return isinstance(call, ModelSpan) and bool(call.calls)
-
-
-def _wait(unknown: Node, span: SpanData, call: ModelSpan | ToolSpan) -> tuple[Node, bool]:
-    if _chooses(call):
-        unknown.turns += 1
-        unknown.chose_until, unknown.chose_by = span.end, (clock_of(span.resource), span.scope)
-    unknown.since = span.start if unknown.since is None else min(unknown.since, span.start)
-    unknown.until = max(unknown.until, span.end)
-    return unknown, True
-
-
-def _is_beside(
-    run: ExternalRun, others: list[ExternalRun | Node], unknown: Node, span: SpanData
-) -> bool:
-    """Whether a span is inside no other: all others have chosen tools while it was at work.
-
-    A run waits for what it is around, and ends after it. So it chooses no tools while a span
-    inside it is at work.
-    """
-    since = span.start if unknown.since is None else min(unknown.since, span.start)
-    by = (clock_of(span.resource), span.scope)
-    overlap = [each.chose_by == by and since < each.chose_until for each in others]
-    if any(overlap):
-        for each in others:
-            if isinstance(each, ExternalRun):
-                each.accompanied = True
-    unknown.beside = unknown.beside or (bool(overlap) and all(overlap))
-    return unknown.beside
-
-
-def _is_incomplete(run: ExternalRun, unknown: Node, span: SpanData) -> bool:
-    """Whether spans inside a run are not sent: several began, one after the other, and none ended.
-
-    A span that is at work beside the run is open for long, and others are not, where they are sent.
-    """
-    if run.incomplete:
-        return True
-    run.unsure = [node for node in run.unsure if not (node.known or node.joined or node.beside)]
-    if any(node.until > span.start for node in run.unsure):
-        run.accompanied = True
-    run.incomplete = len(run.unsure) >= _ENOUGH and not run.accompanied
-    if not run.incomplete and unknown not in run.unsure:
-        run.unsure.append(unknown)
-    return run.incomplete
