@@ -68,8 +68,9 @@ class Node:
         known: whether anything is known of it but that others are inside it.
         announced: what is known of it before it has ended: which agent it is.
         first: the span inside it that started first, of those that came before it.
-        since: when the first of the calls that wait for it began, in nanoseconds.
-        until: when the last of them ended.
+        since: when the first model call inside it began, of those that came before it, in
+            nanoseconds.
+        until: when the last of the calls that wait for it ended.
         turns: how many model calls that chose tools wait for it.
         chose_until: when the last of these has ended, in nanoseconds.
         chose_by: the clock of that time, and the instrumentation that showed the call.

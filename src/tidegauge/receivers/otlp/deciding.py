@@ -46,7 +46,9 @@ def decide(
     unknown = next((node for node in inner if not node.known), None)
     if unknown is None or unknown.announced is not None:
         return None, False
-    beside = not unknown.joined and _is_beside(run, others, unknown, span)
+    if isinstance(call, ModelSpan) and (unknown.since is None or span.start < unknown.since):
+        unknown.since = span.start
+    beside = not unknown.joined and _is_beside(others, unknown, span)
     if _is_named(run, inner, call):
         return _other_agent(run, unknown, span, call, beside=beside)
     if beside:
@@ -102,8 +104,7 @@ def _other_agent(
     inside = run.inside.get(name)
     if inside is not None and not inside.recorded.ended:
         return _wait(unknown, span, call)  # it belongs to that run, if its parent is in it
-    since = span.start if unknown.since is None else min(unknown.since, span.start)
-    around = _waiting(run, since)
+    around = _waiting(run, span.start if unknown.since is None else unknown.since)
     unsure = run.direct and not around and not run.turns.goes_on()
     if run.accompanied or len(around) > 1 or unsure:
         return _wait(unknown, span, call)
@@ -145,27 +146,24 @@ def _wait(unknown: Node, span: SpanData, call: ModelSpan | ToolSpan) -> tuple[No
     if _chooses(call):
         unknown.turns += 1
         unknown.chose_until, unknown.chose_by = span.end, (clock_of(span.resource), span.scope)
-    unknown.since = span.start if unknown.since is None else min(unknown.since, span.start)
     unknown.until = max(unknown.until, span.end)
     return unknown, True
 
 
-def _is_beside(
-    run: ExternalRun, others: list[ExternalRun | Node], unknown: Node, span: SpanData
-) -> bool:
+def _is_beside(others: list[ExternalRun | Node], unknown: Node, span: SpanData) -> bool:
     """Whether a span is inside no other: all others have chosen tools while it was at work.
 
     A run waits for what it is around, and ends after it. So it chooses no tools while a span
     inside it is at work.
     """
-    since = span.start if unknown.since is None else min(unknown.since, span.start)
-    by = (clock_of(span.resource), span.scope)
-    overlap = [each.chose_by == by and since < each.chose_until for each in others]
-    if any(overlap):
-        for each in others:
+    since = unknown.since
+    if since is not None and others and not unknown.beside:
+        by = (clock_of(span.resource), span.scope)
+        overlap = [each.chose_by == by and since < each.chose_until for each in others]
+        unknown.beside = all(overlap)
+        for each in others if any(overlap) else ():
             if isinstance(each, ExternalRun):
                 each.accompanied = True
-    unknown.beside = unknown.beside or (bool(overlap) and all(overlap))
     return unknown.beside
 
 
