@@ -133,7 +133,17 @@ UNREAD_SPANS: Final = MetricDefinition(
     "no_run, no agent, chain or workflow is around them; late, their run had ended.",
     labels=("scope", "reason"),
 )
-SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS)
+DROPPED_CONTENTS: Final = MetricDefinition(
+    "tidegauge_receiver_dropped_contents_total",
+    "counter",
+    "log records",
+    "Log records with contents of model calls that were not read: late, they arrived after their "
+    "span was read; no_span, their span did not arrive; too_many, more waited for their spans than "
+    "there is room for.",
+    labels=("reason",),
+    values=("late", "no_span", "too_many"),
+)
+SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS, DROPPED_CONTENTS)
 """Measured where spans of other instrumentations are read."""
 
 # Health of the receiver of spans (``tidegauge serve``).

@@ -174,7 +174,10 @@ def _call(call: Mapping[str, Any]) -> ChosenCall | None:
     name = text(given.get("name") or given.get("toolName") or given.get("tool_name"))
     if name is None:
         return None
-    arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), {})
+    missing: Any = (
+        ABSENT if given is not call else {}
+    )  # a function has arguments, or they are hidden
+    arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), missing)
     return ChosenCall(name, parsed(arguments), _first_id(call))
 
 
