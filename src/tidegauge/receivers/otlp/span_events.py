@@ -51,7 +51,8 @@ class SpanEvents:
     >>> call = {"id": "c1", "function": {"name": "look", "arguments": "{}"}}
     >>> said = {"message": {"tool_calls": [call]}}
     >>> events = SpanEvents()
-    >>> list(events.add(event_span("gen_ai.choice", (1, 2), said, scope="", time=5, size=60), now=0.0))
+    >>> event = event_span("gen_ai.choice", (1, 2), said, scope="any", time=5, size=60)
+    >>> list(events.add(event, now=0.0))
     []
     >>> span = SpanData(1, 2, None, "chat", "any", {"gen_ai.operation.name": "chat"}, 4, 6)
     >>> read_span(events.joined(span)).calls
