@@ -159,8 +159,8 @@ SPANS_REFUSED: Final = MetricDefinition(
     "tidegauge_receiver_refused_spans_total",
     "counter",
     "spans",
-    "Spans that the receiver rejected: busy, the sender was asked to try again; invalid; too_many "
-    "in one request. And one for each request that was malformed, too_large, too_slow, "
+    "Spans, and log records with contents, that the receiver rejected: busy, the sender was asked "
+    "to try again; invalid; too_many in one request. And one for each request that was malformed, too_large, too_slow, "
     "unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, what is more than "
     "1 MiB over max_request_bytes.",
     labels=("reason",),

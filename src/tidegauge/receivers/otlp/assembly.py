@@ -352,7 +352,8 @@ class Assembly:
 
     def _emit_all(self, spans: Sequence[SpanData]) -> None:
         """Emit these spans, which are in the order of their ends."""
-        spans = self._joined(spans) or spans
+        if self._events:
+            spans = [self._joined(span) or span for span in spans]
         for span in self._by_cause(spans) or spans:
             self._events.remove(span.trace_id, span.span_id)
             trace = self._traces.get(span.trace_id)
@@ -368,9 +369,9 @@ class Assembly:
                 self._forget(trace_id)
 
     @guarded("otlp.events", default=None)
-    def _joined(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
-        """The spans, with what their events say."""
-        return [self._events.joined(span) for span in spans] if self._events else spans
+    def _joined(self, span: SpanData) -> SpanData | None:
+        """The span, with what its events say."""
+        return self._events.joined(span)
 
     @guarded("otlp.order", default=None)
     def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:

@@ -52,6 +52,7 @@ __all__ = [
     "decode_protobuf",
     "event_details",
     "event_name",
+    "may_be_sampled",
 ]
 
 Encoding: TypeAlias = Literal["protobuf", "json"]
@@ -237,7 +238,8 @@ def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decod
                 attributes = record.attributes if not record.event_name else ()
                 named = [one.value.string_value for one in attributes if one.key == EVENT_NAME]
                 name = event_name(record.event_name, *named)
-                if name is not None and record.trace_id and record.span_id:
+                ids = record.trace_id and record.span_id
+                if name is not None and ids and may_be_sampled(record.flags):
                     events.add(_event(record, name, scope_logs.scope.name, limits))
     return events.decoded
 
@@ -250,6 +252,15 @@ def event_name(*names: object) -> str | None:
     """
     name = next(filter(None, names), None)
     return name if isinstance(name, str) and name in EVENTS else None
+
+
+def may_be_sampled(flags: int) -> bool:
+    """Whether the span of a log record may be sampled; without any flags, it is not known.
+
+    >>> may_be_sampled(0), may_be_sampled(2), may_be_sampled(3)
+    (True, False, True)
+    """
+    return not flags or bool(flags & 1)
 
 
 def event_details(attributes: Attributes, body: object) -> Attributes:

@@ -27,6 +27,7 @@ from tidegauge.receivers.otlp.decoding import (
     ReadLimits,
     event_details,
     event_name,
+    may_be_sampled,
 )
 
 __all__ = ["decode_json", "decode_logs_json"]
@@ -105,6 +106,8 @@ def _event(record: dict[str, Any], scope: str, limits: ReadLimits, most: int) ->
     attributes = _Attributes(record, limits)
     name = event_name(record.get("eventName"), attributes.get(EVENT_NAME))
     if name is None or not record.get("traceId") or not record.get("spanId"):
+        return None
+    if not may_be_sampled(_unsigned(record.get("flags"))):
         return None
     return event_span(
         name,

@@ -93,7 +93,10 @@ class SpanEvents:
             return span
         for each in _said(sorted(events, key=lambda event: event.end)):
             reading = _filled(reading, each)
-        return span._replace(read=ReadSpan(reading, error_type(span), failure_text(span)))
+        return span._replace(
+            read=ReadSpan(reading, error_type(span), failure_text(span)),
+            size=span.size + sum([event.size for event in events]),
+        )
 
     def remove(self, trace_id: int, span_id: int) -> int:
         """Stop holding the events of a span, which was read; returns their number."""
@@ -134,12 +137,12 @@ def _said(events: Iterable[SpanData]) -> Iterator[KnownSpan]:
 
     An event that was sent again counts once.
     """
-    seen: set[tuple[int, str, str]] = set()
+    seen: set[tuple[int, str, object]] = set()
     model: ModelSpan | None = None
     answers: list[tuple[str, CallResult]] = []
     for event in events:
         reading = read_span(event)
-        key = event.end, event.name, repr(reading)
+        key = event.end, event.name, _identity(reading)
         if key in seen or reading is None:
             continue
         seen.add(key)
@@ -158,6 +161,14 @@ def _said(events: Iterable[SpanData]) -> Iterator[KnownSpan]:
             model = _filled_model(model, reading)
     if model is not None:
         yield model._replace(answers=tuple(answers))
+
+
+def _identity(reading: KnownSpan | None) -> object:
+    """Equal for equal readings."""
+    try:
+        return repr(reading)
+    except RecursionError:  # too many levels: it counts as another one
+        return id(reading)
 
 
 def _filled(reading: KnownSpan, other: KnownSpan) -> KnownSpan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 from support.framework_spans import ReadRun, read
 from support.log_events import LOOP, STEPS, TRACE, as_json, logs_request, records, spans_request
 from support.log_events import spans as agent_spans
+from support.other_spans import Listener
 from tidegauge import catalog, testing
 from tidegauge._span_faults import span_faults
 from tidegauge.events import CallResult
@@ -270,6 +272,62 @@ def test_other_log_records_are_ignored() -> None:
         decode_logs_json(as_json(request)),
     ):
         assert (found.spans, found.rejected) == ([], {})
+
+
+def test_events_of_spans_that_are_not_sampled_are_ignored() -> None:
+    request = logs_request(records()[:3])
+    for flags, record in enumerate(request.resource_logs[0].scope_logs[0].log_records, 1):
+        record.flags = flags
+    for found in (
+        decode_logs_protobuf(request.SerializeToString()),
+        decode_logs_json(as_json(request)),
+    ):
+        assert (len(found.spans), found.rejected) == (2, {})
+
+
+def test_contents_nested_too_deep_are_read_once_each() -> None:
+    deep = json.dumps({"q": 1}).replace("1", "[" * 5_000 + "]" * 5_000)
+    function = {"name": "look", "arguments": deep}
+    said = {"message": {"tool_calls": [{"id": "c1", "function": function}]}}
+    assert [call.name for call in joined(event("choice", said)).calls] == ["look"]
+
+
+def test_the_size_of_a_span_grows_with_its_events() -> None:
+    held = SpanEvents()
+    list(held.add(event("choice", chosen("c1")), now=0.0))
+    assert held.joined(SpanData(1, 2, None, "chat", "any", CHAT, 1, 2, size=50)).size == 150
+
+
+def test_contents_in_log_records_order_calls_of_several_hosts() -> None:
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.result": "nothing",
+    }
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "finder"}
+    here, there = {"host.name": "here"}, {"host.name": "there"}
+    ms = 1_000_000
+    spans = [
+        SpanData(1, 2, 9, "chat", "any", CHAT, 100 * ms, 400 * ms, resource=here, size=10),
+        # It ran after the model had chosen it; its clock is behind.
+        SpanData(1, 3, 9, "look", "any", tool, 210 * ms, 220 * ms, resource=there, size=10),
+        SpanData(1, 9, None, "invoke_agent", "any", agent, 90 * ms, 900 * ms, resource=here),
+    ]
+    contents = event("choice", chosen("c1"), 350 * ms)
+    for given in itertools.permutations([contents, *spans]):
+        before = span_faults.metrics()[catalog.REPAIRED_SPANS]["unmatched",]
+        with testing.capture() as seen:
+            listener, assembly = Listener(seen), Assembly()
+            for number, one in enumerate(given):
+                assembly.take([one], now=number / 10)
+            assert assembly.arrived_bytes == 20
+            assembly.expire(5.0)
+            assert assembly.arrived_bytes == 0
+            assembly.close()
+        [report] = listener.reports.values()
+        assert report.steps == 1
+        assert span_faults.metrics()[catalog.REPAIRED_SPANS]["unmatched",] == before
 
 
 def test_the_name_may_be_an_attribute() -> None:
