@@ -160,9 +160,9 @@ SPANS_REFUSED: Final = MetricDefinition(
     "counter",
     "spans",
     "Spans, and log records with contents, that the receiver rejected: busy, the sender was asked "
-    "to try again; invalid; too_many in one request. And one for each request that was malformed, too_large, too_slow, "
-    "unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, what is more than "
-    "1 MiB over max_request_bytes.",
+    "to try again; invalid; too_many in one request. And one for each request that was malformed, "
+    "too_large, too_slow, unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, "
+    "what is more than 1 MiB over max_request_bytes.",
     labels=("reason",),
     values=(
         "busy",

@@ -352,10 +352,12 @@ class Assembly:
 
     def _emit_all(self, spans: Sequence[SpanData]) -> None:
         """Emit these spans, which are in the order of their ends."""
-        if self._events:
+        waited = bool(self._events)
+        if waited:
             spans = [self._joined(span) or span for span in spans]
         for span in self._by_cause(spans) or spans:
-            self._events.remove(span.trace_id, span.span_id)
+            if waited:
+                self._events.remove(span.trace_id, span.span_id)
             trace = self._traces.get(span.trace_id)
             if trace is None or span.trace_id in self._finished:
                 self._late += 1

@@ -193,6 +193,64 @@ def test_an_event_that_was_sent_again_counts_once() -> None:
     assert [call.id for call in joined(*events, *events).calls] == ["c1", "c2"]
 
 
+def test_different_events_of_one_time_all_count() -> None:
+    events = [event("choice", chosen(each)) for each in ("c1", "c2")]
+    assert [call.id for call in joined(*events).calls] == ["c1", "c2"]
+
+
+def steps_and_loops(spans: Sequence[SpanData], arrival: dict[int, float]) -> list[Any]:
+    """Of the runs that are seen when these spans and events arrive."""
+    with testing.capture() as seen:
+        listener, assembly = Listener(seen), Assembly()
+        for one in spans:
+            assembly.expire(arrival[one.span_id])  # as the queue does when a span is due
+            assembly.take([one], now=arrival[one.span_id])
+        assembly.close()
+    return [(report.steps, report.loops) for report in listener.reports.values()]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_contents_in_log_records_say_the_same_as_on_skewed_spans(seed: int) -> None:
+    chance = random.Random(seed)
+    ms, skew = 1_000_000, chance.choice((-300, -100, 100, 300))
+    here, there = {"host.name": "here"}, {"host.name": "there"}
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "finder"}
+    with_contents = [SpanData(1, 99, None, "invoke_agent", "", agent, 1, 9_000 * ms, resource=here)]
+    without = [*with_contents]
+    shown: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for turn in range(6):
+        start, name = (1_000 + turn * 200) * ms, chance.choice(("look", "take"))
+        call = {"id": f"c{turn}", "function": {"name": name, "arguments": "{}"}}
+        said = {"role": "assistant", "tool_calls": [call]}
+        times = start, start + 100 * ms
+        model = SpanData(1, turn + 2, 99, "chat", "", CHAT, *times, resource=here)
+        contents = {
+            "gen_ai.input.messages": json.dumps(shown),
+            "gen_ai.output.messages": json.dumps([said]),
+        }
+        with_contents.append(model._replace(attributes={**CHAT, **contents}))
+        details = "gen_ai.client.inference.operation.details"
+        time = start + 99 * ms
+        without += [
+            model,
+            event_span(details, (1, turn + 2), contents, scope="", time=time, size=1),
+        ]
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        begin = start + (110 + skew) * ms
+        ran = SpanData(1, turn + 50, 99, name, "", tool, begin, begin + 20 * ms, resource=there)
+        with_contents.append(ran)
+        without.append(ran)
+        result = {"role": "tool", "tool_call_id": f"c{turn}", "content": "nothing"}
+        shown = [*shown, said, result]
+    arrival = {span.span_id: span.end / 1e9 + chance.random() * 0.4 for span in with_contents}
+    found = [
+        steps_and_loops(sorted(spans, key=lambda one: arrival[one.span_id]), arrival)
+        for spans in (with_contents, without, without[::-1])
+    ]
+    assert found[0] == found[1] == found[2]
+    assert dropped() == {}
+
+
 def test_what_the_span_says_itself_is_not_changed() -> None:
     parts = [{"type": "tool_call", "id": "own", "name": "look", "arguments": {}}]
     attributes = {**CHAT, "gen_ai.output.messages": json.dumps([{"role": "model", "parts": parts}])}
