@@ -36,6 +36,12 @@ _WHY: Final[Mapping[UnreadReason, str]] = {
     "with gen_ai.operation.name set to invoke_agent",
     "late": "they arrived after their run had ended; see --allowed-lateness",
 }
+_NO_JOIN: Final[Mapping[str, str]] = {
+    "late": "they arrived after their spans were read; set OTEL_BLRP_SCHEDULE_DELAY of the agents "
+    "to less than --allowed-lateness, or raise that",
+    "no_span": "their spans did not arrive",
+    "too_many": "more waited for their spans than there is room for",
+}
 _OTHER: Final = "other"
 
 
@@ -62,6 +68,7 @@ class SpanFaults:
         self._repaired: Counter[str] = Counter()
         self._skewed: Counter[str] = Counter()
         self._unread: Counter[tuple[str, ...]] = Counter()
+        self._contents: Counter[str] = Counter()
         self._scopes: set[str] = set()  # of which one was logged
 
     def reading(self) -> None:
@@ -72,6 +79,20 @@ class SpanFaults:
         """An agent's call is not counted."""
         with here.critical, self._lock:
             self._dropped[reason] += count
+
+    def drop_contents(self, reason: str, count: int = 1) -> None:
+        """Events that came apart from their spans are not read.
+
+        The first of each reason is logged, with what to do.
+        """
+        if not count:
+            return
+        with here.critical, self._lock:
+            new = not self._contents[reason]
+            self._contents[reason] += count
+        if new:
+            why = _NO_JOIN[reason]
+            log(logging.WARNING, "Contents in log records are dropped: %s (%s)", why, reason)
 
     def repair(self, fault: str, count: int = 1) -> None:
         """A span is measured despite a fault."""
@@ -124,6 +145,9 @@ class SpanFaults:
                 },
                 catalog.CLOCK_SKEW: {(service,): count for service, count in self._skewed.items()},
                 catalog.UNREAD_SPANS: dict(self._unread),
+                catalog.DROPPED_CONTENTS: {
+                    (reason,): self._contents[reason] for reason in catalog.DROPPED_CONTENTS.values
+                },
             }
 
     @contextmanager
@@ -131,12 +155,13 @@ class SpanFaults:
         """Discard the counts of the block, which were counted before."""
         with here.critical, self._lock:
             before = [count.copy() for count in self._all()]
-            unread = self._unread.copy()
+            unread, contents = self._unread.copy(), self._contents.copy()
         try:
             yield
         finally:
             with here.critical, self._lock:
                 (self._dropped, self._repaired, self._skewed), self._unread = before, unread
+                self._contents = contents
 
     def clear(self) -> None:
         """Forget all counts (for tests)."""
@@ -145,6 +170,7 @@ class SpanFaults:
             for count in self._all():
                 count.clear()
             self._unread.clear()
+            self._contents.clear()
             self._scopes.clear()
 
     def _all(self) -> tuple[Counter[str], Counter[str], Counter[str]]:

@@ -133,7 +133,17 @@ UNREAD_SPANS: Final = MetricDefinition(
     "no_run, no agent, chain or workflow is around them; late, their run had ended.",
     labels=("scope", "reason"),
 )
-SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS)
+DROPPED_CONTENTS: Final = MetricDefinition(
+    "tidegauge_receiver_dropped_contents_total",
+    "counter",
+    "log records",
+    "Log records with contents of model calls that were not read: late, they arrived after their "
+    "span was read; no_span, their span did not arrive; too_many, more waited for their spans than "
+    "there is room for.",
+    labels=("reason",),
+    values=("late", "no_span", "too_many"),
+)
+SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS, DROPPED_CONTENTS)
 """Measured where spans of other instrumentations are read."""
 
 # Health of the receiver of spans (``tidegauge serve``).
@@ -149,10 +159,10 @@ SPANS_REFUSED: Final = MetricDefinition(
     "tidegauge_receiver_refused_spans_total",
     "counter",
     "spans",
-    "Spans that the receiver rejected: busy, the sender was asked to try again; invalid; too_many "
-    "in one request. And one for each request that was malformed, too_large, too_slow, "
-    "unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, what is more than "
-    "1 MiB over max_request_bytes.",
+    "Spans, and log records with contents, that the receiver rejected: busy, the sender was asked "
+    "to try again; invalid; too_many in one request. And one for each request that was malformed, "
+    "too_large, too_slow, unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, "
+    "what is more than 1 MiB over max_request_bytes.",
     labels=("reason",),
     values=(
         "busy",

@@ -24,6 +24,8 @@ from support.scripted_openai import serving
 HERE = Path(__file__).parent
 PLACE = HERE.parents[1] / ".venv-frameworks"
 FRAMEWORKS = ("openai_agents", "google_adk", "crewai", "smolagents", "pydantic_ai", "vercel_ai")
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+STABILITY = "OTEL_SEMCONV_STABILITY_OPT_IN"
 ENDS_WITH_A_CALL = {"smolagents": "final_answer"}
 """Frameworks whose agents end with a call of this tool, which is a step, too."""
 
@@ -55,6 +57,33 @@ def command(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_the_loop_of_an_agent_is_seen_live(name: str) -> None:
+    samples = samples_of(name)
+    final = name in ENDS_WITH_A_CALL
+    assert total(samples, "tidegauge_steps_total") == 8 + final
+    assert total(samples, "tidegauge_loop_steps_total") == (4 if name in IN_TURN else 6)
+    assert total(samples, "tidegauge_internal_errors_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "loop_steps"),
+    [
+        ({CAPTURE: "true", STABILITY: ""}, 6),
+        ({CAPTURE: "EVENT_ONLY"}, 6),
+        ({CAPTURE: "false", STABILITY: ""}, 0),  # no arguments and no results
+    ],
+)
+def test_contents_in_log_records_are_seen_live(
+    environment: dict[str, str], loop_steps: int
+) -> None:
+    samples = samples_of("openai_v2", **environment)
+    assert total(samples, "tidegauge_steps_total") == 8
+    assert total(samples, "tidegauge_loop_steps_total") == loop_steps
+    assert total(samples, "tidegauge_receiver_dropped_contents_total") == 0
+    assert total(samples, "tidegauge_internal_errors_total") == 0
+
+
+def samples_of(name: str, **environment: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """What the receiver shows of an agent that calls one tool eight times."""
     program = command(name)
     final = ENDS_WITH_A_CALL.get(name)
 
@@ -69,12 +98,13 @@ def test_the_loop_of_an_agent_is_seen_live(name: str) -> None:
         found = {"MODEL_URL": models.url, "RECEIVER_URL": receiver.http}
         quiet = {
             "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": "true",
-            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
-            "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+            CAPTURE: "SPAN_ONLY",
+            STABILITY: "gen_ai_latest_experimental",
             "CREWAI_DISABLE_TELEMETRY": "true",
             "CREWAI_TRACING_ENABLED": "false",
             "LITELLM_LOCAL_MODEL_COST_MAP": "true",
             "OPENAI_API_KEY": "none",
+            **environment,
         }
         done = subprocess.run(
             program,
@@ -90,9 +120,7 @@ def test_the_loop_of_an_agent_is_seen_live(name: str) -> None:
         while total(samples := receiver.samples(), "tidegauge_runs_finished_total") < 1:
             assert time.monotonic() < deadline, samples
             time.sleep(0.1)
-    assert total(samples, "tidegauge_steps_total") == 8 + bool(final)
-    assert total(samples, "tidegauge_loop_steps_total") == (4 if name in IN_TURN else 6)
-    assert total(samples, "tidegauge_internal_errors_total") == 0
+    return samples
 
 
 def total(samples: dict[tuple[str, tuple[str, ...]], float], name: str) -> float:

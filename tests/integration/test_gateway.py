@@ -12,6 +12,8 @@ from collections import Counter
 import pytest
 from confluent_kafka import KafkaError
 
+from support.framework_spans import read
+from support.log_events import LOOP, STEPS, TRACE, logs_request, records, spans, spans_request
 from support.processes import PATIENCE
 from support.serve import serving
 from support.span_orders import arriving
@@ -86,6 +88,22 @@ def test_the_runs_are_the_same_as_if_they_were_measured_here(tmp_path, kafka, to
     (here, _), (there, _) = arriving(sent), arriving(read)
     assert len(here) == len(runs)
     assert sorted(there, key=repr) == sorted(here, key=repr)
+
+
+def test_contents_in_log_records_may_reach_another_gateway(tmp_path, kafka, topic) -> None:
+    one, two = (gateway(tmp_path, kafka, topic) for _ in range(2))
+    with one as first, two as second:
+        body = logs_request(records()).SerializeToString()
+        url = second.traces_url.replace("traces", "logs")
+        assert second.post(body, url=url).status == 200
+        first.send([spans_request(spans())])
+        messages = kafka.read(topic, until=2)
+    assert {message.key().decode() for message in messages} == {f"{TRACE:032x}"}
+    assert b"nothing found" not in b"".join(message.value() for message in messages)
+    arrived = [decode_spans(json.loads(message.value())) for message in messages]
+    for order in (arrived, arrived[::-1]):
+        [run] = read([(0.0, batch) for batch in order])
+        assert (run.agent, run.steps, run.loop) == ("finder", STEPS, LOOP)
 
 
 def test_digests_are_keyed_where_a_key_is_given(tmp_path, kafka, topic) -> None:

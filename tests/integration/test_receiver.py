@@ -120,11 +120,10 @@ def test_what_is_refused_of_a_request_is_reported_and_the_rest_is_taken() -> Non
         assert refused(receiver) == {"too_many": 2, "invalid": 1}
 
 
-@pytest.mark.parametrize("path", ["logs", "metrics"])
-def test_logs_and_metrics_are_let_pass(path: str) -> None:
+def test_metrics_are_let_pass() -> None:
     with receiving() as receiver:
-        assert post(receiver, b"anything", f"/v1/{path}")[0] == 200
-        service = f"/opentelemetry.proto.collector.{path}.v1.{path.capitalize()}Service/Export"
+        assert post(receiver, b"anything", "/v1/metrics")[0] == 200
+        service = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
         assert export(receiver, b"anything", service) == b""
         assert received(receiver) == 0
 

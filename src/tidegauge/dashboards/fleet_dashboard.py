@@ -309,13 +309,16 @@ def _health() -> list[Panel]:
             "External spans: lost, repaired, unread, clock skew",
             "Calls in spans of other instrumentations that are not counted, spans that are counted "
             "despite a fault, spans that look like those of an agent and made no step, by scope, "
-            "and contradicting times of two hosts, by service. See docs/others-spans.md. Empty "
-            "when no such spans are read.",
+            "contents in log records that were not read, and contradicting times of two hosts, by "
+            "service. See docs/others-spans.md. Empty when no such spans are read.",
             Query(total(EVENTS.increase(catalog.DROPPED_SPANS), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.REPAIRED_SPANS), ["fault"]), "repaired: {{fault}}"),
             Query(
                 total(EVENTS.increase(catalog.UNREAD_SPANS), ["scope", "reason"]),
                 "unread: {{scope}}, {{reason}}",
+            ),
+            Query(
+                total(EVENTS.increase(catalog.DROPPED_CONTENTS), ["reason"]), "contents: {{reason}}"
             ),
             Query(total(EVENTS.increase(catalog.CLOCK_SKEW), ["service"]), "clock: {{service}}"),
         ).span(6),

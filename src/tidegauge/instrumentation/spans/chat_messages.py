@@ -174,7 +174,8 @@ def _call(call: Mapping[str, Any]) -> ChosenCall | None:
     name = text(given.get("name") or given.get("toolName") or given.get("tool_name"))
     if name is None:
         return None
-    arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), {})
+    missing: Any = {} if given is call else ABSENT  # a function without arguments hides them
+    arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), missing)
     return ChosenCall(name, parsed(arguments), _first_id(call))
 
 

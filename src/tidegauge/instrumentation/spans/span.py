@@ -57,6 +57,8 @@ class SpanData(NamedTuple):
         remote: whether its parent is known to be in another process.
         size: bytes that it came in over the wire.
         read: what it is, where it was read in another process; ``None``, it was not read yet.
+        event: whether it is no span, but an event of the span with its ids that came apart from
+            it, as a log record: its name, attributes, size, and as start and end its time.
     """
 
     trace_id: int
@@ -74,6 +76,7 @@ class SpanData(NamedTuple):
     remote: bool = False
     size: int = 0
     read: ReadSpan | None = None
+    event: bool = False
 
     @property
     def has_times(self) -> bool:

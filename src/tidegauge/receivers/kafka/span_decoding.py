@@ -74,6 +74,7 @@ def _span(trace_id: int, span: Fields, size: int) -> SpanData:
             fields.text_or_none(span, "error") if failed else None,
             fields.text_or_none(span, "failure") if failed else None,
         ),
+        event=fields.flag(span, "event"),
     )
 
 

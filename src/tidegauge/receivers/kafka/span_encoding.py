@@ -7,6 +7,8 @@ A message is a JSON object::
 ``run`` is the id of the trace, and the message's key. Readers ignore unknown keys, so that later
 releases can add some without another version.
 
+With ``"event": true`` it is no span, but what an event that came apart from its span says of it.
+
 A span is written as it was read at the gateway. Of its attributes, only the marker attributes are
 written, which say what kind of span it is. Ids, names, labels, numbers and times are written as
 they are; contents (arguments, results, tasks, failures) in the form that a content encoder gives
@@ -99,6 +101,8 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
         "start": span.start,
         "end": span.end,
     }
+    if span.event:
+        payload["event"] = True
     if span.remote:
         payload["remote"] = True
     if span.failed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -31,6 +32,7 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.receivers.otlp.arrived_spans import ArrivedSpans
 from tidegauge.receivers.otlp.causal_order import in_causal_order
 from tidegauge.receivers.otlp.held_spans import HeldSpans, order
+from tidegauge.receivers.otlp.span_events import SpanEvents
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
 
@@ -223,6 +225,7 @@ class Assembly:
         self._traces: OrderedDict[int, _Trace] = OrderedDict()  # least recently seen first
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
         self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
+        self._events = SpanEvents()
         self._remembered = 0
         self._pending = _PendingCalls(limits.pending_bytes)
 
@@ -256,8 +259,8 @@ class Assembly:
         return self._held.due
 
     def holds(self, trace_id: int) -> bool:
-        """Whether a trace is open."""
-        return trace_id in self._traces
+        """Whether a trace is open, or events of it wait for their spans."""
+        return trace_id in self._traces or trace_id in self._events
 
     def finish(self, trace_id: int) -> None:
         """End a trace: further spans of it are late."""
@@ -274,9 +277,17 @@ class Assembly:
         """Emit what is held of a trace, and forget it. Its runs stay open."""
         if trace_id in self._traces:
             self._drop(trace_id)
+        span_faults.drop_contents("too_many", self._events.drop(trace_id))
 
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
-        """Take spans that arrived together, in any order; ``now`` never goes back."""
+        """Take spans that arrived together, in any order; ``now`` never goes back.
+
+        Events of spans join their spans, which may have arrived before or arrive later.
+        """
+        events = [span for span in spans if span.event]
+        if events:
+            self._take_events(events, now)
+            spans = [span for span in spans if not span.event]
         self._now = now
         new: dict[tuple[int, int], SpanData] = {}
         resource, clock = None, ""
@@ -319,6 +330,8 @@ class Assembly:
             if now - trace.last_seen <= self._limits.idle_seconds:
                 break
             self._drop(trace_id)
+        for trace_id, events in self._events.expire(now - self._limits.idle_seconds):
+            self._lose(trace_id, "no_span", events)
         self._spans.expire(now)
 
     def close(self) -> None:
@@ -326,11 +339,38 @@ class Assembly:
         self._emit_all(self._held.take_all())
         for trace_id in tuple(self._traces):
             self._drop(trace_id)
+        for trace_id, events in self._events.expire(inf):
+            self._lose(trace_id, "no_span", events)
         self._spans.close()
+
+    def _take_events(self, events: Sequence[SpanData], now: float) -> None:
+        """Hold events until their spans are emitted; those of emitted ones are late."""
+        self.expire(now)
+        for event in events:
+            trace = self._traces.get(event.trace_id)
+            read = trace is not None and (
+                event.span_id in trace.parents and event.span_id not in trace.waiting
+            )
+            if read or event.trace_id in self._finished:
+                span_faults.drop_contents("late")
+                continue
+            for trace_id, dropped in self._events.add(event, now=now):
+                self._lose(trace_id, "too_many", dropped)
+
+    def _lose(self, trace_id: int, reason: str, events: int) -> None:
+        """Events of a trace are no longer held."""
+        span_faults.drop_contents(reason, events)
+        if trace_id not in self._traces and self._on_forgotten is not None:
+            self._on_forgotten(trace_id)
 
     def _emit_all(self, spans: Sequence[SpanData]) -> None:
         """Emit these spans, which are in the order of their ends."""
+        waited = bool(self._events)
+        if waited:
+            spans = [self._joined(span) or span for span in spans]
         for span in self._by_cause(spans) or spans:
+            if waited:
+                self._events.remove(span.trace_id, span.span_id)
             trace = self._traces.get(span.trace_id)
             if trace is None or span.trace_id in self._finished:
                 self._late += 1
@@ -342,6 +382,11 @@ class Assembly:
         for trace_id in {span.trace_id for span in spans}:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
+
+    @guarded("otlp.events", default=None)
+    def _joined(self, span: SpanData) -> SpanData | None:
+        """The span, with what its events say."""
+        return self._events.joined(span)
 
     @guarded("otlp.order", default=None)
     def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
@@ -356,6 +401,8 @@ class Assembly:
         ordered = [(span.end, span) for span in spans if span.trace_id not in several]
         for trace_id in several:
             held, until = self._held.of(trace_id), 0
+            if trace_id in self._events:
+                held = {span_id: self._events.joined(span) for span_id, span in held.items()}
             emitted = self._spans.waiting_ids(trace_id) | self._pending.chosen(trace_id)
             ended = [span for span in spans if span.trace_id == trace_id]
             for span in in_causal_order(ended, held, emitted):
@@ -489,6 +536,7 @@ class Assembly:
     def _forget(self, trace_id: int) -> None:
         trace = self._traces.pop(trace_id)
         self._late += len(self._held.take_trace(trace_id))
+        span_faults.drop_contents("no_span", self._events.drop(trace_id))
         self._remembered -= len(trace.parents)
         self._pending.pop_all(trace_id)
         for span_id in trace.awaited:

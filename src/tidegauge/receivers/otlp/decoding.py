@@ -1,5 +1,7 @@
 """Spans from OTLP trace requests in protobuf, and what reading a request in any encoding shares.
 
+Of log requests, only the events of the GenAI conventions are read, which have contents of spans.
+
 An invalid span is rejected and counted, the rest of its request is accepted (OTLP's partial
 success); a malformed request raises.
 
@@ -20,6 +22,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -30,9 +33,11 @@ from tidegauge.instrumentation.spans.convention_reader import (
     MARKER_ATTRIBUTES,
     looks_like_agent,
 )
+from tidegauge.instrumentation.spans.conventions.genai import EVENTS, event_span
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 
 __all__ = [
+    "EVENT_NAME",
     "MAX_DEPTH",
     "MAX_EVENTS",
     "READ_LIMITS",
@@ -42,10 +47,16 @@ __all__ = [
     "Encoding",
     "MalformedRequestError",
     "ReadLimits",
+    "Signal",
+    "decode_logs_protobuf",
     "decode_protobuf",
+    "event_details",
+    "event_name",
+    "may_be_sampled",
 ]
 
 Encoding: TypeAlias = Literal["protobuf", "json"]
+Signal: TypeAlias = Literal["traces", "logs"]
 
 REMOTE: Final = 0x300
 """Flags of a span with a remote parent: the sender knows whether it is, and it is."""
@@ -55,6 +66,9 @@ MAX_DEPTH: Final = 32
 
 MAX_EVENTS: Final = 128
 """Limit of the events of a span."""
+
+EVENT_NAME: Final = "event.name"
+"""Attribute with the name of an event, before log records had a field for it."""
 
 _NOTHING: Final[Attributes] = {}
 _NOT_READ: Final[Attributes] = {"": None}
@@ -82,19 +96,21 @@ READ_LIMITS: Final = ReadLimits()
 
 
 class MalformedRequestError(TidegaugeError, ValueError):
-    """A body that is not a trace request; the message says why."""
+    """A body that is not a trace or log request; the message says why."""
 
 
 class Decoded(NamedTuple):
     """The contents of a request.
 
     Args:
-        spans: the accepted spans.
+        spans: the accepted spans; of a log request, the accepted events.
         rejected: number of rejected spans by reason: ``invalid``, ``too_many``.
+        signal: what was requested.
     """
 
     spans: list[SpanData]
     rejected: Mapping[str, int] = {}
+    signal: Signal = "traces"
 
     @property
     def rejected_spans(self) -> int:
@@ -109,11 +125,12 @@ class Decoded(NamedTuple):
         '2 spans rejected: invalid ids, names or times'
         """
         why = {"invalid": "invalid ids, names or times", "too_many": "too many in one request"}
-        reasons = [f"{count} spans rejected: {why[kind]}" for kind, count in self.rejected.items()]
+        what = "spans" if self.signal == "traces" else "log records"
+        reasons = [f"{count} {what} rejected: {why[kind]}" for kind, count in self.rejected.items()]
         return "; ".join(reasons) or None
 
     def response(self) -> bytes:
-        """The response to the request, in protobuf."""
+        """The response to the request, in protobuf, where all signals have the same form."""
         response = ExportTraceServiceResponse()
         if self.rejected_spans:
             response.partial_success.rejected_spans = self.rejected_spans
@@ -126,9 +143,11 @@ class DecodedSpans:
 
     Args:
         limits: how many are accepted.
+        signal: what was requested.
     """
 
-    def __init__(self, limits: ReadLimits) -> None:
+    def __init__(self, limits: ReadLimits, signal: Signal = "traces") -> None:
+        self._signal: Signal = signal
         self._max_spans = limits.spans
         self._rejected: dict[str, int] = {}
         self._spans: list[SpanData] = []
@@ -136,7 +155,7 @@ class DecodedSpans:
     @property
     def decoded(self) -> Decoded:
         """The result so far."""
-        return Decoded(self._spans, self._rejected)
+        return Decoded(self._spans, self._rejected, self._signal)
 
     def add(self, span: SpanData | None) -> None:
         """Add a span if its ids are valid and there is room; ``None``: it is invalid."""
@@ -184,7 +203,7 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
         MalformedRequestError: the body is not such a request.
 
     >>> decode_protobuf(b"")
-    Decoded(spans=[], rejected={})
+    Decoded(spans=[], rejected={}, signal='traces')
     """
     spans = DecodedSpans(limits)
     try:
@@ -197,6 +216,73 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     except DecodeError as error:
         raise MalformedRequestError(f"not a trace request in protobuf: {error}") from error
     return spans.decoded
+
+
+def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+    """The events in a serialised ``ExportLogsServiceRequest``; other log records are ignored.
+
+    Raises:
+        MalformedRequestError: the body is not such a request.
+
+    >>> decode_logs_protobuf(b"")
+    Decoded(spans=[], rejected={}, signal='logs')
+    """
+    events = DecodedSpans(limits, "logs")
+    try:
+        request = LogsData.FromString(body)
+    except DecodeError as error:
+        raise MalformedRequestError(f"not a log request in protobuf: {error}") from error
+    for resource_logs in request.resource_logs:
+        for scope_logs in resource_logs.scope_logs:
+            for record in scope_logs.log_records:
+                attributes = record.attributes if not record.event_name else ()
+                named = [one.value.string_value for one in attributes if one.key == EVENT_NAME]
+                name = event_name(record.event_name, *named)
+                ids = record.trace_id and record.span_id
+                if name is not None and ids and may_be_sampled(record.flags):
+                    events.add(_event(record, name, scope_logs.scope.name, limits))
+    return events.decoded
+
+
+def event_name(*names: object) -> str | None:
+    """The first of these names, if it is that of an event with contents.
+
+    >>> event_name("", "gen_ai.choice"), event_name("exception")
+    ('gen_ai.choice', None)
+    """
+    name = next(filter(None, names), None)
+    return name if isinstance(name, str) and name in EVENTS else None
+
+
+def may_be_sampled(flags: int) -> bool:
+    """Whether the span of a log record may be sampled; without any flags, it is not known.
+
+    >>> may_be_sampled(0), may_be_sampled(2), may_be_sampled(3)
+    (True, False, True)
+    """
+    return not flags or bool(flags & 1)
+
+
+def event_details(attributes: Attributes, body: object) -> Attributes:
+    """The attributes of an event, and the fields of its body, which some write instead."""
+    if isinstance(body, Mapping):
+        return {**attributes, **body}
+    return attributes if body is None else {**attributes, "content": body}
+
+
+def _event(record: Any, name: str, scope: str, limits: ReadLimits) -> SpanData | None:
+    """One event; ``None``: its ids are invalid."""
+    trace_id, span_id = record.trace_id, record.span_id
+    if len(trace_id) != 16 or len(span_id) != 8:
+        return None
+    return event_span(
+        name,
+        (int.from_bytes(trace_id), int.from_bytes(span_id)),
+        event_details(_attributes(record.attributes, limits), _value(record.body, limits)),
+        scope=scope,
+        time=record.time_unix_nano or record.observed_time_unix_nano,
+        size=record.ByteSize(),
+    )
 
 
 def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> SpanData | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tidegauge._net.listener import Listener, Tls
 from tidegauge.errors import MissingExtraError
-from tidegauge.receivers.otlp.decoding import MalformedRequestError
+from tidegauge.receivers.otlp.decoding import MalformedRequestError, Signal
 from tidegauge.receivers.otlp.request_handler import (
     RETRY_SECONDS,
     BusyError,
@@ -76,7 +77,11 @@ class GrpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ],
         )
-        services = {"trace": self._export, "logs": self._ignore, "metrics": self._ignore}
+        services = {
+            "trace": partial(self._export, "traces"),
+            "logs": partial(self._export, "logs"),
+            "metrics": self._ignore,
+        }
         for name, export in services.items():
             service = f"{_PACKAGE}.{name}.v1.{name.capitalize()}Service"
             method = grpc.unary_unary_rpc_method_handler(export)  # bytes to bytes
@@ -108,13 +113,13 @@ class GrpcServer:
         )
         return int(self._server.add_secure_port(address, credentials))
 
-    def _export(self, body: bytes, context: Any) -> bytes:
+    def _export(self, signal: Signal, body: bytes, context: Any) -> bytes:
         self._authorize(body, context)
         try:
             if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
                 until = time.monotonic() + self._seconds
                 body = self._handler.decompress(body, self._max_bytes, until)
-            decoded = self._handler.handle(body, "protobuf")
+            decoded = self._handler.handle(body, "protobuf", signal)
         except TooLargeError:
             message = f"more than {self._max_bytes} bytes"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
@@ -128,7 +133,7 @@ class GrpcServer:
         return decoded.response()
 
     def _ignore(self, body: bytes, context: Any) -> bytes:
-        """Accept and drop logs and metrics: exporters send them along with traces."""
+        """Accept and drop metrics: exporters send them along with traces."""
         self._authorize(body, context)
         return b""
 

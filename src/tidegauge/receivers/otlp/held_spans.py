@@ -122,8 +122,7 @@ class HeldSpans:
     def take(self, span: SpanData) -> None:
         """Take out one span."""
         spans = self._traces[span.trace_id]
-        del spans[span.span_id]
-        self.size -= span.size
+        self.size -= spans.pop(span.span_id).size
         if not spans:
             self._forget(span.trace_id)
 

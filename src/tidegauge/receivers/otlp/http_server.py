@@ -1,4 +1,5 @@
-"""The listener for OTLP over HTTP: ``POST /v1/traces``, protobuf or JSON, compressed or not."""
+"""The listener for OTLP over HTTP: ``POST /v1/traces`` and ``/v1/logs``, protobuf or JSON,
+compressed or not."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
 from tidegauge._net.head import RejectedRequestError
 from tidegauge._net.listener import Listener, Tls
-from tidegauge.receivers.otlp.decoding import Decoded, Encoding, MalformedRequestError
+from tidegauge.receivers.otlp.decoding import Decoded, Encoding, MalformedRequestError, Signal
 from tidegauge.receivers.otlp.request_handler import (
     RETRY_SECONDS,
     BusyError,
@@ -21,8 +22,8 @@ from tidegauge.receivers.otlp.request_handler import (
 
 __all__ = ["HttpServer"]
 
-_TRACES: Final = "/v1/traces"
-_IGNORED: Final = ("/v1/logs", "/v1/metrics")
+_SIGNALS: Final[dict[str, Signal]] = {"/v1/traces": "traces", "/v1/logs": "logs"}
+_IGNORED: Final = ("/v1/metrics",)
 _TYPES: Final[dict[str, Encoding]] = {
     "application/x-protobuf": "protobuf",
     "application/protobuf": "protobuf",
@@ -64,7 +65,7 @@ class _Handler(BoundedHandler):
     def answer(self, request: Request) -> Response:
         """The response to a request."""
         self._encoding = "protobuf"
-        known = request.path == _TRACES or request.path in _IGNORED
+        known = request.path in _SIGNALS or request.path in _IGNORED
         if request.method != "POST":
             raise RejectedRequestError(
                 HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND,
@@ -76,7 +77,7 @@ class _Handler(BoundedHandler):
         handler.token.check(request.headers.get("authorization"))
         if not known:
             raise RejectedRequestError(
-                HTTPStatus.NOT_FOUND, f"not found; use {_TRACES}", reason=None
+                HTTPStatus.NOT_FOUND, f"not found; use {' or '.join(_SIGNALS)}", reason=None
             )
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _TYPES:
@@ -89,8 +90,9 @@ class _Handler(BoundedHandler):
         try:
             if packed not in ("", "identity"):
                 body = handler.decompress(body, most, self.until)
+            signal = _SIGNALS.get(request.path)
             return self._accepted(
-                handler.handle(body, self._encoding) if request.path == _TRACES else Decoded([])
+                Decoded([]) if signal is None else handler.handle(body, self._encoding, signal)
             )
         except TooLargeError as error:
             raise RejectedRequestError(
@@ -121,8 +123,11 @@ class _Handler(BoundedHandler):
         if self._encoding == "json":
             response: dict[str, Any] = {}
             if decoded.rejected_spans:
+                traces = decoded.signal == "traces"
                 response["partialSuccess"] = {
-                    "rejectedSpans": str(decoded.rejected_spans),
+                    "rejectedSpans" if traces else "rejectedLogRecords": (
+                        str(decoded.rejected_spans)
+                    ),
                     "errorMessage": decoded.reason,
                 }
             return Response(HTTPStatus.OK, orjson.dumps(response), _CONTENT_TYPES["json"])

@@ -32,6 +32,7 @@ from tidegauge.instrumentation.spans.span import (
     ToolSpan,
 )
 from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
+from tidegauge.receivers.otlp.span_events import SpanEvents
 from tidegauge.tracer import SpanFactory
 
 __all__ = ["InspectedRun", "InspectedSpan", "InspectedTrace", "inspect_spans"]
@@ -125,7 +126,12 @@ def inspect_spans(spans: Iterable[SpanData]) -> list[InspectedTrace]:
     >>> inspect_spans([SpanData(1, 2, None, "GET /", "web", {}, 0, 1)])[0].spans[0].notes
     ('not of an agent',)
     """
-    ordered = sorted(spans, key=lambda span: (span.end, -span.start))
+    given, events = list(spans), SpanEvents()
+    for span in given:
+        if span.event:
+            list(events.add(span, now=0.0))
+    known = [events.joined(span) for span in given if not span.event]
+    ordered = sorted(known, key=lambda span: (span.end, -span.start))
     noted = _Notes()
     notes: dict[tuple[int, int], list[str]] = {}
     for span in ordered:

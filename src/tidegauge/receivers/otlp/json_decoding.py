@@ -1,5 +1,5 @@
-"""Spans from OTLP trace requests in JSON: ids are hexadecimal, enumerations are numbers or names,
-64-bit numbers are strings or numbers.
+"""Spans and events from OTLP requests in JSON: ids are hexadecimal, enumerations are numbers or
+names, 64-bit numbers are strings or numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import orjson
 
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, looks_like_agent
+from tidegauge.instrumentation.spans.conventions.genai import event_span
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 from tidegauge.receivers.otlp.decoding import (
+    EVENT_NAME,
     MAX_DEPTH,
     MAX_EVENTS,
     READ_LIMITS,
@@ -23,9 +25,12 @@ from tidegauge.receivers.otlp.decoding import (
     DecodedSpans,
     MalformedRequestError,
     ReadLimits,
+    event_details,
+    event_name,
+    may_be_sampled,
 )
 
-__all__ = ["decode_json"]
+__all__ = ["decode_json", "decode_logs_json"]
 
 _ERROR: Final = (2, "2", "STATUS_CODE_ERROR")
 _NOTHING: Final[Attributes] = {}
@@ -42,25 +47,76 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_json(body.encode()).spans[0].span_id
     2
     """
+    request = _request(body)
+    accepted = DecodedSpans(limits)
+    for resource_spans in _objects(request, "resourceSpans"):
+        resource = _Attributes(resource_spans.get("resource"), limits)
+        for scope_spans in _objects(resource_spans, "scopeSpans"):
+            scope = _scope(scope_spans)
+            for span in _list(scope_spans, "spans"):
+                try:
+                    size = _size(span, len(body))
+                    accepted.add(_span(span, scope, resource, limits, size))
+                except (AttributeError, TypeError, ValueError, KeyError, OverflowError):
+                    accepted.reject("invalid")
+    return accepted.decoded
+
+
+def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+    """The events in a log request in OTLP's JSON; other log records are ignored.
+
+    Raises:
+        MalformedRequestError: the body is not such a request.
+
+    >>> decode_logs_json(b"{}")
+    Decoded(spans=[], rejected={}, signal='logs')
+    """
+    accepted = DecodedSpans(limits, "logs")
+    for resource_logs in _objects(_request(body), "resourceLogs"):
+        for scope_logs in _objects(resource_logs, "scopeLogs"):
+            scope = _scope(scope_logs)
+            for record in _objects(scope_logs, "logRecords"):
+                try:
+                    event = _event(record, scope, limits, len(body))
+                except ValueError:
+                    accepted.reject("invalid")
+                else:
+                    if event is not None:
+                        accepted.add(event)
+    return accepted.decoded
+
+
+def _request(body: bytes) -> Mapping[str, Any]:
     try:
         request = orjson.loads(body)
     except ValueError as error:
         raise MalformedRequestError(f"not valid JSON: {error}") from error
     if not isinstance(request, dict):
-        raise MalformedRequestError("a trace request in JSON must be an object")
-    accepted = DecodedSpans(limits)
-    for resource_spans in _objects(request, "resourceSpans"):
-        resource = _Attributes(resource_spans.get("resource"), limits)
-        for scope_spans in _objects(resource_spans, "scopeSpans"):
-            given = scope_spans.get("scope")
-            scope = given.get("name", "") if isinstance(given, dict) else ""
-            for span in _list(scope_spans, "spans"):
-                try:
-                    size = _size(span, len(body))
-                    accepted.add(_span(span, str(scope), resource, limits, size))
-                except (AttributeError, TypeError, ValueError, KeyError, OverflowError):
-                    accepted.reject("invalid")
-    return accepted.decoded
+        raise MalformedRequestError("a request in JSON must be an object")
+    return request
+
+
+def _scope(holder: Mapping[str, Any]) -> str:
+    given = holder.get("scope")
+    return str(given.get("name", "")) if isinstance(given, dict) else ""
+
+
+def _event(record: dict[str, Any], scope: str, limits: ReadLimits, most: int) -> SpanData | None:
+    """The event in a log record, if it is one of a span."""
+    attributes = _Attributes(record, limits)
+    name = event_name(record.get("eventName"), attributes.get(EVENT_NAME))
+    if name is None or not record.get("traceId") or not record.get("spanId"):
+        return None
+    if not may_be_sampled(_unsigned(record.get("flags"))):
+        return None
+    return event_span(
+        name,
+        (_id(record["traceId"], 32), _id(record["spanId"], 16)),
+        event_details(dict(attributes), _value(record.get("body"), limits)),
+        scope=scope,
+        time=_unsigned(record.get("timeUnixNano")) or _unsigned(record.get("observedTimeUnixNano")),
+        size=_size(record, most),
+    )
 
 
 class _Attributes(Mapping[str, Any]):

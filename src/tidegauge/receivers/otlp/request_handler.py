@@ -20,10 +20,12 @@ from tidegauge.receivers.otlp.decoding import (
     Encoding,
     MalformedRequestError,
     ReadLimits,
+    Signal,
+    decode_logs_protobuf,
     decode_protobuf,
 )
 from tidegauge.receivers.otlp.forwarding import Forwarder
-from tidegauge.receivers.otlp.json_decoding import decode_json
+from tidegauge.receivers.otlp.json_decoding import decode_json, decode_logs_json
 
 __all__ = [
     "RETRY_SECONDS",
@@ -40,9 +42,11 @@ RETRY_SECONDS: Final = 1
 _PIECE: Final = 65_536
 _MAX_MEMBERS: Final = 1_024
 
-_DECODERS: Final[Mapping[Encoding, Callable[[bytes, ReadLimits], Decoded]]] = {
-    "protobuf": decode_protobuf,
-    "json": decode_json,
+_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, ReadLimits], Decoded]]] = {
+    ("traces", "protobuf"): decode_protobuf,
+    ("traces", "json"): decode_json,
+    ("logs", "protobuf"): decode_logs_protobuf,
+    ("logs", "json"): decode_logs_json,
 }
 
 
@@ -82,8 +86,8 @@ class RequestHandler:
 
     Attributes:
         received: number of accepted spans.
-        rejected: number of rejected spans by reason; a malformed or unauthorized request counts as
-            one span.
+        rejected: number of rejected spans and events by reason; a malformed or unauthorized request
+            counts as one.
     """
 
     def __init__(
@@ -114,20 +118,21 @@ class RequestHandler:
             self.count_rejected("malformed")
             raise
 
-    def handle(self, body: bytes, encoding: Encoding) -> Decoded:
-        """Decode a trace request, and queue its spans; MalformedRequestError or BusyError."""
+    def handle(self, body: bytes, encoding: Encoding, signal: Signal = "traces") -> Decoded:
+        """Decode a request, and queue its spans or events; MalformedRequestError or BusyError."""
         try:
-            decoded = _DECODERS[encoding](body, self._limits)
+            decoded = _DECODERS[signal, encoding](body, self._limits)
         except MalformedRequestError:
             self.count_rejected("malformed")
             raise
         if not self._spans.offer(decoded.spans, len(body)):
             self.count_rejected("busy", len(decoded.spans))
             raise BusyError
-        if self._forwarder is not None and decoded.spans:
-            self._forwarder.offer(body, encoding, len(decoded.spans))
-        with self._lock:
-            self.received += len(decoded.spans)
+        if signal == "traces":
+            if self._forwarder is not None and decoded.spans:
+                self._forwarder.offer(body, encoding, len(decoded.spans))
+            with self._lock:
+                self.received += len(decoded.spans)
         for reason, count in decoded.rejected.items():
             self.count_rejected(reason, count)
         return decoded

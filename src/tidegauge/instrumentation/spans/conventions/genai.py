@@ -39,9 +39,12 @@ from tidegauge.instrumentation.spans.span import (
 
 __all__ = [
     "AGENTS",
+    "ASSISTANT",
     "CONVENTION",
+    "EVENTS",
     "INVOKE_AGENT",
     "OPERATION",
+    "event_span",
     "read_model",
     "run_info",
     "tool_result",
@@ -56,12 +59,18 @@ AGENTS: Final = ("invoke_agent", "invoke_workflow")
 _MODELS: Final = ("chat", "text_completion", "generate_content")
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _CHOICE: Final = "gen_ai.choice"
+ASSISTANT: Final = "gen_ai.assistant.message"
+"""Event of a message of the model that it was shown again."""
+
 _ROLES: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
+    ASSISTANT: "assistant",
     "gen_ai.tool.message": "tool",
 }
+EVENTS: Final = frozenset({_DETAILS, _CHOICE, *_ROLES})
+"""Names of the events that have contents."""
+
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
 
@@ -167,6 +176,34 @@ def with_details(span: SpanData) -> Attributes:
     if said:
         found.setdefault(_OUTPUT, said)
     return {**found, **span.attributes}
+
+
+def event_span(
+    name: str, ids: tuple[int, int], details: Attributes, *, scope: str, time: int, size: int
+) -> SpanData:
+    """An event that came apart from its span, which is read as a span with this event alone.
+
+    Args:
+        name: of the event.
+        ids: of the trace and the span.
+        details: attributes of the event.
+        scope: name of the instrumentation that made it.
+        time: nanoseconds since the epoch.
+        size: bytes that it came in.
+
+    >>> said = {"content": "go"}
+    >>> event_span("gen_ai.user.message", (1, 2), said, scope="any", time=3, size=4).attributes
+    {'gen_ai.operation.name': 'chat'}
+    """
+    given = details.get(OPERATION)
+    operation = given if given in AGENTS else _MODELS[0]
+    attributes, events = {OPERATION: operation}, ((name, details),)
+    return SpanData(
+        *(*ids, None, name, scope, attributes, time, time),
+        events=events,
+        size=size,
+        event=True,
+    )
 
 
 def _message(role: str, attributes: Attributes) -> Mapping[str, Any]:
