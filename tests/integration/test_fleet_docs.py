@@ -119,7 +119,7 @@ def test_summaries_and_decisions_hold_what_the_page_says(kafka: Broker, worker: 
     assert (summary.key(), document["type"], document["run"]) == (b"r", "summary", "r")
     assert document["steps"] == 4, "each once"
     assert [loop["repeats"] for loop in document["loops"]] == [3], "and in their order"
-    assert {"version", "outcome", "trace_id"} <= document.keys()
+    assert {"version", "outcome", "trace_id", "parent"} <= document.keys()
     named = set(re.findall("`([a-z_]+)`", rows["decision"][2]))
     actions = set(DecisionAction.__args__)  # type: ignore[attr-defined]
     assert actions <= named

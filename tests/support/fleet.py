@@ -37,7 +37,7 @@ CONFIG = {
     # changelog is read up to its end: each of its records has to be a batch of its own.
     "batch.num.messages": 1,
 }
-NOT_OF_THE_ENTRY = ("type", "version", "outcome", "trace_id")
+NOT_OF_THE_ENTRY = ("type", "version", "outcome", "trace_id", "parent")
 """What a summary says beside what ``tidegauge replay`` does."""
 
 

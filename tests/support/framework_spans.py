@@ -29,7 +29,7 @@ class ReadRun(NamedTuple):
 
 def load(path: Path) -> list[SpanData]:
     """The spans of a file, in the order of their ends."""
-    spans = [_span(json.loads(line)) for line in path.read_text().splitlines()]
+    spans = [parsed(json.loads(line)) for line in path.read_text().splitlines()]
     return sorted(spans, key=lambda span: span.end)
 
 
@@ -134,7 +134,8 @@ def _loop(loops: Sequence[Any]) -> dict[str, int] | None:
     return {"period": period, "first_step": first, "loop_steps": period * repeats}
 
 
-def _span(given: dict[str, Any]) -> SpanData:
+def parsed(given: dict[str, Any]) -> SpanData:
+    """A span of a file."""
     parent = given["parent_id"]
     return SpanData(
         int(given["trace_id"], 16),

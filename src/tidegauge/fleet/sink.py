@@ -20,10 +20,11 @@ Produce: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None
 
 
 class _OpenRun:
-    __slots__ = ("decided", "decision", "key", "trace_id")
+    __slots__ = ("decided", "decision", "key", "parent", "trace_id")
 
     def __init__(self, event: RunStarted) -> None:
         self.trace_id = event.trace_id
+        self.parent = event.parent
         self.key = event.trace_id or event.run
         self.decision: tuple[str, str | None] | None = None  # None: go on
         self.decided = False  # whether a decision was produced
@@ -93,11 +94,13 @@ class FleetSink:
         if run is None:
             return
         head = {"type": "summary", "version": VERSION, "trace_id": run.trace_id}
-        summary = {**head, "outcome": report.outcome, **run_entry(report)}
+        ended = {"outcome": report.outcome, "parent": run.parent}
+        summary = {**head, **ended, **run_entry(report)}
         self._produce("summary", report.run, encoded(summary, nulls=True))
         if run.decided:
-            ended = DecisionRecord(report.run, "ended", report.steps, trace_id=run.trace_id)
-            self._produce_decision(ended)
+            self._produce_decision(
+                DecisionRecord(report.run, "ended", report.steps, trace_id=run.trace_id)
+            )
 
     def is_open(self, key: str) -> bool:
         """Whether a run of this key is open."""

@@ -37,8 +37,10 @@ class Here:
             assert read_decision(key.encode(), record).run == key
         self.produced.append((kind, message))
 
-    def start(self, run: str = "r", trace_id: str | None = None) -> None:
-        self.sink.run_started(RunStarted(run=run, agent="a", trace_id=trace_id))
+    def start(
+        self, run: str = "r", trace_id: str | None = None, parent: str | None = None
+    ) -> None:
+        self.sink.run_started(RunStarted(run=run, agent="a", trace_id=trace_id, parent=parent))
 
     def step(self, action: str, *, error: bool = False, run: str = "r") -> None:
         """A step; the answer is to go on."""
@@ -81,6 +83,14 @@ def test_a_summary_is_produced_when_a_run_has_ended(here) -> None:
     )
     here.end()
     assert len(here.produced) == 1
+
+
+def test_a_summary_has_the_run_around_it(here) -> None:
+    here.start(trace_id=TRACE, parent="outer")
+    here.end()
+    here.start()
+    here.end()
+    assert [message["parent"] for _, message in here.produced] == ["outer", None]
 
 
 def test_a_run_that_starts_again_has_two_summaries(here) -> None:
