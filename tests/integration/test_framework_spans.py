@@ -19,6 +19,7 @@ from support.examples import examples
 from support.fleet_log import nothing_configured, spans_message, uninterrupted
 from support.framework_spans import (
     BATCHINGS,
+    FREE,
     ReadRun,
     batches,
     expected,
@@ -34,13 +35,6 @@ from tidegauge.receivers.otlp.assembly import Assembly
 
 PAGE = Path(__file__).parents[2] / "docs" / "others-spans.md"
 RECORDED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-FREE = {
-    "oai_oi.loop1": "nothing ties the calls to a run",
-    "smol_gen.loop1": "there are no spans of calls",
-    "ant_none.wrap": "which calls were chosen is not shown",
-    "oai_v2y.wrap": "which calls were chosen is not on spans",
-}
-"""Files of which nothing is expected, or less is right, too."""
 
 
 @pytest.fixture(scope="session")

@@ -74,15 +74,22 @@ class WorkerHere:
         produced: what it produces is added to this.
         store: what was kept by the worker that had the partition before.
         position: up to where that had been committed.
+        limits: of what it holds.
     """
 
-    def __init__(self, produced: Produced, store: dict[bytes, bytes], position: int) -> None:
+    def __init__(
+        self,
+        produced: Produced,
+        store: dict[bytes, bytes],
+        position: int,
+        limits: AssemblyLimits = LIMITS,
+    ) -> None:
         self.produced = produced
         self.store = store
         self.engine = Engine(clock=None, max_runs=10**9, on_finished=self._finished)
         self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
         self._recorder = Recorder(self.sink, testing_spans())
-        self.partition = Partition(self.sink, self._refuse, limits=LIMITS)
+        self.partition = Partition(self.sink, self._refuse, limits=limits)
         self.use()
         self.partition.restore(sorted(store.items()))
         self.partition.position = position
@@ -140,15 +147,18 @@ def nothing_configured() -> Iterator[None]:
         yield
 
 
-def uninterrupted(log: Sequence[Sent], ticks: Container[int] = ()) -> tuple[Produced, WorkerHere]:
+def uninterrupted(
+    log: Sequence[Sent], ticks: Container[int] = (), limits: AssemblyLimits = LIMITS
+) -> tuple[Produced, WorkerHere]:
     """What one worker produces that reads the whole log, and then waits.
 
     Args:
         log: it.
         ticks: after which messages some time passes.
+        limits: of what it holds.
     """
     produced = Produced.nothing()
-    worker = WorkerHere(produced, {}, 0)
+    worker = WorkerHere(produced, {}, 0, limits)
     for at, sent in enumerate(log):
         worker.take(log)
         if at in ticks:

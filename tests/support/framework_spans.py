@@ -15,6 +15,13 @@ from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
 
 BATCHINGS = ("one", "each", "0.2", "1", "5")
+FREE = {
+    "oai_oi.loop1": "nothing ties the calls to a run",
+    "smol_gen.loop1": "there are no spans of calls",
+    "ant_none.wrap": "which calls were chosen is not shown",
+    "oai_v2y.wrap": "which calls were chosen is not on spans",
+}
+"""Files of which nothing is expected, or less is right, too."""
 
 
 class ReadRun(NamedTuple):

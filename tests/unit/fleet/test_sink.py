@@ -37,9 +37,7 @@ class Here:
             assert read_decision(key.encode(), record).run == key
         self.produced.append((kind, message))
 
-    def start(
-        self, run: str = "r", trace_id: str | None = None, parent: str | None = None
-    ) -> None:
+    def start(self, run: str = "r", trace_id: str | None = None, parent: str | None = None) -> None:
         self.sink.run_started(RunStarted(run=run, agent="a", trace_id=trace_id, parent=parent))
 
     def step(self, action: str, *, error: bool = False, run: str = "r") -> None:
