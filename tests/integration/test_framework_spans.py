@@ -29,8 +29,7 @@ from support.framework_spans import (
     shuffled,
 )
 from tidegauge import testing
-from tidegauge.instrumentation.spans.convention_reader import read_span
-from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan
+from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import Assembly
 
 PAGE = Path(__file__).parents[2] / "docs" / "others-spans.md"
@@ -72,50 +71,6 @@ def test_in_any_order_within_the_allowed_lateness(
     for name in truth:
         spans, found = _as_they_end(frameworks / f"{name}.jsonl")
         assert read(shuffled(spans, seed)) == found, name
-
-
-CONTRADICTING = {
-    "lg_openlit.loop1": "its nodes are agents beside the spans that they are inside of",
-}
-"""Files whose tools have the ids of the model's calls, and that clocks make wrong nevertheless."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("skew", [-100, -30, 30, 100])
-def test_tools_whose_clock_is_wrong(frameworks: Path, truth: dict[str, Any], skew: int) -> None:
-    with_ids = 0
-    for name in sorted(truth.keys() - CONTRADICTING.keys()):
-        spans = load(frameworks / f"{name}.jsonl")
-        readings = [read_span(span) for span in spans]
-        chosen = {
-            call.id
-            for one in readings
-            if isinstance(one, ModelSpan)
-            for call in one.calls or ()
-            if call.id is not None
-        }
-        tools = {one.id for one in readings if isinstance(one, ToolSpan)}
-        if not tools or not tools <= chosen:
-            continue
-        with_ids += 1
-        found = [run[:-1] for run in read(batches(spans, "one"))]
-        moved = [_on_hosts(span, skew) for span in spans]
-        for how in BATCHINGS:
-            assert [run[:-1] for run in read(batches(moved, how))] == found, (name, how)
-        late = [
-            (when, [_on_hosts(span, skew) for span in batch])
-            for when, batch in shuffled(spans, skew)
-        ]
-        assert [run[:-1] for run in read(late)] == found, name
-    assert with_ids > 12
-
-
-def _on_hosts(span: SpanData, skew: int) -> SpanData:
-    """A span as if tools ran on another host, whose clock is wrong by so many milliseconds."""
-    if not isinstance(read_span(span), ToolSpan):
-        return span._replace(resource={**span.resource, "host.name": "agents"})
-    start, end = (time + skew * 1_000_000 for time in (span.start, span.end))
-    return span._replace(start=start, end=end, resource={**span.resource, "host.name": "tools"})
 
 
 @cache

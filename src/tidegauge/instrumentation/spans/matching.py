@@ -217,12 +217,6 @@ class SpanTurns(TurnTracker):
         with here.critical, self._lock:
             return [call.name for call in self._open_calls() if call.result is None]
 
-    def waiting_ids(self) -> set[str]:
-        """The model's ids of the calls that are waited for."""
-        with here.critical, self._lock:
-            calls = [call for call in self._open_calls() if call.result is None]
-            return {call.id for call in calls if call.id is not None}
-
     @property
     def shows_calls(self) -> bool:
         """Whether a model span has shown which calls it chose."""

@@ -241,16 +241,6 @@ class ArrivedSpans(Grouping):
             node.parent = others[0]
         return True
 
-    def waiting_ids(self, trace_id: int) -> set[str]:
-        """The ids of the calls that the runs of a trace wait for."""
-        found: set[str] = set()
-        runs = self._outermost(trace_id)
-        while runs:
-            run = runs.pop()
-            found |= run.turns.waiting_ids()
-            runs += run.children
-        return found
-
     def _others(self, trace_id: int, inner: list[Node]) -> list[ExternalRun | Node]:
         """What is at work in a trace, and may be around a call."""
         runs = self._outermost(trace_id)

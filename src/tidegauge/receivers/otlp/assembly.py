@@ -145,13 +145,6 @@ class _PendingCalls:
         self._calls.setdefault(call.span.trace_id, {}).setdefault(awaited, []).append(call)
         return True
 
-    def chosen(self, trace_id: int) -> set[str]:
-        """The ids of the calls that waiting model calls of a trace have chosen."""
-        waiting = [call for calls in self._calls.get(trace_id, {}).values() for call in calls]
-        models = [one.reading for one in waiting if isinstance(one.reading, ModelSpan)]
-        chosen = [call for model in models for call in model.calls or ()]
-        return {call.id for call in chosen if call.id is not None}
-
     def surplus(self, trace_id: int, awaited: int) -> _Pending | None:
         """The oldest call that waits for this span, if there are too many; it waits no longer."""
         calls = self._calls.get(trace_id, {}).get(awaited, [])
@@ -403,9 +396,7 @@ class Assembly:
             held, until = self._held.of(trace_id), 0
             if trace_id in self._events:
                 held = {span_id: self._events.joined(span) for span_id, span in held.items()}
-            emitted = self._spans.waiting_ids(trace_id) | self._pending.chosen(trace_id)
-            ended = [span for span in spans if span.trace_id == trace_id]
-            for span in in_causal_order(ended, held, emitted):
+            for span in in_causal_order([s for s in spans if s.trace_id == trace_id], held):
                 if span.span_id in held:
                     self._held.take(span)
                 until = max(until, span.end)

@@ -8,7 +8,7 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tidegauge._span_faults import span_faults
@@ -36,15 +36,12 @@ class _Choice(NamedTuple):
     scopes: set[str]  # the instrumentations that have a span of this call
 
 
-def in_causal_order(
-    ended: Iterable[SpanData], held: Mapping[int, SpanData], emitted: Container[str] = ()
-) -> list[SpanData]:
+def in_causal_order(ended: Iterable[SpanData], held: Mapping[int, SpanData]) -> list[SpanData]:
     """The spans of a trace in their order, with those that come before any of them.
 
     Args:
         ended: spans of one trace, in the order of their ends.
-        held: its other spans, by their ids, of which some may have to come before.
-        emitted: ids of calls whose model's span has been emitted, and whose tool's has not.
+        held: its spans that ended later, by their ids, of which some may have to come before.
 
     >>> from tidegauge.instrumentation.turns import ChosenCall
     >>> from tidegauge.instrumentation.spans.span import NO_INFO, ReadSpan
@@ -60,7 +57,7 @@ def in_causal_order(
     spans = sorted([*ended, *held.values()], key=order)
     if len(spans) > _MAX_SPANS:
         return ended
-    causes = _Causes(spans, emitted)
+    causes = _Causes(spans)
     found: dict[int, SpanData] = {}
     for span in ended:
         path = [(span, causes.before(span))]
@@ -85,11 +82,9 @@ class _Causes:
 
     Args:
         spans: of one trace, in the order of their ends.
-        emitted: ids of calls whose model's span has been emitted, and whose tool's has not.
     """
 
-    def __init__(self, spans: Sequence[SpanData], emitted: Container[str]) -> None:
-        self._emitted = emitted
+    def __init__(self, spans: Sequence[SpanData]) -> None:
         self._tools: dict[str, list[SpanData]] = {}  # by the model's id of the call
         self._chosen: dict[int, SpanData] = {}  # the model's span by the id of the tool's
         self._inside: dict[int, list[SpanData]] = {}  # by the id of the parent
@@ -145,12 +140,14 @@ class _Causes:
         while parent_id is not None and parent_id not in around:
             around.add(parent_id)
             parent_id = self._parents.get(parent_id)
-        for call_id, tools in self._tools.items():
+        for tools in self._tools.values():
             for tool in tools:
-                if tool.span_id in around or tool.end - span.end > _SMALL_SKEW:
+                if tool.span_id in around:
                     continue
                 model = self._chosen.get(tool.span_id)
-                if call_id in self._emitted if model is None else model.end <= span.start:
+                if 0 < tool.end - span.end <= _SMALL_SKEW and (
+                    model is None or model.end <= span.start
+                ):
                     found.append(tool)
         return found
 
