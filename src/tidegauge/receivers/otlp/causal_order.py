@@ -3,13 +3,14 @@
 A tool's span comes after that of the model call that chose it, and before that of the model call
 that was shown its result; spans come before those around them. Spans of one clock keep their order.
 Calls are recognized by the model's ids of them, else by name, arguments, and ends at most a second
-apart.
+apart. A tool's span whose time says that it is due, before the span that chose it has arrived, waits
+for that span for as long as it is held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Final, NamedTuple, Protocol
 
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.convention_reader import read_span
@@ -36,12 +37,24 @@ class _Choice(NamedTuple):
     scopes: set[str]  # the instrumentations that have a span of this call
 
 
-def in_causal_order(ended: Iterable[SpanData], held: Mapping[int, SpanData]) -> list[SpanData]:
+class _Ids(Container[str], Sized, Protocol):
+    """Ids of calls."""
+
+
+def in_causal_order(
+    ended: Iterable[SpanData],
+    held: Mapping[int, SpanData],
+    chosen: _Ids = frozenset(),
+    early: Container[int] = (),
+) -> list[SpanData]:
     """The spans of a trace in their order, with those that come before any of them.
 
     Args:
         ended: spans of one trace, in the order of their ends.
         held: its spans that ended later, by their ids, of which some may have to come before.
+        chosen: the model's ids of the calls that spans before these have chosen.
+        early: ids of spans that may be held for longer: those of tools are left out if the span
+            that chose them has not arrived.
 
     >>> from tidegauge.instrumentation.turns import ChosenCall
     >>> from tidegauge.instrumentation.spans.span import NO_INFO, ReadSpan
@@ -57,9 +70,11 @@ def in_causal_order(ended: Iterable[SpanData], held: Mapping[int, SpanData]) -> 
     spans = sorted([*ended, *held.values()], key=order)
     if len(spans) > _MAX_SPANS:
         return ended
-    causes = _Causes(spans)
+    causes = _Causes(spans, chosen)
     found: dict[int, SpanData] = {}
     for span in ended:
+        if span.span_id in early and causes.is_missing(span):
+            continue
         path = [(span, causes.before(span))]
         seen = {span.span_id}
         while path:
@@ -82,9 +97,11 @@ class _Causes:
 
     Args:
         spans: of one trace, in the order of their ends.
+        chosen: ids of the calls that were chosen before.
     """
 
-    def __init__(self, spans: Sequence[SpanData]) -> None:
+    def __init__(self, spans: Sequence[SpanData], chosen: _Ids) -> None:
+        self._before = chosen
         self._tools: dict[str, list[SpanData]] = {}  # by the model's id of the call
         self._chosen: dict[int, SpanData] = {}  # the model's span by the id of the tool's
         self._inside: dict[int, list[SpanData]] = {}  # by the id of the parent
@@ -114,6 +131,18 @@ class _Causes:
                 self._chosen[span.span_id] = by_id[reading.id]
             else:
                 self._choose(span, reading, choices.get(reading.name, []))
+        self._shows_ids = bool(by_id) or len(chosen) > 0
+
+    def is_missing(self, span: SpanData) -> bool:
+        """Whether the span that chose this tool call has not arrived."""
+        reading = read_span(span)
+        return (
+            self._shows_ids
+            and isinstance(reading, ToolSpan)
+            and reading.id is not None
+            and reading.id not in self._before
+            and span.span_id not in self._chosen
+        )
 
     def before(self, span: SpanData) -> Iterator[SpanData]:
         """The spans that come right before this one."""
@@ -142,7 +171,7 @@ class _Causes:
             parent_id = self._parents.get(parent_id)
         for tools in self._tools.values():
             for tool in tools:
-                if tool.span_id in around:
+                if tool.span_id in around or self.is_missing(tool):
                     continue
                 model = self._chosen.get(tool.span_id)
                 if 0 < tool.end - span.end <= _SMALL_SKEW and (
