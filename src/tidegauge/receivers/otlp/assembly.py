@@ -85,9 +85,7 @@ class _Trace:
         self.clocks: set[str] = set()  # of its spans; two at most
         self.last_seen = 0.0
 
-    def add(
-        self, span: SpanData, clock: str, held: Mapping[int, SpanData], now: float
-    ) -> SpanData:
+    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData], now: float) -> SpanData:
         """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
 
         Args:

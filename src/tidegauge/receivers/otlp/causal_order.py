@@ -106,10 +106,13 @@ class _Causes:
         self._chosen: dict[int, SpanData] = {}  # the model's span by the id of the tool's
         self._inside: dict[int, list[SpanData]] = {}  # by the id of the parent
         self._previous: dict[int, SpanData] = {}  # of the same clock, by id
+        self._spans = {span.span_id: span for span in spans}
+        self._next_end: dict[int, int] = {}  # of the next model call of the same clock, by id
         self._parents = {span.span_id: span.parent_id for span in spans}
         choices: dict[str, list[_Choice]] = {}  # by the tool's name
         by_id: dict[str, SpanData] = {}
         last: dict[str, SpanData] = {}
+        last_model: dict[str, SpanData] = {}
         readings = [(span, read_span(span)) for span in spans]
         for span, reading in readings:
             clock = _clock(span)
@@ -118,6 +121,10 @@ class _Causes:
             last[clock] = span
             if span.parent_id is not None:
                 self._inside.setdefault(span.parent_id, []).append(span)
+            if isinstance(reading, ModelSpan):
+                if clock in last_model:
+                    self._next_end[last_model[clock].span_id] = span.end
+                last_model[clock] = span
             for call in (reading.calls or ()) if isinstance(reading, ModelSpan) else ():
                 choices.setdefault(call.name, []).append(_Choice(span, call, set()))
                 if call.id is not None:
@@ -151,7 +158,8 @@ class _Causes:
         reading, clock = read_span(span), _clock(span)
         found: list[SpanData] = []
         if isinstance(reading, ToolSpan) and span.span_id in self._chosen:
-            found = [self._chosen[span.span_id]]
+            model = self._chosen[span.span_id]
+            found = [model, *self._ended_with(model, span)]
         elif isinstance(reading, ModelSpan) and reading.answers:
             found = [one for call_id, _ in reading.answers for one in self._tools.get(call_id, ())]
         elif isinstance(reading, ModelSpan):
@@ -164,11 +172,7 @@ class _Causes:
     def _chosen_before(self, span: SpanData) -> list[SpanData]:
         """The tool calls, by their ids, that were chosen before this model call began."""
         found = []
-        around = {span.span_id}
-        parent_id = span.parent_id
-        while parent_id is not None and parent_id not in around:
-            around.add(parent_id)
-            parent_id = self._parents.get(parent_id)
+        around = {span.span_id, *self._around(span)}
         for tools in self._tools.values():
             for tool in tools:
                 if tool.span_id in around or self.is_missing(tool):
@@ -179,6 +183,29 @@ class _Causes:
                 ):
                     found.append(tool)
         return found
+
+    def _ended_with(self, model: SpanData, tool: SpanData) -> list[SpanData]:
+        """The spans around a model call alone, that ended before the tool call that it chose."""
+        around_tool = {tool.span_id, *self._around(tool)}
+        limit = min(
+            tool.end + _SMALL_SKEW, self._next_end.get(model.span_id, tool.end + _SMALL_SKEW)
+        )
+        return [
+            self._spans[span_id]
+            for span_id in self._around(model)
+            if span_id not in around_tool
+            and span_id in self._spans
+            and self._spans[span_id].end <= limit
+        ]
+
+    def _around(self, span: SpanData) -> list[int]:
+        """Ids of the spans around a span, as far as they are known."""
+        found: dict[int, None] = {}
+        parent_id = span.parent_id
+        while parent_id is not None and parent_id not in found:
+            found[parent_id] = None
+            parent_id = self._parents.get(parent_id)
+        return list(found)
 
     def _choose(self, span: SpanData, tool: ToolSpan, choices: list[_Choice]) -> None:
         """Find the model call that chose a tool call, without an id."""
