@@ -137,6 +137,8 @@ _NONE = ReadRun(None, None, 0, None, "")
 def _loop(loops: Sequence[Any]) -> dict[str, int] | None:
     if not loops:
         return None
+    if len(loops) > 1:
+        return {"loops": len(loops)}  # of which no recording has more than one
     [(first, period, repeats)] = loops
     return {"period": period, "first_step": first, "loop_steps": period * repeats}
 

@@ -154,6 +154,16 @@ def test_the_answer_that_the_model_was_shown_comes_before_the_span_of_a_clock_ah
     assert steps(arriving([spans])[0]) == ROUNDS
 
 
+def test_an_early_call_waits_for_the_span_that_chose_it() -> None:
+    model, tool, *_ = agent(-250, ids=True, client=False)
+    early = {tool.span_id}
+    assert in_causal_order([tool], {}, {"another": None}, early) == []
+    assert in_causal_order([tool], {}, {"call-0": None}, early) == [tool]
+    assert in_causal_order([tool], {}, {"another": None}) == [tool], "it was held for long enough"
+    assert in_causal_order([tool], {}, early=early) == [tool], "no model shows ids"
+    assert in_causal_order([tool], {model.span_id: model}, early=early) == [model, tool]
+
+
 def test_one_clock_moves_nothing() -> None:
     spans = sorted(agent(-250, ids=False, client=False), key=lambda each: each.end)
     alike = [each._replace(resource=HERE) for each in spans]
