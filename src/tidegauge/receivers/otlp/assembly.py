@@ -421,7 +421,7 @@ class Assembly:
                     self._held.take(span)
                 until = max(until, span.end)
                 ordered.append((until, span))
-            if len(early) > 0:
+            if early:
                 emitted = {span.span_id for span in found}
                 self._held.put_back([s for s in of_trace if s.span_id not in emitted])
         return [span for _, span in sorted(ordered, key=itemgetter(0))]

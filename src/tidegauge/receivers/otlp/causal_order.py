@@ -3,8 +3,8 @@
 A tool's span comes after that of the model call that chose it, and before that of the model call
 that was shown its result; spans come before those around them. Spans of one clock keep their order.
 Calls are recognized by the model's ids of them, else by name, arguments, and ends at most a second
-apart. A tool's span whose time says that it is due, before the span that chose it has arrived, waits
-for that span for as long as it is held.
+apart. A tool's span that is due by its time alone, while the span that chose it has not arrived,
+waits for that span until it is due by its own arrival.
 """
 
 from __future__ import annotations
