@@ -74,7 +74,7 @@ class WorkerHere:
         produced: what it produces is added to this.
         store: what was kept by the worker that had the partition before.
         position: up to where that had been committed.
-        limits: of what it holds.
+        limits: of what it holds; left out, ``LIMITS``.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class WorkerHere:
         produced: Produced,
         store: dict[bytes, bytes],
         position: int,
-        limits: AssemblyLimits = LIMITS,
+        limits: AssemblyLimits | None = None,
     ) -> None:
         self.produced = produced
         self.store = store
         self.engine = Engine(clock=None, max_runs=10**9, on_finished=self._finished)
         self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
         self._recorder = Recorder(self.sink, testing_spans())
-        self.partition = Partition(self.sink, self._refuse, limits=limits)
+        self.partition = Partition(self.sink, self._refuse, limits=limits or LIMITS)
         self.use()
         self.partition.restore(sorted(store.items()))
         self.partition.position = position
@@ -148,7 +148,7 @@ def nothing_configured() -> Iterator[None]:
 
 
 def uninterrupted(
-    log: Sequence[Sent], ticks: Container[int] = (), limits: AssemblyLimits = LIMITS
+    log: Sequence[Sent], ticks: Container[int] = (), limits: AssemblyLimits | None = None
 ) -> tuple[Produced, WorkerHere]:
     """What one worker produces that reads the whole log, and then waits.
 
