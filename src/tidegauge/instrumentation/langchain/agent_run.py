@@ -13,6 +13,7 @@ from opentelemetry.trace import Span
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, CallResult, RunStarted
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -95,6 +96,7 @@ class Choice(NamedTuple):
 
     answer: ModelAnswer
     node: object
+    attempts: Attempts | None
 
 
 class AgentRun:
@@ -281,6 +283,21 @@ class AgentRun:
         self.recorded.resume(context)
         self._enter(root, metadata)
 
+    def try_again(self, root: UUID, metadata: Mapping[str, Any]) -> None:
+        """It failed, and the next attempt of its task continues it.
+
+        Args:
+            root: callback id of its new root chain.
+            metadata: what came with it.
+        """
+        if not self.branch:
+            self._leave_models()
+            self.models.clear()
+        self.tools.clear()
+        self._enter(root, metadata)
+        if self.turns.done is not None:
+            self.turns.done = ""  # of the attempt that succeeds
+
     def branch_off(self, around: Scope) -> None:
         """It is a branch: it is guided like the run around it."""
         outer = around.run
@@ -373,7 +390,9 @@ class AgentRun:
             run = None if run.around is None else run.around.run
         return None
 
-    def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
+    def choose(
+        self, answer: ModelAnswer, call: ModelCall, chain: int, attempts: Attempts | None
+    ) -> None:
         """The model chose calls: a step. None of them runs yet.
 
         In ``create_agent`` the call may be the agent's structured output, which is no step. Whether
@@ -384,14 +403,15 @@ class AgentRun:
             answer: the model's answer.
             call: the model call.
             chain: callback id of the chain that made the model call.
+            attempts: those of the task that it is in; ``None``, it is in none.
         """
         if call.answering:
             for chosen in answer.calls:
                 if chosen.name not in self.used:
                     self.settle(chain)  # the model is asked again in the same node
-                    self.choices[chain] = Choice(answer, call.node)
+                    self.choices[chain] = Choice(answer, call.node, attempts)
                     return
-        self._choose(answer, call.node)
+        self._choose(answer, call.node, attempts)
         self.enforce()
 
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> None:  # noqa: B008 -- immutable
@@ -404,12 +424,12 @@ class AgentRun:
         choice = self.choices.pop(chain, None)
         if choice is None:
             return
-        answer, node = choice
+        answer, node, attempts = choice
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
             answer = answer._replace(calls=calls)
         if answer.calls:
-            self._choose(answer, node)
+            self._choose(answer, node, attempts)
         else:
             self.turns.add_tokens(answer.tokens)
 
@@ -421,7 +441,7 @@ class AgentRun:
             if any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
-    def _choose(self, answer: ModelAnswer, node: object) -> None:
+    def _choose(self, answer: ModelAnswer, node: object, attempts: Attempts | None) -> None:
         if not self.blockable and self.recorded.must_block:
             self.recorded.without_blocking(_NO_BLOCK)
         self.turns.choose(
@@ -430,6 +450,7 @@ class AgentRun:
             entropy=answer.entropy,
             node=node,
             blockable=self.blockable and not self.watched_only,
+            attempts=attempts,
         )
 
     def stop_error(self) -> RunStopped | None:
@@ -449,15 +470,18 @@ class AgentRun:
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self.recorded.enforce(STOP)
 
-    def as_current(self, tool: TurnCall | None) -> CurrentRun:
+    def as_current(
+        self, tool: TurnCall | None, attempts: Callable[[], Attempts | None]
+    ) -> CurrentRun:
         """The run as the current one of code inside it.
 
         Args:
             tool: the tool call that the code is in; ``None``, it is in none.
+            attempts: finds those of the task that the caller is in.
         """
         shared = self._shared
         if shared is None:
-            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce)
+            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
         return CurrentRun(shared, tool, current_run.get(), self._order)
 
     def own_call(self) -> TurnCall | None:
@@ -515,11 +539,13 @@ class AgentRun:
             return self._shared.success
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
-    def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
+    def begin(
+        self, name: str, arguments: object, call_id: str | None, attempts: Attempts | None
+    ) -> TurnCall:
         """A tool is about to run; see ``TurnTracker.begin``."""
         if self.continues and call_id is not None:
             return self.turns.begin_foreign(name, arguments, call_id)
-        call = self.turns.begin(name, arguments, call_id)
+        call = self.turns.begin(name, arguments, call_id, attempts)
         if call.arguments is ABSENT:  # it was chosen in another process
             call.arguments = arguments
         return call
@@ -535,7 +561,7 @@ class AgentRun:
         try:
             for chain in tuple(self.choices):
                 self.settle(chain)
-            self.turns.next_turn()
+            self.turns.next_turn(ends=True)
             while self.fan_outs:
                 self.turns.report_loose(self.fan_outs.popitem()[1][0])
         finally:

@@ -7,6 +7,7 @@ agent was invoked. So does the deliberate stop. Without LangGraph it is a plain 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -25,6 +26,7 @@ __all__ = [
     "hand_off",
     "is_failure",
     "is_interrupt",
+    "may_pass",
     "resumes",
 ]
 
@@ -101,6 +103,11 @@ def hand_off(error: BaseException) -> object:
 def is_failure(error: BaseException) -> bool:
     """Whether something went wrong: no control flow, and no cancellation."""
     return is_a(error, Exception) and not is_a(error, _CONTROL_FLOW)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a graph may try a task again that raised this: a failure, or a timeout's cancel."""
+    return is_failure(error) or is_a(error, asyncio.CancelledError)
 
 
 def ending(error: BaseException | None) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import CallResult, RunStarted, made
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import (
@@ -270,6 +271,7 @@ class TidegaugeCallbackHandler(RunHolder):
             chain.fans_out()
         if chain.fan_out is not None:
             chain.end_fan_out()
+        chain.end_attempt(failed=False)
         run = chain.own
         if run is not None:
             if run.span is not None:
@@ -296,13 +298,17 @@ class TidegaugeCallbackHandler(RunHolder):
         chain.run.settle(run_id.int)
         if chain.fan_out is not None:
             chain.end_fan_out()
+        again = control_flow.may_pass(error)
+        chain.end_attempt(failed=again)
         if run is not None:
             if run.span is not None:
                 leave(run.span)
             if interrupt and run.key is not None:
                 self._suspend(run)
             else:
-                self._end(run, **control_flow.ending(error))
+                end = partial(self._end, run, **control_flow.ending(error))
+                if not (again and chain.fail(end)):
+                    end()
                 self._answer_error(run, error)
         chain.end()
 
@@ -398,7 +404,8 @@ class TidegaugeCallbackHandler(RunHolder):
             if isinstance(scope, OpenChain):
                 self.open_branches(scope)
                 run = scope.chooser()
-            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
+            attempts = _attempts(scope)
+            run.choose(answer, call, parent_run_id.int if parent_run_id else 0, attempts)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -454,7 +461,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if own and not run.turns.awaits(name, arguments, call_id):
             self.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
-        call = run.begin(name, arguments, call_id)
+        call = run.begin(name, arguments, call_id, _attempts(scope))
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
@@ -597,6 +604,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.is_same_agent(metadata):
             if run.waiting:
                 self._resume_branch(chain)
+            if chain.attempts is not None and chain.attempts.is_continued():
+                self._open_branch(chain, chain)
             if run.fan_outs:
                 chain.resume_fan_out()
             run = chain.run
@@ -763,7 +772,8 @@ class TidegaugeCallbackHandler(RunHolder):
             around.run.enforce()
             arguments = parsing.last_content(chain.inputs)
             if branch is None:
-                call = around.run.turns.begin(event.agent, arguments, None)
+                attempts = chain.attempts
+                call = around.run.turns.begin(event.agent, arguments, None, attempts)
                 around.run.enforce()
             else:
                 call = branch.join_fan_out(event.agent, arguments)
@@ -772,10 +782,16 @@ class TidegaugeCallbackHandler(RunHolder):
         key = agent_run.waiting_key(event, metadata)
         resumes = resumes and key is not None
         run: AgentRun | None = None
-        if resumes:
+        if call is not None and chain.attempts is not None:
+            run = chain.attempts.continued(call)
+        again = run is not None
+        if run is not None:
+            self._runs.close(run)
+            run.try_again(root, metadata)
+        elif resumes:
             run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
         link = None
-        if run is not None and recorder.waiting.is_idle(run):
+        if run is not None and not again and recorder.waiting.is_idle(run):
             link = run.recorded.link
             run.end(outcome="unknown", reason="not resumed")
             run = None
@@ -791,7 +807,7 @@ class TidegaugeCallbackHandler(RunHolder):
                 ends_itself=self._ends_itself,
             )
             run.continues = resumes and not run.unique
-        else:
+        elif not again:
             run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
@@ -808,6 +824,10 @@ class TidegaugeCallbackHandler(RunHolder):
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
+
+
+def _attempts(scope: Scope) -> Attempts | None:
+    return scope.attempts if isinstance(scope, OpenChain) else None
 
 
 def _is_inside(metadata: Mapping[str, Any]) -> bool:
