@@ -26,6 +26,9 @@ class SharedRun(OpenRun):
         turns: its turns.
         stop: raises the deliberate stop, in the adapter's form and only where it may.
         attempts: finds those of the task that the caller is in; ``None``, it is in none.
+
+    Attributes:
+        stop_seen: whether this code was given a decision to stop, and may end the run.
     """
 
     def __init__(
@@ -40,6 +43,14 @@ class SharedRun(OpenRun):
         self._tracker = turns
         self._stop = stop
         self._attempts = attempts
+        self.stop_seen = False
+
+    @property
+    def decision(self) -> Decision:
+        """As that of every run; code that reads a stop may end the run."""
+        decision = super().decision
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision
 
     def start(self) -> None:
         """The adapter has opened the run."""
@@ -65,7 +76,9 @@ class SharedRun(OpenRun):
         turn.calls = calls
         if calls:
             turn.decision, turn.step = calls[0].turn.decision, calls[0].turn.step
-        return turn.decision or GO_ON, turn
+        decision = turn.decision or GO_ON
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision, turn
 
     def _observe(
         self,

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import ABSENT, CallResult, RunStarted
+from tidegauge.events import ABSENT, CallResult, RunOutcome, RunStarted
 from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
@@ -146,6 +146,7 @@ class AgentRun:
         "_model_nodes",
         "_order",
         "_shared",
+        "_stopped",
         "_success",
         "around",
         "blockable",
@@ -217,6 +218,7 @@ class AgentRun:
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
         self._shared: SharedRun | None = None
+        self._stopped = False  # whether a stop was given to what ends the graph
         self.used: set[str] = set()
         self._success = success
 
@@ -461,6 +463,7 @@ class AgentRun:
         if self.watched_only:
             return None
         stop = self.recorded.stop_error(STOP)
+        self._stopped = self._stopped or stop is not None
         if stop is None and self.call is not None and self.around is not None:
             return self.around.run.stop_error()
         return stop
@@ -468,6 +471,7 @@ class AgentRun:
     def enforce(self) -> None:
         """Raise the deliberate stop, unless the middleware ends the run gracefully."""
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
+            self._stopped = True
             self.recorded.enforce(STOP)
 
     def as_current(
@@ -567,8 +571,11 @@ class AgentRun:
         finally:
             if shared is not None:
                 shared.release()
+                self._stopped = self._stopped or shared.stop_seen
                 if "outcome" not in ending:
                     ending.setdefault("reason", shared.reason)
+            if self.recorded.decision.stop and not self._stopped:
+                ending.setdefault("outcome", _outcome(ending.get("success")))
             self.recorded.end(**ending)
             waiting, self.waiting = self.waiting, []
             for inside in waiting:
@@ -687,6 +694,11 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
     place = label(metadata.get("langgraph_checkpoint_ns"))
     task = text_digest(event.task) if place and event.task is not None else None
     return thread, event.agent, place or "", task
+
+
+def _outcome(success: bool | None) -> RunOutcome:
+    """How a run ended that its last result would have stopped, and that ended by itself."""
+    return "unknown" if success is None else "success" if success else "failure"
 
 
 def _name(metadata: Mapping[str, Any], name: object) -> str:
