@@ -27,6 +27,7 @@ from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
+from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.attempts import Attempts, FailedRun
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
@@ -61,6 +62,7 @@ class OpenChain(RunScope[AgentRun]):
         plain: whether it is such a task, started by an edge of the graph.
         parallel: whether the chains that are open in it run beside one another.
         attempts: those of the task that it belongs to; ``None``, outside of graphs.
+        stop: the stop of what was invoked in it last; ``None``, that was not stopped.
     """
 
     run: Any = None
@@ -76,6 +78,7 @@ class OpenChain(RunScope[AgentRun]):
     parallel = False
     fan_out: Turn | None = None
     attempts: Attempts | None = None
+    stop: RunStopped | None = None
     _failed: dict[str, Attempts] | None = None  # tasks in it that may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks

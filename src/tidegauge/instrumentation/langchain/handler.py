@@ -48,7 +48,7 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import CallResult, RunStarted, made
 from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.current import get_recorder
@@ -76,7 +76,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
 )
 from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.values import RunLabels, entry, first, label
+from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
 from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
@@ -211,6 +211,7 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = self._scope_of(parent_run_id)
+        _refuse_again(scope, kwargs.get("tags"))
         if isinstance(scope, OpenChain):
             if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
                 return
@@ -286,6 +287,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
+        self._note_stop(error, kwargs.get("parent_run_id"))
         self._runs.scope_of(run_id)  # as above
         chain = self._runs.leave(run_id.int)
         if not isinstance(chain, OpenChain):
@@ -442,6 +444,7 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(parent_run_id)
         if scope is None:
             return
+        _refuse_again(scope, kwargs.get("tags"))
         if isinstance(scope, NestedChain):
             chosen = label(kwargs.get("tool_call_id")) is not None
             scope = self.open_agent(scope) if chosen else scope
@@ -491,6 +494,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool raised: a failed result, unless it was control flow."""
+        self._note_stop(error, kwargs.get("parent_run_id"))
         scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
@@ -507,6 +511,13 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())
+
+    def _note_stop(self, error: BaseException, parent_run_id: UUID | None) -> None:
+        """What ``with_retry`` invoked was stopped, maybe: it is not tried again."""
+        if is_a(error, RunStopped):
+            scope = None if parent_run_id is None else self._runs.find(parent_run_id.int)
+            if isinstance(scope, OpenChain | NestedChain):
+                scope.stop = cast("RunStopped", error)
 
     def _scope_of(self, run_id: UUID | None) -> Scope | None:
         """Where something begins: in a chain or tool, or in a decorated tool inside it.
@@ -824,6 +835,14 @@ class TidegaugeCallbackHandler(RunHolder):
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
+
+
+def _refuse_again(scope: Scope | None, tags: object) -> None:
+    """Raise the stop of the attempt before: ``with_retry`` takes it for a failure."""
+    if not isinstance(scope, OpenChain | NestedChain) or scope.stop is None:
+        return
+    if control_flow.is_again(tags) and not scope.run.watched_only:
+        control_flow.enforce_again(scope.stop)
 
 
 def _attempts(scope: Scope) -> Attempts | None:
