@@ -92,11 +92,19 @@ class ModelCall(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Calls that are not issued yet, because they may be the agent's structured output."""
+    """Calls that are not issued yet, because they may be the agent's structured output.
+
+    Attributes:
+        answer: the model's answer.
+        node: the execution of a graph's node in which it chose.
+        attempts: those of the task in which it chose.
+        chooser: gives the run whose step they are; ``None``, the one that holds this.
+    """
 
     answer: ModelAnswer
     node: object
     attempts: Attempts | None
+    chooser: Callable[[], AgentRun] | None
 
 
 class AgentRun:
@@ -393,7 +401,12 @@ class AgentRun:
         return None
 
     def choose(
-        self, answer: ModelAnswer, call: ModelCall, chain: int, attempts: Attempts | None
+        self,
+        answer: ModelAnswer,
+        call: ModelCall,
+        chain: int,
+        attempts: Attempts | None,
+        chooser: Callable[[], AgentRun] | None,
     ) -> None:
         """The model chose calls: a step. None of them runs yet.
 
@@ -406,15 +419,17 @@ class AgentRun:
             call: the model call.
             chain: callback id of the chain that made the model call.
             attempts: those of the task that it is in; ``None``, it is in none.
+            chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
+                it is in none, and the step is of this run.
         """
+        choice = Choice(answer, call.node, attempts, chooser)
         if call.answering:
             for chosen in answer.calls:
                 if chosen.name not in self.used:
                     self.settle(chain)  # the model is asked again in the same node
-                    self.choices[chain] = Choice(answer, call.node, attempts)
+                    self.choices[chain] = choice
                     return
-        self._choose(answer, call.node, attempts)
-        self.enforce()
+        self._choose(choice).enforce()
 
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> None:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
@@ -426,12 +441,12 @@ class AgentRun:
         choice = self.choices.pop(chain, None)
         if choice is None:
             return
-        answer, node, attempts = choice
+        answer = choice.answer
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
             answer = answer._replace(calls=calls)
         if answer.calls:
-            self._choose(answer, node, attempts)
+            self._choose(choice._replace(answer=answer))
         else:
             self.turns.add_tokens(answer.tokens)
 
@@ -443,17 +458,21 @@ class AgentRun:
             if any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
-    def _choose(self, answer: ModelAnswer, node: object, attempts: Attempts | None) -> None:
-        if not self.blockable and self.recorded.must_block:
-            self.recorded.without_blocking(_NO_BLOCK)
-        self.turns.choose(
+    def _choose(self, choice: Choice) -> AgentRun:
+        """Issue calls. Returns the run whose step they are."""
+        answer, node, attempts, chooser = choice
+        run = self if chooser is None else chooser()
+        if not run.blockable and run.recorded.must_block:
+            run.recorded.without_blocking(_NO_BLOCK)
+        run.turns.choose(
             answer.calls,
             tokens=answer.tokens,
             entropy=answer.entropy,
             node=node,
-            blockable=self.blockable and not self.watched_only,
+            blockable=run.blockable and not run.watched_only,
             attempts=attempts,
         )
+        return run
 
     def stop_error(self) -> RunStopped | None:
         """The deliberate stop, if the policy stops the run; else ``None``.
@@ -563,7 +582,8 @@ class AgentRun:
             self._leave_models()
         shared, self._shared = self._shared, None  # neither holds the other any more
         try:
-            for chain in tuple(self.choices):
+            for chain, choice in tuple(self.choices.items()):
+                self.choices[chain] = choice._replace(chooser=None)  # no branch begins any more
                 self.settle(chain)
             self.turns.next_turn(ends=True)
             while self.fan_outs:

@@ -403,11 +403,9 @@ class TidegaugeCallbackHandler(RunHolder):
             scope = self.open_agent(scope)
             run = scope.run
         if call.chooses and answer.calls and scope.tool is None:
-            if isinstance(scope, OpenChain):
-                self.open_branches(scope)
-                run = scope.chooser()
-            attempts = _attempts(scope)
-            run.choose(answer, call, parent_run_id.int if parent_run_id else 0, attempts)
+            chain = parent_run_id.int if parent_run_id else 0
+            chooser = partial(self._chooser, scope) if isinstance(scope, OpenChain) else None
+            run.choose(answer, call, chain, _attempts(scope), chooser)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -663,6 +661,13 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         for branch in chain.branches(calls=calls):
             self._open_branch(branch, chain)
+
+    def _chooser(self, chain: OpenChain) -> AgentRun:
+        """The run whose step it is that a model chose calls in a chain."""
+        self.open_branches(chain)
+        if chain.own is None and chain.parent is not None:
+            chain.run = chain.parent.run  # also if the chain has just ended
+        return chain.chooser()
 
     def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
         """A branch becomes a run, because of what begins in ``chain``."""

@@ -58,6 +58,9 @@ class CallbackRuns(RunMap[int, AgentRun]):
             scope = self._scopes.get(key)
             if isinstance(scope, OpenChain) and scope.is_in(branch):
                 before.open_ids.pop(key, None)
+                choice = before.choices.pop(key, None)
+                if choice is not None:
+                    run.choices[key] = choice
                 if scope is not branch:
                     scope.run = run
                     run.open_ids[key] = None
