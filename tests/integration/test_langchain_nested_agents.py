@@ -131,8 +131,8 @@ WRAPPED = {
     "an unnamed graph": in_a_graph,
 }
 
-ATTEMPTS = {"with_retry": 3, "with_fallbacks": 2}
-"""LangChain takes the stop for a failure, and tries again: each attempt is a run."""
+ATTEMPTS = {"with_fallbacks": 2}
+"""LangChain takes the stop for a failure, and invokes the fallback, which is a run, too."""
 
 
 def invoked(agent: Any, config: Any) -> None:

@@ -208,7 +208,7 @@ def test_a_graph_that_does_not_end_at_a_stop_goes_on_and_the_log_says_so_once(
         agent = create_agent(Pushing(9).model, [push])
         agent.invoke(TASK, config={"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
-    assert [(report.outcome, report.steps) for report in reports] == [("stopped", 9)]
+    assert [(report.outcome, report.steps) for report in reports] == [("unknown", 9)]
     (warned,) = warnings_of(caplog)
     assert "a stopped run goes on" in warned
 

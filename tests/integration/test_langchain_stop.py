@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,9 +22,18 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, StructuredTool, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphBubbleUp
+from langgraph.graph import START, MessagesState, StateGraph
 
 import tidegauge
-from support.langchain_agents import graph_agent, nothing_is_left
+from support.langchain_agents import (
+    Reports,
+    graph_agent,
+    nothing_is_left,
+    via_ainvoke,
+    via_astream,
+    via_invoke,
+    via_stream,
+)
 from support.processes import import_error
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
@@ -301,6 +311,101 @@ def test_watching_raises_nothing_and_counts_what_would_have_been_stopped() -> No
     assert len(pushed) == 8
     assert group.totals.interventions[("would_stop", "loop_repeats")] == 1
     assert group.finished.finished == {"unknown": 1}
+
+
+SUCCESS = [(None, "unknown"), (lambda state: True, "success"), (lambda state: False, "failure")]
+
+
+@pytest.mark.parametrize("way", [via_invoke, via_ainvoke, via_stream, via_astream])
+@pytest.mark.parametrize(("success", "outcome"), SUCCESS)
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_run_that_ends_by_itself_is_reported_as_it_ended(
+    way: Any, success: Any, outcome: str, more: int
+) -> None:
+    """The third equal result exceeds the threshold; nothing is stopped without a fourth call."""
+    push, pushed = doors("sync")
+
+    def node(state: MessagesState) -> dict[str, Any]:
+        for door in range(3 + more):
+            push.invoke({"door": f"door {door}"})
+        return {}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("push", node)
+    graph.add_edge(START, "push")
+    handler = TidegaugeCallbackHandler(success=success)
+    with testing.capture(stop_on_result_streak=3) as seen:
+        reports = Reports(seen)
+        with contextlib.suppress(tidegauge.RunStopped):
+            await way(graph.compile(), TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert len(pushed) == 3
+    (report,) = reports
+    assert (report.steps, report.outcome) == (3, "stopped" if more else outcome)
+
+
+@pytest.mark.parametrize("way", [via_invoke, via_ainvoke])
+@pytest.mark.parametrize("name", ["robot", None])
+async def test_with_retry_does_not_repeat_a_stopped_agent(way: Any, name: str | None) -> None:
+    push, pushed = doors("sync")
+    agent = create_agent(ScriptedChatModel(script=looping), [push], name=name)
+    again = agent.with_retry(stop_after_attempt=5, wait_exponential_jitter=False)
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=STOP_AT) as seen:
+        reports = Reports(seen)
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            await way(again, TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert len(pushed) == 3
+    assert caught.value.step == 3
+    steps = [(report.steps, report.outcome) for report in reports]
+    assert steps == [(4, "stopped"), *([(1, "stopped")] if name else [])]
+
+
+@pytest.mark.parametrize("way", [via_invoke, via_ainvoke])
+async def test_with_retry_does_not_repeat_a_tool_whose_agent_was_stopped(way: Any) -> None:
+    push, pushed = doors("sync")
+    agent = create_agent(ScriptedChatModel(script=looping), [push], name="robot")
+
+    @tool
+    def delegate(task: str) -> str:
+        """Let a robot do it."""
+        return str(agent.invoke(TASK)["messages"][-1].content)
+
+    again = delegate.with_retry(wait_exponential_jitter=False)
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", lambda state: {"messages": [("user", again.invoke({"task": "push"}))]})
+    graph.add_edge(START, "ask")
+    handler = TidegaugeCallbackHandler(agent="chief")
+    with testing.capture(stop_on_loop=STOP_AT) as seen:
+        reports = Reports(seen)
+        with pytest.raises(tidegauge.RunStopped):
+            await way(graph.compile(), TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    assert len(pushed) == 3
+    runs = [(report.agent, report.steps, report.outcome) for report in reports]
+    assert runs == [("robot", 4, "stopped"), ("chief", 1, "stopped")]
+
+
+@pytest.mark.parametrize("way", [via_invoke, via_ainvoke])
+async def test_with_retry_repeats_an_agent_that_failed(way: Any) -> None:
+    push, _ = doors("sync")
+    failures = [OSError("no connection")]
+
+    def once_down(messages: Sequence[BaseMessage]) -> AIMessage:
+        if turns(messages) == 1 and failures:
+            raise failures.pop()
+        return answers("open") if turns(messages) else looping(messages)
+
+    agent = create_agent(ScriptedChatModel(script=once_down), [push], name="robot")
+    again = agent.with_retry(wait_exponential_jitter=False)
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=STOP_AT) as seen:
+        reports = Reports(seen)
+        await way(again, TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    outcomes = [(report.steps, report.outcome) for report in reports]
+    assert outcomes == [(1, "error"), (1, "unknown"), (1, "unknown")]
 
 
 def test_without_langgraph_a_plain_run_stopped_is_raised() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send
 from pydantic import BaseModel
 
 import tidegauge
@@ -235,3 +238,82 @@ def test_tools_beside_an_answer_in_text_are_steps() -> None:
         assert nothing_is_left(handler, seen)
     assert result == Verdict(place="desk")
     assert [(report.steps, report.tokens) for report in reports] == [(1, 12)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("branches", [1, 3])
+@pytest.mark.parametrize("worded", [True, False])
+async def test_a_branch_that_only_answers_is_no_run(way: Any, branches: int, worded: bool) -> None:
+    """Whether it answers in words or by a tool call."""
+    seen = await fanned_out(way, branches, answers("desk") if worded else chooses(FOUND))
+    assert seen == [("team", 0, "unknown")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("branches", [1, 3])
+async def test_a_branch_that_looks_and_answers_is_a_run(way: Any, branches: int) -> None:
+    seen = await fanned_out(way, branches, chooses(LOOK), chooses(FOUND))
+    assert seen == [*[("judge", 1, "unknown")] * branches, ("team", 1, "unknown")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_branch_whose_first_answer_is_rejected_is_a_run(way: Any) -> None:
+    seen = await fanned_out(way, 2, chooses(WRONG), chooses(FOUND))
+    assert seen == [*[("judge", 1, "unknown")] * 2, ("team", 1, "unknown")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_branch_that_loops_and_may_answer_by_a_tool_call_is_stopped(way: Any) -> None:
+    seen = await fanned_out(way, 2, chooses(LOOK), stop_on_loop=2)
+    assert ("judge", 4, "stopped") in seen
+    assert seen[-1] == ("team", 1, "stopped")
+
+
+async def fanned_out(
+    way: Any, branches: int, *messages: AIMessage, **rules: Any
+) -> list[tuple[str, int, str]]:
+    """The runs of a graph that sends to an agent; the last message is said forever."""
+
+    def say(asked: Sequence[BaseMessage]) -> AIMessage:
+        said = messages[min(turns(asked), len(messages) - 1)]
+        calls = [(call["name"], call["args"]) for call in said.tool_calls]
+        return chooses(*calls) if calls else said
+
+    model = ScriptedChatModel(script=say)
+    judge = create_agent(model, [look], response_format=ToolStrategy(Verdict))
+    graph = StateGraph(MessagesState)
+    graph.add_node("judge", judge)
+    sends = [Send("judge", {"messages": [("user", f"room {n}")]}) for n in range(branches)]
+    graph.add_conditional_edges(START, lambda state: sends, ["judge"])
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(**rules) as seen:
+        reports = Reports(seen)
+        with contextlib.suppress(tidegauge.RunStopped):
+            await way(graph.compile(name="team"), TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    return [(report.agent, report.steps, report.outcome) for report in reports]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("same", "steps"), [(True, 3), (False, 6)])
+async def test_a_streak_of_steps_with_several_calls(way: Any, same: bool, steps: int) -> None:
+    """What was looked into differs at each step; all of it is empty, or has its own contents."""
+
+    @tool
+    def search(place: str) -> str:
+        """Search a place."""
+        return "empty" if same else f"{place} is empty"
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        turn = turns(messages)
+        calls = [("search", {"place": f"place {turn}-{number}"}) for number in range(2)]
+        return chooses(*calls) if turn < 6 else answers("none")
+
+    agent = create_agent(ScriptedChatModel(script=say), [search])
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_result_streak=3) as seen:
+        reports = Reports(seen)
+        with contextlib.suppress(tidegauge.RunStopped):
+            await way(agent, TASK, {"callbacks": [handler]})
+    (report,) = reports
+    assert (report.steps, report.result_streak_max) == (steps, 3 if same else 1)

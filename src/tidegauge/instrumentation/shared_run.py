@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from tidegauge.events import GO_ON, CallResult, Decision, Outcome, Step
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.open_run import OpenRun, Returned
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.turns import Turn, TurnTracker
@@ -24,13 +25,32 @@ class SharedRun(OpenRun):
         recorded: the run.
         turns: its turns.
         stop: raises the deliberate stop, in the adapter's form and only where it may.
+        attempts: finds those of the task that the caller is in; ``None``, it is in none.
+
+    Attributes:
+        stop_seen: whether this code was given a decision to stop, and may end the run.
     """
 
-    def __init__(self, recorded: RecordedRun, turns: TurnTracker, stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        recorded: RecordedRun,
+        turns: TurnTracker,
+        stop: Callable[[], None],
+        attempts: Callable[[], Attempts | None] = lambda: None,
+    ) -> None:
         super().__init__(recorded.event)
         self._recorded = recorded
         self._tracker = turns
         self._stop = stop
+        self._attempts = attempts
+        self.stop_seen = False
+
+    @property
+    def decision(self) -> Decision:
+        """As that of every run; code that reads a stop may end the run."""
+        decision = super().decision
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision
 
     def start(self) -> None:
         """The adapter has opened the run."""
@@ -51,12 +71,14 @@ class SharedRun(OpenRun):
         self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
     ) -> tuple[Decision, Turn]:
         ids = zip_longest(step.calls, call_ids[: len(step.calls)])
-        calls = self._tracker.take(step, [call_id for _, call_id in ids])
+        calls = self._tracker.take(step, [call_id for _, call_id in ids], self._attempts())
         turn = Turn([])  # these calls stay those of their own turn, of which they may be a part
         turn.calls = calls
         if calls:
             turn.decision, turn.step = calls[0].turn.decision, calls[0].turn.step
-        return turn.decision or GO_ON, turn
+        decision = turn.decision or GO_ON
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision, turn
 
     def _observe(
         self,

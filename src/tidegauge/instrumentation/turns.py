@@ -20,6 +20,8 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
   issued and observed when the next group begins, or the model is asked again.
 - *Late or repeated*: a turn is observed once. Results that come later are ignored. If the model is
   asked again in the same node before any call ran, and chooses the same, that is the same turn.
+- *Made again*: a task that is tried again makes its turns again; they are the same turns (see
+  ``attempts``). One of them that failed stays open until it is made again, or another turn is.
 - *Bounded*: a tracker waits for at most 1,000 calls and knows at most 1,000 blocked ones. Beyond
   that it drops the oldest turns: their steps stay unobserved.
 
@@ -49,6 +51,7 @@ from tidegauge.events import (
     StepSignals,
     made,
 )
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.values import same_value, text_digest
 
@@ -133,12 +136,14 @@ class Turn:
         seconds: how long a group took; ``None`` takes the time since the step was issued.
         reported: the step as code inside the run reported it; ``None``, an adapter did.
         outcome: what that code reported of its result.
+        held: whether the task that made it is tried again, and did not make it again yet.
     """
 
     __slots__ = (
         "began",
         "calls",
         "decision",
+        "held",
         "issued",
         "loose",
         "node",
@@ -169,6 +174,7 @@ class Turn:
         self.seconds: float | None = None
         self.reported: Step | None = None
         self.outcome: Outcome | None = None
+        self.held = False
 
     @property
     def signals(self) -> Signals | StepSignals | None:
@@ -289,6 +295,7 @@ class TurnTracker:
         entropy: float | None = None,
         node: object = None,
         blockable: bool = False,
+        attempts: Attempts | None = None,
     ) -> None:
         """The model chose these calls; none of them runs yet.
 
@@ -298,6 +305,7 @@ class TurnTracker:
             entropy: of the model's answer, in nats per token.
             node: the execution of a graph's node in which it chose; ``None``, no graph.
             blockable: whether the adapter can answer every one of them without running it.
+            attempts: those of the task in which it chose; ``None``, it is in none.
         """
         with here.critical, self._lock:
             if tokens is not None:
@@ -305,12 +313,16 @@ class TurnTracker:
             last = self._last
             same_node = last is not None and node is not None and last.node == node
             if last is not None and same_node and self._is_retry(last, chosen):
+                if attempts is not None:
+                    attempts.take(self, last)
+                return
+            if attempts is not None and self._make_again(attempts, chosen):
                 return
             over: list[Turn] = []
             if self._open.turns or self._sequential or self._loose is not None:
                 over = self._take_over()
             turn = Turn([TurnCall(*call) for call in chosen], node)
-            self._add(turn)
+            self._add(turn, attempts)
         if over:
             self._report(over)
         self._issue(turn, entropy, blockable=blockable)
@@ -326,11 +338,23 @@ class TurnTracker:
         call = self._by_id.get(call_id)
         return call.turn.decision if call is not None and call.turn.blocked else None
 
-    def begin(self, name: str, arguments: object = ABSENT, call_id: str | None = None) -> TurnCall:
+    def begin(
+        self,
+        name: str,
+        arguments: object = ABSENT,
+        call_id: str | None = None,
+        attempts: Attempts | None = None,
+    ) -> TurnCall:
         """A tool is about to run. Returns its chosen call, or a new call if no answer chose it.
 
         A retry is the same call, because the agent chose only once. A blocked call that runs anyway
         is not a step.
+
+        Args:
+            name: its name.
+            arguments: its arguments; ``ABSENT``, not known yet.
+            call_id: the model's id of the call.
+            attempts: those of the task in which it begins; ``None``, it is in none.
         """
         if call_id is not None:
             call = self._by_id.get(call_id)
@@ -339,6 +363,12 @@ class TurnTracker:
                 return call
         with here.critical, self._lock:
             call = self._find(name, arguments, call_id)
+            if attempts is not None:
+                if call is not None:
+                    attempts.take(self, call.turn)
+                elif arguments is not ABSENT:
+                    again = self._make_again(attempts, [ChosenCall(name, arguments, call_id)])
+                    call = again[0] if again else None
             if call is not None:
                 call.begun = True
                 call.result, call.raised = None, False
@@ -350,7 +380,7 @@ class TurnTracker:
                 return call
             over = self._take_over()
             turn = Turn([call])
-            self._add(turn)
+            self._add(turn, attempts)
         self._report(over)
         self._issue(turn)
         return call
@@ -366,12 +396,15 @@ class TurnTracker:
         Turn([call]).observed = True
         return call
 
-    def take(self, step: Step, call_ids: Sequence[str | None]) -> list[TurnCall]:
+    def take(
+        self, step: Step, call_ids: Sequence[str | None], attempts: Attempts | None = None
+    ) -> list[TurnCall]:
         """Code inside the run is about to run calls, and reports them itself.
 
         Args:
             step: all that it reports.
             call_ids: the model's ids of the calls, as far as it knows them.
+            attempts: those of the task that it is in; ``None``, it is in none.
 
         Returns:
             The calls: chosen ones if the model chose all of them, else those of a new turn.
@@ -387,15 +420,25 @@ class TurnTracker:
             if taken and len(taken) == len(step.calls):
                 for one in taken:
                     one.result, one.raised = None, False
+                    if attempts is not None:
+                        attempts.take(self, one.turn)
                 return taken
             for one in taken:
                 one.begun = one.result is not None
+            if attempts is not None:
+                ids = zip(step.calls, call_ids, strict=False)
+                calls = [ChosenCall(call.action, call.arguments, one) for call, one in ids]
+                again = self._make_again(attempts, calls)
+                if again is not None:
+                    for one in again:
+                        one.begun = True
+                    return again
             over = self._take_ended()
             turn = Turn([TurnCall(call.action, call.arguments) for call in step.calls])
             for one in turn.calls:
                 one.begun = True
             turn.reported = step
-            self._add(turn)
+            self._add(turn, attempts)
         self._report(over)
         self._issue(turn)
         return turn.calls
@@ -470,14 +513,24 @@ class TurnTracker:
                 turn.calls.append(call)
         return call
 
-    def report_loose(self, turn: Turn) -> None:
-        """All calls that ran beside one another are over: report them as a step."""
+    def report_loose(self, turn: Turn, attempts: Attempts | None = None) -> None:
+        """All calls that ran beside one another are over: report them as a step.
+
+        Args:
+            turn: their turn.
+            attempts: those of the task that they are in; ``None``, they are in none.
+        """
         with here.critical, self._lock:
             if turn.observed:
                 return
             turn.observed = True
-            turn.spent, self._tokens = self._tokens, None
             turn.calls.sort(key=_place)
+            if attempts is not None:
+                calls = [(call.name, call.arguments) for call in turn.calls]
+                if attempts.find(self, calls) is not None:
+                    return
+                attempts.made(self, turn)
+            turn.spent, self._tokens = self._tokens, None
         self._report([turn])
 
     def end(
@@ -510,12 +563,15 @@ class TurnTracker:
                 turn.outcome = outcome
             if turn.loose and turn.began:
                 turn.seconds = time.monotonic() - turn.began
-            if turn.observed or turn.loose:
+            if turn.loose or (turn.observed and turn not in self._open):
                 return GO_ON
             for one in turn.calls:
                 if one.result is None or one.raised:
                     return GO_ON
+            made_again = turn.observed
             self._close(turn)
+        if made_again:
+            return GO_ON
         return self._observe(turn)
 
     def pause(self) -> None:
@@ -529,12 +585,15 @@ class TurnTracker:
             for turn in self._open:
                 turn.waited += waited
 
-    def next_turn(self, answers: Iterable[tuple[str, CallResult]] = ()) -> list[TurnCall]:
+    def next_turn(
+        self, answers: Iterable[tuple[str, CallResult]] = (), *, ends: bool = False
+    ) -> list[TurnCall]:
         """The model is about to choose again, or the run ends: the turns before are over.
 
         Args:
             answers: (id of a call, its result) in the model's messages: results of calls that never
                 began, because their tool is unknown or another party refused them.
+            ends: whether the run ends.
 
         Returns:
             Those calls.
@@ -545,7 +604,7 @@ class TurnTracker:
         shown = list(answers)  # reads user objects: without the lock
         unrun: list[TurnCall] = []
         with here.critical, self._lock:
-            over = self._take_over()
+            over = self._take_over(hold=not ends)
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
                 if call is not None and call.result is None and call.turn in self._open:
@@ -553,15 +612,17 @@ class TurnTracker:
                     if not call.begun:
                         unrun.append(call)
                     if call.turn.ended:
+                        if not call.turn.observed:  # else it was made again
+                            over.append(call.turn)
                         self._close(call.turn)
-                        over.append(call.turn)
         self._report(over)
         return unrun
 
     def state(self) -> dict[str, Any]:
         """The turns that wait, as plain data without contents: see :meth:`load`."""
         with here.critical, self._lock:
-            turns = [turn for turn in (*self._open, *self._blocked) if turn is not self._loose]
+            waiting = [turn for turn in self._open if not turn.observed]
+            turns = [turn for turn in (*waiting, *self._blocked) if turn is not self._loose]
             return {"tokens": self._tokens, "turns": [_saved_turn(turn) for turn in turns]}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -579,11 +640,37 @@ class TurnTracker:
             for turn in turns:
                 self._wait_for(turn)
 
-    def _add(self, turn: Turn) -> None:
+    def _add(self, turn: Turn, attempts: Attempts | None = None) -> None:
         """Open a turn, and wait for its calls."""
         turn.spent, self._tokens = self._tokens, None
         self._last = turn
         self._wait_for(turn)
+        if attempts is not None:
+            attempts.made(self, turn)
+
+    def _make_again(self, attempts: Attempts, calls: Sequence[ChosenCall]) -> list[TurnCall] | None:
+        """The calls of an earlier attempt that are about to be made again, if they are such.
+
+        If the result of their turn was reported, it stays what it was.
+        """
+        again = attempts.find(self, [call[:2] for call in calls])
+        if not again:
+            return None
+        turn = again[0].turn
+        self._forget(turn)
+        for call, chosen in zip(again, calls, strict=True):
+            call.id = chosen.id
+            call.begun, call.result, call.raised = False, None, False
+        self._last = turn
+        self._wait_for(turn)
+        if self.done is not None:
+            self._note_done(turn)
+        return again
+
+    def _note_done(self, turn: Turn) -> None:
+        signals = turn.signals
+        if signals is not None:
+            self.done = text_digest(f"{self.done}{signals.action_digest.hex()}")
 
     def _wait_for(self, turn: Turn) -> None:
         by_id = self._by_id
@@ -599,7 +686,7 @@ class TurnTracker:
 
     def _close(self, turn: Turn) -> None:
         """Close a turn: its result is reported now, or never."""
-        turn.observed = True
+        turn.observed, turn.held = True, False
         self._open.remove(turn)
         self._forget(turn)
 
@@ -608,9 +695,13 @@ class TurnTracker:
             if call.id is not None and self._by_id.get(call.id) is call:
                 del self._by_id[call.id]
 
-    def _take_over(self) -> list[Turn]:
-        """Close the turns that are over when the model is asked again. Returns them in order."""
-        over = self._take_ended()
+    def _take_over(self, *, hold: bool = False) -> list[Turn]:
+        """Close the turns that are over when the model is asked again. Returns them in order.
+
+        Args:
+            hold: whether those stay open that the next attempt of a task may make again.
+        """
+        over = self._take_ended(hold=hold)
         if self._sequential:
             for turn in self._blocked:
                 self._blocked.remove(turn)
@@ -619,12 +710,14 @@ class TurnTracker:
             over.append(self._take_loose(self._loose))
         return over
 
-    def _take_ended(self) -> list[Turn]:
+    def _take_ended(self, *, hold: bool = False) -> list[Turn]:
         over: list[Turn] = []
         if self._open.turns:
-            over = [turn for turn in self._open if self._sequential or turn.ended]
-            for turn in over:
-                self._close(turn)
+            for turn in self._open:
+                if (self._sequential or turn.ended) and not (hold and turn.held):
+                    if not turn.observed:  # else it was made again
+                        over.append(turn)
+                    self._close(turn)
         return over
 
     def _add_loose(self, call: TurnCall, began: float = 0.0) -> None:
@@ -712,8 +805,8 @@ class TurnTracker:
         turn.issued = time.monotonic()
         decision, step = recorded.issue(issued)
         turn.decision = decision
-        if self.done is not None and decision.signals is not None:
-            self.done = text_digest(f"{self.done}{decision.signals.action_digest.hex()}")
+        if self.done is not None:
+            self._note_done(turn)
         if decision.action != "block":
             turn.step = step
             return

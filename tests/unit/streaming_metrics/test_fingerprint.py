@@ -306,6 +306,19 @@ def test_the_outcome_of_a_round_goes_with_its_calls():
     assert outcome_digest(calls, [results[1], results[0], results[2]]) not in digests
 
 
+def test_equal_results_of_a_round_are_the_same_whatever_the_calls():
+    calls = [call_digest(Call("read", n)) for n in range(6)]
+    none, some = CallResult("none"), CallResult("some")
+    digest = outcome_digest(calls[:3], [none] * 3)
+    assert outcome_digest(calls[3:], [none] * 3) == digest
+    for size in (1, 2, 4):
+        assert outcome_digest(calls[:size], [none] * size) != digest
+    assert outcome_digest(calls[:3], [some] * 3) != digest
+    assert outcome_digest(calls[:3], [none, none, some]) != digest
+    assert outcome_digest(calls[:3], [none, none, CallResult()]) != digest
+    assert outcome_digest(calls[:3], [none, none]) != digest
+
+
 def test_results_of_no_call_count_for_nothing():
     calls = [call_digest(Call("read", n)) for n in range(2)]
     results = [CallResult("one"), CallResult("two"), CallResult("three")]

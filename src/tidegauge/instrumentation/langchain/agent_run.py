@@ -12,7 +12,8 @@ from opentelemetry.trace import Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
-from tidegauge.events import ABSENT, CallResult, RunStarted
+from tidegauge.events import ABSENT, CallResult, RunOutcome, RunStarted
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -91,10 +92,19 @@ class ModelCall(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Calls that are not issued yet, because they may be the agent's structured output."""
+    """Calls that are not issued yet, because they may be the agent's structured output.
+
+    Attributes:
+        answer: the model's answer.
+        node: the execution of a graph's node in which it chose.
+        attempts: those of the task in which it chose.
+        chooser: gives the run whose step they are; ``None``, the one that holds this.
+    """
 
     answer: ModelAnswer
     node: object
+    attempts: Attempts | None
+    chooser: Callable[[], AgentRun] | None
 
 
 class AgentRun:
@@ -144,6 +154,7 @@ class AgentRun:
         "_model_nodes",
         "_order",
         "_shared",
+        "_stopped",
         "_success",
         "around",
         "blockable",
@@ -215,6 +226,7 @@ class AgentRun:
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
         self._shared: SharedRun | None = None
+        self._stopped = False  # whether a stop was given to what ends the graph
         self.used: set[str] = set()
         self._success = success
 
@@ -280,6 +292,21 @@ class AgentRun:
         self.turns.resume()
         self.recorded.resume(context)
         self._enter(root, metadata)
+
+    def try_again(self, root: UUID, metadata: Mapping[str, Any]) -> None:
+        """It failed, and the next attempt of its task continues it.
+
+        Args:
+            root: callback id of its new root chain.
+            metadata: what came with it.
+        """
+        if not self.branch:
+            self._leave_models()
+            self.models.clear()
+        self.tools.clear()
+        self._enter(root, metadata)
+        if self.turns.done is not None:
+            self.turns.done = ""  # of the attempt that succeeds
 
     def branch_off(self, around: Scope) -> None:
         """It is a branch: it is guided like the run around it."""
@@ -373,7 +400,14 @@ class AgentRun:
             run = None if run.around is None else run.around.run
         return None
 
-    def choose(self, answer: ModelAnswer, call: ModelCall, chain: int) -> None:
+    def choose(
+        self,
+        answer: ModelAnswer,
+        call: ModelCall,
+        chain: int,
+        attempts: Attempts | None,
+        chooser: Callable[[], AgentRun] | None,
+    ) -> None:
         """The model chose calls: a step. None of them runs yet.
 
         In ``create_agent`` the call may be the agent's structured output, which is no step. Whether
@@ -384,15 +418,18 @@ class AgentRun:
             answer: the model's answer.
             call: the model call.
             chain: callback id of the chain that made the model call.
+            attempts: those of the task that it is in; ``None``, it is in none.
+            chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
+                it is in none, and the step is of this run.
         """
+        choice = Choice(answer, call.node, attempts, chooser)
         if call.answering:
             for chosen in answer.calls:
                 if chosen.name not in self.used:
                     self.settle(chain)  # the model is asked again in the same node
-                    self.choices[chain] = Choice(answer, call.node)
+                    self.choices[chain] = choice
                     return
-        self._choose(answer, call.node)
-        self.enforce()
+        self._choose(choice).enforce()
 
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> None:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
@@ -404,12 +441,12 @@ class AgentRun:
         choice = self.choices.pop(chain, None)
         if choice is None:
             return
-        answer, node = choice
+        answer = choice.answer
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
             answer = answer._replace(calls=calls)
         if answer.calls:
-            self._choose(answer, node)
+            self._choose(choice._replace(answer=answer))
         else:
             self.turns.add_tokens(answer.tokens)
 
@@ -421,16 +458,21 @@ class AgentRun:
             if any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
-    def _choose(self, answer: ModelAnswer, node: object) -> None:
-        if not self.blockable and self.recorded.must_block:
-            self.recorded.without_blocking(_NO_BLOCK)
-        self.turns.choose(
+    def _choose(self, choice: Choice) -> AgentRun:
+        """Issue calls. Returns the run whose step they are."""
+        answer, node, attempts, chooser = choice
+        run = self if chooser is None else chooser()
+        if not run.blockable and run.recorded.must_block:
+            run.recorded.without_blocking(_NO_BLOCK)
+        run.turns.choose(
             answer.calls,
             tokens=answer.tokens,
             entropy=answer.entropy,
             node=node,
-            blockable=self.blockable and not self.watched_only,
+            blockable=run.blockable and not run.watched_only,
+            attempts=attempts,
         )
+        return run
 
     def stop_error(self) -> RunStopped | None:
         """The deliberate stop, if the policy stops the run; else ``None``.
@@ -440,6 +482,7 @@ class AgentRun:
         if self.watched_only:
             return None
         stop = self.recorded.stop_error(STOP)
+        self._stopped = self._stopped or stop is not None
         if stop is None and self.call is not None and self.around is not None:
             return self.around.run.stop_error()
         return stop
@@ -447,17 +490,21 @@ class AgentRun:
     def enforce(self) -> None:
         """Raise the deliberate stop, unless the middleware ends the run gracefully."""
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
+            self._stopped = True
             self.recorded.enforce(STOP)
 
-    def as_current(self, tool: TurnCall | None) -> CurrentRun:
+    def as_current(
+        self, tool: TurnCall | None, attempts: Callable[[], Attempts | None]
+    ) -> CurrentRun:
         """The run as the current one of code inside it.
 
         Args:
             tool: the tool call that the code is in; ``None``, it is in none.
+            attempts: finds those of the task that the caller is in.
         """
         shared = self._shared
         if shared is None:
-            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce)
+            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
         return CurrentRun(shared, tool, current_run.get(), self._order)
 
     def own_call(self) -> TurnCall | None:
@@ -515,11 +562,13 @@ class AgentRun:
             return self._shared.success
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
-    def begin(self, name: str, arguments: object, call_id: str | None) -> TurnCall:
+    def begin(
+        self, name: str, arguments: object, call_id: str | None, attempts: Attempts | None
+    ) -> TurnCall:
         """A tool is about to run; see ``TurnTracker.begin``."""
         if self.continues and call_id is not None:
             return self.turns.begin_foreign(name, arguments, call_id)
-        call = self.turns.begin(name, arguments, call_id)
+        call = self.turns.begin(name, arguments, call_id, attempts)
         if call.arguments is ABSENT:  # it was chosen in another process
             call.arguments = arguments
         return call
@@ -533,16 +582,20 @@ class AgentRun:
             self._leave_models()
         shared, self._shared = self._shared, None  # neither holds the other any more
         try:
-            for chain in tuple(self.choices):
+            for chain, choice in tuple(self.choices.items()):
+                self.choices[chain] = choice._replace(chooser=None)  # no branch begins any more
                 self.settle(chain)
-            self.turns.next_turn()
+            self.turns.next_turn(ends=True)
             while self.fan_outs:
                 self.turns.report_loose(self.fan_outs.popitem()[1][0])
         finally:
             if shared is not None:
                 shared.release()
+                self._stopped = self._stopped or shared.stop_seen
                 if "outcome" not in ending:
                     ending.setdefault("reason", shared.reason)
+            if self.recorded.decision.stop and not self._stopped:
+                ending.setdefault("outcome", _outcome(ending.get("success")))
             self.recorded.end(**ending)
             waiting, self.waiting = self.waiting, []
             for inside in waiting:
@@ -661,6 +714,11 @@ def waiting_key(event: RunStarted, metadata: Mapping[str, Any]) -> WaitingKey | 
     place = label(metadata.get("langgraph_checkpoint_ns"))
     task = text_digest(event.task) if place and event.task is not None else None
     return thread, event.agent, place or "", task
+
+
+def _outcome(success: bool | None) -> RunOutcome:
+    """How a run ended that its last result would have stopped, and that ended by itself."""
+    return "unknown" if success is None else "success" if success else "failure"
 
 
 def _name(metadata: Mapping[str, Any], name: object) -> str:

@@ -20,14 +20,16 @@ graph in it makes it one, or a tool that it calls and that no model chose. The s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, cast
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
+from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
+from tidegauge.instrumentation.attempts import Attempts, FailedRun
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall
@@ -59,6 +61,8 @@ class OpenChain(RunScope[AgentRun]):
         sent: whether it is such a task, started by ``Send``.
         plain: whether it is such a task, started by an edge of the graph.
         parallel: whether the chains that are open in it run beside one another.
+        attempts: those of the task that it belongs to; ``None``, outside of graphs.
+        stop: the stop of what was invoked in it last; ``None``, that was not stopped.
     """
 
     run: Any = None
@@ -73,6 +77,9 @@ class OpenChain(RunScope[AgentRun]):
     plain = False
     parallel = False
     fan_out: Turn | None = None
+    attempts: Attempts | None = None
+    stop: RunStopped | None = None
+    _failed: dict[str, Attempts] | None = None  # tasks in it that may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
     _order = -1  # among these
@@ -164,7 +171,11 @@ class OpenChain(RunScope[AgentRun]):
             parent._find_siblings()
         if self.task is not None and self.task != parent.task:
             superstep = self._begin_task()
+            self._begin_attempt(parent, superstep)
         else:
+            self.attempts = parent.attempts
+            if self.attempts is not None:
+                self.attempts.caught()
             self._order = parent._began
             parent._began += 1
         if superstep is not None and superstep == parent._superstep:
@@ -207,6 +218,51 @@ class OpenChain(RunScope[AgentRun]):
         else:
             self.sent = True
         return superstep if type(superstep) is int else None
+
+    def _begin_attempt(self, graph: OpenChain, superstep: int | None) -> None:
+        """A task of a graph begins, for the first time or again."""
+        tasks, task = graph._failed, self.task or ""
+        before = tasks.pop(task, None) if tasks else None
+        if superstep is not None and superstep != graph._superstep:
+            graph._close_tasks(failed=False)
+        if before is None:
+            self.attempts = Attempts(graph.attempts)
+        else:
+            self.attempts = before
+            before.begin_again()
+
+    def end_attempt(self, *, failed: bool) -> None:
+        """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
+
+        Args:
+            failed: whether it ends with an error.
+        """
+        self._close_tasks(failed=failed)
+        graph, attempts = self.parent, self.attempts
+        if graph is None or attempts is None or attempts is graph.attempts:
+            return
+        if failed:
+            graph.__dict__.setdefault("_failed", {})[self.task] = attempts
+        else:
+            attempts.close(failed=False)
+
+    def fail(self, end: Callable[[], None]) -> bool:
+        """Its run failed. Returns whether the next attempt of its task may continue it.
+
+        Args:
+            end: ends the run.
+        """
+        run, attempts = cast("AgentRun", self.own), self.attempts
+        if attempts is None or run.call is None:
+            return False
+        whole = run.branch and self.parent is not None and attempts is not self.parent.attempts
+        attempts.fail(FailedRun(run, run.call, whole, end))
+        return True
+
+    def _close_tasks(self, *, failed: bool) -> None:
+        tasks = self.__dict__.pop("_failed", None)
+        for attempts in () if tasks is None else tuple(tasks.values()):
+            attempts.close(failed=failed)
 
     def end(self) -> None:
         """It has ended, and so has the run that it is the root of: leave its parent."""
@@ -252,7 +308,7 @@ class OpenChain(RunScope[AgentRun]):
         """What ran beside one another in it is over: one step of its run."""
         turn = self.__dict__.pop("fan_out", None)
         if turn is not None:
-            self.run.turns.report_loose(turn)
+            self.run.turns.report_loose(turn, self.attempts)
 
     def interrupt(self) -> None:
         """Its graph is paused for a person, and so is the run around a branch."""

@@ -7,7 +7,8 @@ agent was invoked. So does the deliberate stop. Without LangGraph it is a plain 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
 
@@ -21,10 +22,13 @@ __all__ = [
     "STOP",
     "GraphHandler",
     "ending",
+    "enforce_again",
     "fans_out",
     "hand_off",
+    "is_again",
     "is_failure",
     "is_interrupt",
+    "may_pass",
     "resumes",
 ]
 
@@ -72,6 +76,8 @@ _HAND_OFFS: Final = _hand_offs
 _SENDS: Final = _sends
 _INTERRUPTS: Final = _interrupts
 _CONTROL_FLOW: Final = _control_flow
+_RETRY: Final = "retry:attempt:"
+_MAX_TAGS: Final = 100
 _args: Final = BaseException.__dict__["args"].__get__
 
 
@@ -101,6 +107,28 @@ def hand_off(error: BaseException) -> object:
 def is_failure(error: BaseException) -> bool:
     """Whether something went wrong: no control flow, and no cancellation."""
     return is_a(error, Exception) and not is_a(error, _CONTROL_FLOW)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a graph may try a task again that raised this: a failure, or a timeout's cancel."""
+    return is_failure(error) or is_a(error, asyncio.CancelledError)
+
+
+def is_again(tags: object) -> bool:
+    """Whether LangChain's ``with_retry`` tries again what has these tags."""
+    return any(type(tag) is str and tag.startswith(_RETRY) for tag in part(tags, slice(_MAX_TAGS)))
+
+
+def enforce_again(stop: RunStopped) -> NoReturn:
+    """Raise a stop again, without what the first exception refers to."""
+    raise STOP(
+        stop.run,
+        step=stop.step,
+        reason=stop.reason,
+        message=stop.message,
+        metrics=stop.metrics,
+        state=stop.state,
+    )
 
 
 def ending(error: BaseException | None) -> dict[str, Any]:

@@ -48,8 +48,9 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import CallResult, RunStarted, made
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import (
@@ -75,7 +76,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
 )
 from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.values import RunLabels, entry, first, label
+from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
 from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
@@ -210,6 +211,7 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = self._scope_of(parent_run_id)
+        _refuse_again(scope, kwargs.get("tags"))
         if isinstance(scope, OpenChain):
             if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
                 return
@@ -270,6 +272,7 @@ class TidegaugeCallbackHandler(RunHolder):
             chain.fans_out()
         if chain.fan_out is not None:
             chain.end_fan_out()
+        chain.end_attempt(failed=False)
         run = chain.own
         if run is not None:
             if run.span is not None:
@@ -284,6 +287,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
+        self._note_stop(error, kwargs.get("parent_run_id"))
         self._runs.scope_of(run_id)  # as above
         chain = self._runs.leave(run_id.int)
         if not isinstance(chain, OpenChain):
@@ -296,13 +300,17 @@ class TidegaugeCallbackHandler(RunHolder):
         chain.run.settle(run_id.int)
         if chain.fan_out is not None:
             chain.end_fan_out()
+        again = control_flow.may_pass(error)
+        chain.end_attempt(failed=again)
         if run is not None:
             if run.span is not None:
                 leave(run.span)
             if interrupt and run.key is not None:
                 self._suspend(run)
             else:
-                self._end(run, **control_flow.ending(error))
+                end = partial(self._end, run, **control_flow.ending(error))
+                if not (again and chain.fail(end)):
+                    end()
                 self._answer_error(run, error)
         chain.end()
 
@@ -395,10 +403,9 @@ class TidegaugeCallbackHandler(RunHolder):
             scope = self.open_agent(scope)
             run = scope.run
         if call.chooses and answer.calls and scope.tool is None:
-            if isinstance(scope, OpenChain):
-                self.open_branches(scope)
-                run = scope.chooser()
-            run.choose(answer, call, parent_run_id.int if parent_run_id else 0)
+            chain = parent_run_id.int if parent_run_id else 0
+            chooser = partial(self._chooser, scope) if isinstance(scope, OpenChain) else None
+            run.choose(answer, call, chain, _attempts(scope), chooser)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -435,6 +442,7 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(parent_run_id)
         if scope is None:
             return
+        _refuse_again(scope, kwargs.get("tags"))
         if isinstance(scope, NestedChain):
             chosen = label(kwargs.get("tool_call_id")) is not None
             scope = self.open_agent(scope) if chosen else scope
@@ -454,7 +462,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if own and not run.turns.awaits(name, arguments, call_id):
             self.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
-        call = run.begin(name, arguments, call_id)
+        call = run.begin(name, arguments, call_id, _attempts(scope))
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
@@ -484,6 +492,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool raised: a failed result, unless it was control flow."""
+        self._note_stop(error, kwargs.get("parent_run_id"))
         scope = self._runs.leave(run_id.int)
         call = None if scope is None else scope.run.tools.pop(run_id.int, None)
         if scope is None or call is None:
@@ -500,6 +509,13 @@ class TidegaugeCallbackHandler(RunHolder):
         else:
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())
+
+    def _note_stop(self, error: BaseException, parent_run_id: UUID | None) -> None:
+        """What ``with_retry`` invoked was stopped, maybe: it is not tried again."""
+        if is_a(error, RunStopped):
+            scope = None if parent_run_id is None else self._runs.find(parent_run_id.int)
+            if isinstance(scope, OpenChain | NestedChain):
+                scope.stop = cast("RunStopped", error)
 
     def _scope_of(self, run_id: UUID | None) -> Scope | None:
         """Where something begins: in a chain or tool, or in a decorated tool inside it.
@@ -597,6 +613,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.is_same_agent(metadata):
             if run.waiting:
                 self._resume_branch(chain)
+            if chain.attempts is not None and chain.attempts.is_continued():
+                self._open_branch(chain, chain)
             if run.fan_outs:
                 chain.resume_fan_out()
             run = chain.run
@@ -643,6 +661,13 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         for branch in chain.branches(calls=calls):
             self._open_branch(branch, chain)
+
+    def _chooser(self, chain: OpenChain) -> AgentRun:
+        """The run whose step it is that a model chose calls in a chain."""
+        self.open_branches(chain)
+        if chain.own is None and chain.parent is not None:
+            chain.run = chain.parent.run  # also if the chain has just ended
+        return chain.chooser()
 
     def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
         """A branch becomes a run, because of what begins in ``chain``."""
@@ -763,7 +788,8 @@ class TidegaugeCallbackHandler(RunHolder):
             around.run.enforce()
             arguments = parsing.last_content(chain.inputs)
             if branch is None:
-                call = around.run.turns.begin(event.agent, arguments, None)
+                attempts = chain.attempts
+                call = around.run.turns.begin(event.agent, arguments, None, attempts)
                 around.run.enforce()
             else:
                 call = branch.join_fan_out(event.agent, arguments)
@@ -772,10 +798,16 @@ class TidegaugeCallbackHandler(RunHolder):
         key = agent_run.waiting_key(event, metadata)
         resumes = resumes and key is not None
         run: AgentRun | None = None
-        if resumes:
+        if call is not None and chain.attempts is not None:
+            run = chain.attempts.continued(call)
+        again = run is not None
+        if run is not None:
+            self._runs.close(run)
+            run.try_again(root, metadata)
+        elif resumes:
             run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
         link = None
-        if run is not None and recorder.waiting.is_idle(run):
+        if run is not None and not again and recorder.waiting.is_idle(run):
             link = run.recorded.link
             run.end(outcome="unknown", reason="not resumed")
             run = None
@@ -791,7 +823,7 @@ class TidegaugeCallbackHandler(RunHolder):
                 ends_itself=self._ends_itself,
             )
             run.continues = resumes and not run.unique
-        else:
+        elif not again:
             run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
@@ -808,6 +840,18 @@ class TidegaugeCallbackHandler(RunHolder):
     def _end(self, run: AgentRun, **ending: Any) -> None:
         self._runs.close(run)
         run.end(**ending)
+
+
+def _refuse_again(scope: Scope | None, tags: object) -> None:
+    """Raise the stop of the attempt before: ``with_retry`` takes it for a failure."""
+    if not isinstance(scope, OpenChain | NestedChain) or scope.stop is None:
+        return
+    if control_flow.is_again(tags) and not scope.run.watched_only:
+        control_flow.enforce_again(scope.stop)
+
+
+def _attempts(scope: Scope) -> Attempts | None:
+    return scope.attempts if isinstance(scope, OpenChain) else None
 
 
 def _is_inside(metadata: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from tidegauge.errors import RunStopped
 from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
@@ -41,6 +42,7 @@ class NestedChain(RunScope[AgentRun]):
         tags: its tags.
         parent: the chain inside the same tool that it is invoked in; ``None``, it is outermost.
         graph: whether it is a compiled graph, as far as is known.
+        stop: the stop of what was invoked in it last; ``None``, that was not stopped.
     """
 
     key: int
@@ -50,6 +52,7 @@ class NestedChain(RunScope[AgentRun]):
     tags: object
     parent: NestedChain | None = None
     graph = False
+    stop: RunStopped | None = None
 
     @classmethod
     def make(

@@ -16,6 +16,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from tidegauge._critical import here
 from tidegauge._guard import guarded
+from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
@@ -57,6 +58,9 @@ class CallbackRuns(RunMap[int, AgentRun]):
             scope = self._scopes.get(key)
             if isinstance(scope, OpenChain) and scope.is_in(branch):
                 before.open_ids.pop(key, None)
+                choice = before.choices.pop(key, None)
+                if choice is not None:
+                    run.choices[key] = choice
                 if scope is not branch:
                     scope.run = run
                     run.open_ids[key] = None
@@ -167,10 +171,17 @@ def _find_current_run() -> CurrentRun | None:
         return None
     if holder is not None and isinstance(scope, OpenChain):
         holder.open_branches(scope)
-    return scope.run.as_current(scope.tool)
+    return scope.run.as_current(scope.tool, _find_attempts)
 
 
 add_finder(_find_current_run)
+
+
+@guarded("langchain.find_attempts", default=None)
+def _find_attempts() -> Attempts | None:
+    """The attempts of the task that the caller is in, outside of its tools."""
+    scope = _enclosing()[1]
+    return scope.attempts if isinstance(scope, OpenChain) else None
 
 
 def _enclosing() -> tuple[RunHolder | None, Scope | None]:

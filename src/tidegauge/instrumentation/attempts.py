@@ -1,0 +1,187 @@
+"""What the attempts of one task did, so that a task that is tried again counts once.
+
+A framework may run a task again after it failed: a node of a graph with a retry policy. The new
+attempt makes its calls again. A turn with the same calls as one of an earlier attempt is that turn,
+and no new step; each turn is made again once in an attempt. What an attempt does beyond that is
+new. A run that failed with its task is continued by the next attempt.
+
+Tasks are nested: what a task did is part of the task around it, too, which may be tried again.
+At most 1,000 calls of a task are remembered. Later ones count in each attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from tidegauge.instrumentation.values import same_value
+
+__all__ = ["Attempts", "FailedRun"]
+
+_MAX_CALLS: Final = 1_000
+
+
+class _Turn(Protocol):
+    """What is looked at of a turn; see ``turns.Turn``."""
+
+    calls: list[Any]
+    observed: bool
+    loose: bool
+    held: bool
+
+    def __hash__(self) -> int: ...
+
+
+class FailedRun(NamedTuple):
+    """A run that failed, and that the next attempt of its task may continue.
+
+    Attributes:
+        run: the run.
+        call: the call that it is of the run around it.
+        whole: whether it is all of its task.
+        end: ends it, as it failed.
+    """
+
+    run: Any
+    call: object
+    whole: bool
+    end: Callable[[], None]
+
+
+class Attempts:
+    """The attempts of one task.
+
+    Args:
+        outer: those of the task around it; ``None``, there is none.
+
+    Attributes:
+        outer: as given.
+    """
+
+    __slots__ = ("_again", "_before", "_calls", "_failed", "_made", "outer")
+
+    def __init__(self, outer: Attempts | None) -> None:
+        self.outer = outer
+        self._made: dict[object, dict[_Turn, None]] = {}
+        self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
+        self._calls = 0
+        self._failed: list[FailedRun] = []
+        self._before: list[FailedRun] = []  # of earlier attempts
+
+    def begin_again(self) -> None:
+        """The next attempt begins."""
+        self._again = {tracker: dict(turns) for tracker, turns in self._made.items()}
+        for turns in self._again.values():
+            for turn in turns:
+                turn.held = not (turn.observed or turn.loose)
+        self._before += self._failed
+        self._failed = []
+
+    def made(self, tracker: object, turn: _Turn) -> None:
+        """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`."""
+        if self._calls < _MAX_CALLS:
+            self._made.setdefault(tracker, {})[turn] = None
+            self._calls += len(turn.calls)
+
+    def find(self, tracker: object, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
+        """The calls of an earlier attempt that are made again; ``None``, they are new.
+
+        Args:
+            tracker: of their run.
+            calls: names and arguments.
+        """
+        attempts: Attempts | None = self
+        while attempts is not None:
+            for turn in attempts._again.get(tracker, ()):
+                found = _matching(turn, calls)
+                if found is not None:
+                    self.take(tracker, turn)
+                    return found
+            attempts = attempts.outer
+        return None
+
+    def take(self, tracker: object, turn: _Turn) -> None:
+        """A turn is made again, or goes on."""
+        attempts: Attempts | None = self
+        while attempts is not None:
+            turns = attempts._again.get(tracker)
+            if turns is not None and turn in turns:
+                del turns[turn]
+                turn.held = False
+                if attempts is not self:
+                    self.made(tracker, turn)
+            attempts = attempts.outer
+
+    def resumed(self, tracker: object) -> None:
+        """A graph continues from its checkpoint: what was done before is not made again."""
+        attempts: Attempts | None = self
+        while attempts is not None:
+            turns = attempts._again.get(tracker, {})
+            for turn in [turn for turn in turns if turn.observed]:
+                del turns[turn]
+            attempts = attempts.outer
+
+    def fail(self, failed: FailedRun) -> None:
+        """A run in the task failed. If the task fails with it, the next attempt continues it."""
+        self._failed.append(failed)
+
+    def caught(self) -> None:
+        """The task goes on after runs in it failed: they end."""
+        if self._failed:
+            failed, self._failed = self._failed, []
+            for one in failed:
+                one.end()
+
+    def continued(self, call: object) -> Any:
+        """The run of an earlier attempt that is this call, and goes on; ``None``, there is none."""
+        attempts: Attempts | None = self
+        while attempts is not None:
+            for failed in attempts._before:
+                if failed.call is call:
+                    attempts._before.remove(failed)
+                    return None if failed.run.recorded.ended else failed.run
+            attempts = attempts.outer
+        return None
+
+    def is_continued(self) -> bool:
+        """Whether an earlier attempt was a run as a whole, which goes on."""
+        return any(failed.whole for failed in self._before)
+
+    def close(self, *, failed: bool) -> None:
+        """The task is over: it is not tried again.
+
+        Args:
+            failed: whether the task around it failed with it, and may be tried again.
+        """
+        for again in self._again.values():
+            for turn in again:
+                turn.held = False
+        self._again = {}
+        outer, runs = self.outer, [*self._before, *self._failed]
+        self._before, self._failed = [], []
+        if outer is not None:
+            for tracker, turns in self._made.items():
+                for turn in turns:
+                    if turn not in outer._made.get(tracker, ()):
+                        outer.made(tracker, turn)
+        self._made = {}
+        if failed and outer is not None:
+            outer._failed += runs
+            return
+        for one in runs:
+            one.end()
+
+
+def _matching(turn: _Turn, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
+    """The calls of a turn in the order of equal ones; ``None``, they are not equal."""
+    if len(turn.calls) != len(calls):
+        return None
+    left, found = list(turn.calls), []
+    for name, arguments in calls:
+        for number, call in enumerate(left):
+            if call.name == name and same_value(call.arguments, arguments):
+                found.append(left.pop(number))
+                break
+        else:
+            return None
+    return found
