@@ -32,6 +32,7 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.receivers.otlp.arrived_spans import ArrivedSpans
 from tidegauge.receivers.otlp.causal_order import in_causal_order
 from tidegauge.receivers.otlp.held_spans import HeldSpans, order
+from tidegauge.receivers.otlp.pending_calls import PendingCall, PendingCalls
 from tidegauge.receivers.otlp.span_events import SpanEvents
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
@@ -39,9 +40,6 @@ __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
 _MAX_FINISHED: Final = 50_000
 _MAX_CHOSEN: Final = 1_000
 """Limit of the remembered ids of calls that models have chosen, by trace."""
-
-_MAX_PENDING_CALLS: Final = 1_000
-"""Limit of the calls that wait for one span."""
 
 
 class AssemblyLimits(NamedTuple):
@@ -129,62 +127,6 @@ class _Trace:
         return span._replace(parent_id=None)
 
 
-class _Pending(NamedTuple):
-    span: SpanData
-    reading: KnownSpan
-
-
-class _PendingCalls:
-    """The calls of all traces that wait for a span around them, which decides about their run.
-
-    The agents around them wait with them.
-
-    >>> pending = _PendingCalls(max_bytes=100)
-    >>> call = _Pending(SpanData(1, 2, 3, "chat", "any", {}, 0, 1, size=99), ModelSpan())
-    >>> pending.add(3, call), pending.add(3, call)
-    (True, False)
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._calls: dict[int, dict[int, list[_Pending]]] = {}  # by trace and awaited span
-
-    def add(self, awaited: int, call: _Pending, *, always: bool = False) -> bool:
-        """Let a call wait for a span; ``False``: there is no room."""
-        if not always and self._bytes + call.span.size > self._max_bytes:
-            return False
-        self._bytes += call.span.size
-        self._calls.setdefault(call.span.trace_id, {}).setdefault(awaited, []).append(call)
-        return True
-
-    def surplus(self, trace_id: int, awaited: int) -> _Pending | None:
-        """The oldest call that waits for this span, if there are too many; it waits no longer."""
-        calls = self._calls.get(trace_id, {}).get(awaited, [])
-        if len(calls) <= _MAX_PENDING_CALLS:
-            return None
-        call = calls.pop(0)
-        self._bytes -= call.span.size
-        return call
-
-    def pop(self, trace_id: int, awaited: int) -> list[_Pending]:
-        """Take out the calls that wait for this span, in order."""
-        of_trace = self._calls.get(trace_id, {})
-        calls = of_trace.pop(awaited, [])
-        if calls and not of_trace:
-            del self._calls[trace_id]
-        self._bytes -= sum([call.span.size for call in calls])
-        return calls
-
-    def pop_all(self, trace_id: int) -> list[_Pending]:
-        """Take out the calls of a trace."""
-        return [call for awaited in self.awaited(trace_id) for call in self.pop(trace_id, awaited)]
-
-    def awaited(self, trace_id: int) -> list[int]:
-        """The ids of the spans of a trace that calls wait for."""
-        return list(self._calls.get(trace_id, ()))
-
-
 class Assembly:
     """The open traces. One thread at a time.
 
@@ -233,7 +175,7 @@ class Assembly:
         self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
         self._events = SpanEvents()
         self._remembered = 0
-        self._pending = _PendingCalls(limits.pending_bytes)
+        self._pending = PendingCalls(limits.pending_bytes)
 
     def __len__(self) -> int:
         """The number of open traces."""
@@ -487,7 +429,7 @@ class Assembly:
             if isinstance(reading, ModelSpan | ToolSpan):
                 outer = self._waits(trace, span, reading)
             elif outer is not None and isinstance(reading, AgentSpan):
-                self._pending.add(outer, _Pending(span, reading), always=True)
+                self._pending.add(outer, PendingCall(span, reading), always=True)
             if outer is not None:
                 return outer
         run = node.run
@@ -517,7 +459,7 @@ class Assembly:
             released.add(parent.span_id)
             for before in self._pending.pop(span.trace_id, parent.span_id):
                 self._emit(trace, *before, final=True)
-        if self._pending.add(parent.span_id, _Pending(span, reading)):
+        if self._pending.add(parent.span_id, PendingCall(span, reading)):
             surplus = self._pending.surplus(span.trace_id, parent.span_id)
             if surplus is not None:
                 span_faults.repair("pending_parent")

@@ -1,14 +1,14 @@
 """Holds spans for the allowed lateness, and gives them back in the order of their ends.
 
 A span is held after its arrival, so that spans that ended earlier and arrive later can overtake
-it. When it is due, so are the held spans that ended before it in its trace, and on its host: their
-clock is the same. So the order does not depend on how the spans were batched.
+it. When it is due, so are the held spans of its host that ended before it: their clock is the same.
+So the order does not depend on how the spans were batched.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
@@ -26,7 +26,7 @@ class _Due(NamedTuple):
     """When spans that arrived together are due, and their latest ends."""
 
     when: float
-    by_trace: dict[int, int]
+    by_trace: dict[tuple[int, str], int]  # by trace and clock
     by_host: dict[str, int]
 
 
@@ -52,6 +52,7 @@ class HeldSpans:
         self._across_traces = across_traces
         self.size = 0
         self._traces: dict[int, dict[int, SpanData]] = {}
+        self._clocks: dict[int, str | None] = {}  # of the held spans by trace; None: several
         self._by_host: dict[str, _Heap] = {}
         self._due: deque[_Due] = deque()
 
@@ -69,16 +70,19 @@ class HeldSpans:
         due = _Due(now + self._allowed_lateness, {}, {})
         first: dict[tuple[str, int], int] = {}  # the earliest end, by host and trace
         resource: Attributes | None = None
-        host = ""
+        host = clock = ""
         for span in spans:
             if span.resource is not resource:  # which the spans of a request share
                 resource = span.resource
-                host = clock_of(resource) if self._across_traces else ""
+                clock = clock_of(resource)
+                host = clock if self._across_traces else ""
             trace_id, end = span.trace_id, max(span.start, span.end)
             self._traces.setdefault(trace_id, {})[span.span_id] = span
+            if self._clocks.setdefault(trace_id, clock) != clock:
+                self._clocks[trace_id] = None
             self.size += span.size
-            if end >= due.by_trace.get(trace_id, 0):
-                due.by_trace[trace_id] = end
+            if end >= due.by_trace.get((trace_id, clock), 0):
+                due.by_trace[trace_id, clock] = end
             if host:
                 key = host, trace_id
                 if end <= first.get(key, end):
@@ -100,13 +104,12 @@ class HeldSpans:
                 for trace_id in self._reached(host, end, until)
             }
             ended: list[SpanData] = []
-            for trace_id, end in until.items():
-                self._take_until(trace_id, end, ended)
+            for (trace_id, clock), end in until.items():
+                self._take_until(trace_id, clock, end, ended)
             for host, trace_id in reached:
-                rest = self._traces.get(trace_id)
-                if rest:
-                    end = min([max(span.start, span.end) for span in rest.values()])
-                    heappush(self._by_host.setdefault(host, []), (end, trace_id))
+                ends = [max(span.start, span.end) for span in self._of_clock(trace_id, host)]
+                if ends:
+                    heappush(self._by_host.setdefault(host, []), (min(ends), trace_id))
             if len(ended) > 1:
                 ended.sort(key=order)
             if ended:
@@ -127,7 +130,7 @@ class HeldSpans:
         spans = self._traces[span.trace_id]
         self.size -= spans.pop(span.span_id).size
         if not spans:
-            del self._traces[span.trace_id]
+            self._forget(span.trace_id)
 
     def take_trace(self, trace_id: int) -> list[SpanData]:
         """Take out the spans of a trace, in the order of their ends."""
@@ -143,30 +146,43 @@ class HeldSpans:
         self._by_host.clear()
         return sorted(spans, key=order)
 
-    def _reached(self, host: str, end: int, until: dict[int, int]) -> list[int]:
+    def _reached(self, host: str, end: int, until: dict[tuple[int, str], int]) -> list[int]:
         """Take out the traces with spans of a host that had ended at this time, and note it."""
         heap, found = self._by_host.get(host, []), []
         while heap and heap[0][0] <= end:
             trace_id = heappop(heap)[1]
             found.append(trace_id)
-            until[trace_id] = max(end, until.get(trace_id, 0))
+            until[trace_id, host] = max(end, until.get((trace_id, host), 0))
         if not heap:
             self._by_host.pop(host, None)
         return found
 
-    def _take_until(self, trace_id: int, until: int, ended: list[SpanData]) -> None:
-        """Move the spans of a trace that had ended at this time to a list."""
-        spans = self._traces.get(trace_id)
-        if spans is None:
-            return
-        found = [span for span in spans.values() if span.end <= until and span.start <= until]
+    def _take_until(self, trace_id: int, clock: str, until: int, ended: list[SpanData]) -> None:
+        """Move the spans of a trace that had ended at this time, by this clock, to a list."""
+        spans = self._traces.get(trace_id, _NO_SPANS)
+        found = [
+            span
+            for span in self._of_clock(trace_id, clock)
+            if span.end <= until and span.start <= until
+        ]
         if len(found) == len(spans):
-            del self._traces[trace_id]
+            self._forget(trace_id)
         else:
             for span in found:
                 del spans[span.span_id]
         self.size -= sum([span.size for span in found])
         ended += found
+
+    def _of_clock(self, trace_id: int, clock: str) -> Iterable[SpanData]:
+        """The held spans of a trace whose times are of a clock."""
+        spans = self._traces.get(trace_id, _NO_SPANS).values()
+        if self._clocks.get(trace_id) is not None:
+            return spans
+        return [span for span in spans if clock_of(span.resource) == clock]
+
+    def _forget(self, trace_id: int) -> None:
+        self._traces.pop(trace_id, None)
+        self._clocks.pop(trace_id, None)
 
 
 def order(span: SpanData) -> tuple[int, int]:

@@ -1,0 +1,71 @@
+"""Holds calls until a span around them is known, which decides about their run."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tidegauge.instrumentation.spans.span import KnownSpan, SpanData
+
+__all__ = ["PendingCall", "PendingCalls"]
+
+_MAX_CALLS: Final = 1_000
+"""Limit of the calls that wait for one span."""
+
+
+class PendingCall(NamedTuple):
+    """A call, or an agent around calls, that waits, and what it shows."""
+
+    span: SpanData
+    reading: KnownSpan
+
+
+class PendingCalls:
+    """The calls of all traces that wait for a span around them, which decides about their run.
+
+    The agents around them wait with them.
+
+    >>> from tidegauge.instrumentation.spans.span import ModelSpan
+    >>> pending = PendingCalls(max_bytes=100)
+    >>> call = PendingCall(SpanData(1, 2, 3, "chat", "any", {}, 0, 1, size=99), ModelSpan())
+    >>> pending.add(3, call), pending.add(3, call)
+    (True, False)
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._calls: dict[int, dict[int, list[PendingCall]]] = {}  # by trace and awaited span
+
+    def add(self, awaited: int, call: PendingCall, *, always: bool = False) -> bool:
+        """Let a call wait for a span; ``False``: there is no room."""
+        if not always and self._bytes + call.span.size > self._max_bytes:
+            return False
+        self._bytes += call.span.size
+        self._calls.setdefault(call.span.trace_id, {}).setdefault(awaited, []).append(call)
+        return True
+
+    def surplus(self, trace_id: int, awaited: int) -> PendingCall | None:
+        """The oldest call that waits for this span, if there are too many; it waits no longer."""
+        calls = self._calls.get(trace_id, {}).get(awaited, [])
+        if len(calls) <= _MAX_CALLS:
+            return None
+        call = calls.pop(0)
+        self._bytes -= call.span.size
+        return call
+
+    def pop(self, trace_id: int, awaited: int) -> list[PendingCall]:
+        """Take out the calls that wait for this span, in order."""
+        of_trace = self._calls.get(trace_id, {})
+        calls = of_trace.pop(awaited, [])
+        if calls and not of_trace:
+            del self._calls[trace_id]
+        self._bytes -= sum([call.span.size for call in calls])
+        return calls
+
+    def pop_all(self, trace_id: int) -> list[PendingCall]:
+        """Take out the calls of a trace."""
+        return [call for awaited in self.awaited(trace_id) for call in self.pop(trace_id, awaited)]
+
+    def awaited(self, trace_id: int) -> list[int]:
+        """The ids of the spans of a trace that calls wait for."""
+        return list(self._calls.get(trace_id, ()))
