@@ -91,7 +91,7 @@ def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> N
     assert found == [Scripted("a", None, 2), Scripted("b", None, 3)]
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -103,7 +103,7 @@ def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -117,7 +117,7 @@ def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=SLOW) for n in range(5, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_at_any_time(shape: str, seed: int) -> None:
     chance = random.Random(seed)
