@@ -6,12 +6,14 @@ and no new step; each turn is made again once in an attempt. What an attempt doe
 new. A run that failed with its task is continued by the next attempt.
 
 Tasks are nested: what a task did is part of the task around it, too, which may be tried again.
-At most 1,000 calls of a task are remembered. Later ones count in each attempt.
+At most 1,000 calls of a task are remembered. Later ones count in each attempt. A call is looked for
+among the next 100 that were not made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from tidegauge.instrumentation.values import same_value
@@ -19,6 +21,7 @@ from tidegauge.instrumentation.values import same_value
 __all__ = ["Attempts", "FailedRun"]
 
 _MAX_CALLS: Final = 1_000
+_MAX_AHEAD: Final = 100  # turns that an attempt may leave out and still be recognized
 
 
 class _Turn(Protocol):
@@ -56,16 +59,17 @@ class Attempts:
 
     Attributes:
         outer: as given.
+        failed: runs in it that failed, in the attempt that goes on.
     """
 
-    __slots__ = ("_again", "_before", "_calls", "_failed", "_made", "outer")
+    __slots__ = ("_again", "_before", "_calls", "_made", "failed", "outer")
 
     def __init__(self, outer: Attempts | None) -> None:
         self.outer = outer
         self._made: dict[object, dict[_Turn, None]] = {}
         self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
         self._calls = 0
-        self._failed: list[FailedRun] = []
+        self.failed: list[FailedRun] = []
         self._before: list[FailedRun] = []  # of earlier attempts
 
     def begin_again(self) -> None:
@@ -74,8 +78,8 @@ class Attempts:
         for turns in self._again.values():
             for turn in turns:
                 turn.held = not (turn.observed or turn.loose)
-        self._before += self._failed
-        self._failed = []
+        self._before += self.failed
+        self.failed = []
 
     def made(self, tracker: object, turn: _Turn) -> None:
         """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`."""
@@ -92,7 +96,7 @@ class Attempts:
         """
         attempts: Attempts | None = self
         while attempts is not None:
-            for turn in attempts._again.get(tracker, ()):
+            for turn in islice(attempts._again.get(tracker, ()), _MAX_AHEAD):
                 found = _matching(turn, calls)
                 if found is not None:
                     self.take(tracker, turn)
@@ -112,25 +116,15 @@ class Attempts:
                     self.made(tracker, turn)
             attempts = attempts.outer
 
-    def resumed(self, tracker: object) -> None:
-        """A graph continues from its checkpoint: what was done before is not made again."""
-        attempts: Attempts | None = self
-        while attempts is not None:
-            turns = attempts._again.get(tracker, {})
-            for turn in [turn for turn in turns if turn.observed]:
-                del turns[turn]
-            attempts = attempts.outer
-
     def fail(self, failed: FailedRun) -> None:
         """A run in the task failed. If the task fails with it, the next attempt continues it."""
-        self._failed.append(failed)
+        self.failed.append(failed)
 
     def caught(self) -> None:
         """The task goes on after runs in it failed: they end."""
-        if self._failed:
-            failed, self._failed = self._failed, []
-            for one in failed:
-                one.end()
+        failed, self.failed = self.failed, []
+        for one in failed:
+            one.end()
 
     def continued(self, call: object) -> Any:
         """The run of an earlier attempt that is this call, and goes on; ``None``, there is none."""
@@ -156,9 +150,8 @@ class Attempts:
         for again in self._again.values():
             for turn in again:
                 turn.held = False
-        self._again = {}
-        outer, runs = self.outer, [*self._before, *self._failed]
-        self._before, self._failed = [], []
+        outer, runs = self.outer, [*self._before, *self.failed]
+        self._again, self._before, self.failed = {}, [], []
         if outer is not None:
             for tracker, turns in self._made.items():
                 for turn in turns:
@@ -166,7 +159,7 @@ class Attempts:
                         outer.made(tracker, turn)
         self._made = {}
         if failed and outer is not None:
-            outer._failed += runs
+            outer.failed += runs
             return
         for one in runs:
             one.end()

@@ -174,7 +174,7 @@ class OpenChain(RunScope[AgentRun]):
             self._begin_attempt(parent, superstep)
         else:
             self.attempts = parent.attempts
-            if self.attempts is not None:
+            if self.attempts is not None and self.attempts.failed:
                 self.attempts.caught()
             self._order = parent._began
             parent._began += 1
@@ -223,7 +223,7 @@ class OpenChain(RunScope[AgentRun]):
         """A task of a graph begins, for the first time or again."""
         tasks, task = graph._failed, self.task or ""
         before = tasks.pop(task, None) if tasks else None
-        if superstep is not None and superstep != graph._superstep:
+        if tasks and superstep is not None and superstep != graph._superstep:
             graph._close_tasks(failed=False)
         if before is None:
             self.attempts = Attempts(graph.attempts)
@@ -237,7 +237,8 @@ class OpenChain(RunScope[AgentRun]):
         Args:
             failed: whether it ends with an error.
         """
-        self._close_tasks(failed=failed)
+        if self._failed is not None:
+            self._close_tasks(failed=failed)
         graph, attempts = self.parent, self.attempts
         if graph is None or attempts is None or attempts is graph.attempts:
             return
