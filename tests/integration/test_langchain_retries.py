@@ -359,7 +359,7 @@ async def test_a_node_inside_an_agent_and_the_node_around_it_are_tried_again(way
 
 @WAYS
 @pytest.mark.parametrize("name", ["seeker", None])
-async def test_with_a_checkpointer_an_agent_continues_where_it_failed(way: Any, name: Any) -> None:
+async def test_an_agent_in_a_node_that_is_tried_again_with_a_checkpointer(way: Any, name: Any) -> None:
     graph = one_node(searcher(searching(Failing()), name), checkpointer=InMemorySaver())
     seen = await observed(way, graph, {"configurable": {"thread_id": "one"}})
     assert seen.runs[0] == (name or "team", 4, "unknown")
