@@ -56,16 +56,32 @@ class Attempts:
 
     Args:
         outer: those of the task around it; ``None``, there is none.
+        superstep: in which the task runs; ``None``, it is not known.
 
     Attributes:
+        chain: callback id of what runs the attempt that goes on.
         outer: as given.
+        superstep: as given.
         failed: runs in it that failed, in the attempt that goes on.
     """
 
-    __slots__ = ("_again", "_before", "_calls", "_made", "failed", "outer")
+    __slots__ = (
+        "_again",
+        "_before",
+        "_calls",
+        "_closed",
+        "_made",
+        "chain",
+        "failed",
+        "outer",
+        "superstep",
+    )
 
-    def __init__(self, outer: Attempts | None) -> None:
+    def __init__(self, outer: Attempts | None, superstep: int | None = None) -> None:
         self.outer = outer
+        self.superstep = superstep
+        self.chain = 0
+        self._closed = False
         self._made: dict[object, dict[_Turn, None]] = {}
         self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
         self._calls = 0
@@ -116,9 +132,15 @@ class Attempts:
                     self.made(tracker, turn)
             attempts = attempts.outer
 
-    def fail(self, failed: FailedRun) -> None:
-        """A run in the task failed. If the task fails with it, the next attempt continues it."""
-        self.failed.append(failed)
+    def fail(self, failed: FailedRun) -> bool:
+        """A run in the task failed. If the task fails with it, the next attempt continues it.
+
+        Returns:
+            Whether there may be such an attempt.
+        """
+        if not self._closed:
+            self.failed.append(failed)
+        return not self._closed
 
     def caught(self) -> None:
         """The task goes on after runs in it failed: they end."""
@@ -150,6 +172,7 @@ class Attempts:
         for again in self._again.values():
             for turn in again:
                 turn.held = False
+        self._closed = True
         outer, runs = self.outer, [*self._before, *self.failed]
         self._again, self._before, self.failed = {}, [], []
         if outer is not None:
@@ -158,7 +181,7 @@ class Attempts:
                     if turn not in outer._made.get(tracker, ()):
                         outer.made(tracker, turn)
         self._made = {}
-        if failed and outer is not None:
+        if failed and outer is not None and not outer._closed:
             outer.failed += runs
             return
         for one in runs:

@@ -79,7 +79,7 @@ class OpenChain(RunScope[AgentRun]):
     fan_out: Turn | None = None
     attempts: Attempts | None = None
     stop: RunStopped | None = None
-    _failed: dict[str, Attempts] | None = None  # tasks in it that may be tried again
+    _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
     _order = -1  # among these
@@ -220,16 +220,22 @@ class OpenChain(RunScope[AgentRun]):
         return superstep if type(superstep) is int else None
 
     def _begin_attempt(self, graph: OpenChain, superstep: int | None) -> None:
-        """A task of a graph begins, for the first time or again."""
-        tasks, task = graph._failed, self.task or ""
-        before = tasks.pop(task, None) if tasks else None
-        if tasks and superstep is not None and superstep != graph._superstep:
-            graph._close_tasks(failed=False)
-        if before is None:
-            self.attempts = Attempts(graph.attempts)
+        """A task of a graph begins, for the first time or again.
+
+        After a timeout, it may begin again before the end of its last attempt is reported.
+        """
+        task = self.task or ""
+        tasks: dict[str, Attempts] = graph.__dict__.setdefault("_tasks", {})
+        attempts = tasks.get(task)
+        if attempts is None:
+            if tasks and superstep is not None:
+                graph._close_tasks(superstep, failed=False)
+            attempts = tasks[task] = Attempts(graph.attempts, superstep)
         else:
-            self.attempts = before
-            before.begin_again()
+            graph._children.pop(attempts.chain, None)
+            attempts.begin_again()
+        attempts.chain = self.key
+        self.attempts = attempts
 
     def end_attempt(self, *, failed: bool) -> None:
         """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
@@ -237,15 +243,14 @@ class OpenChain(RunScope[AgentRun]):
         Args:
             failed: whether it ends with an error.
         """
-        if self._failed is not None:
+        if self._tasks:
             self._close_tasks(failed=failed)
         graph, attempts = self.parent, self.attempts
-        if graph is None or attempts is None or attempts is graph.attempts:
+        if graph is None or attempts is None or attempts.chain != self.key or failed:
             return
-        if failed:
-            graph.__dict__.setdefault("_failed", {})[self.task] = attempts
-        else:
-            attempts.close(failed=False)
+        if graph._tasks is not None:
+            graph._tasks.pop(self.task or "", None)
+        attempts.close(failed=False)
 
     def fail(self, end: Callable[[], None]) -> bool:
         """Its run failed. Returns whether the next attempt of its task may continue it.
@@ -256,14 +261,16 @@ class OpenChain(RunScope[AgentRun]):
         run, attempts = cast("AgentRun", self.own), self.attempts
         if attempts is None or run.call is None:
             return False
-        whole = run.branch and self.parent is not None and attempts is not self.parent.attempts
-        attempts.fail(FailedRun(run, run.call, whole, end))
-        return True
+        whole = run.branch and attempts.chain == self.key
+        return attempts.fail(FailedRun(run, run.call, whole, end))
 
-    def _close_tasks(self, *, failed: bool) -> None:
-        tasks = self.__dict__.pop("_failed", None)
-        for attempts in () if tasks is None else tuple(tasks.values()):
-            attempts.close(failed=failed)
+    def _close_tasks(self, superstep: int | None = None, *, failed: bool) -> None:
+        """The tasks in it are over, but for those of this superstep."""
+        tasks = self._tasks or {}
+        for task, attempts in tuple(tasks.items()):
+            if superstep is None or attempts.superstep != superstep:
+                tasks.pop(task, None)
+                attempts.close(failed=failed)
 
     def end(self) -> None:
         """It has ended, and so has the run that it is the root of: leave its parent."""
