@@ -59,6 +59,8 @@ class Attempts:
         superstep: in which the task runs; ``None``, it is not known.
 
     Attributes:
+        again: whether the attempt that goes on is not the first one, or one around it is not.
+        before: runs in it that failed in earlier attempts, and were not continued yet.
         chain: callback id of what runs the attempt that goes on.
         outer: as given.
         superstep: as given.
@@ -67,10 +69,11 @@ class Attempts:
 
     __slots__ = (
         "_again",
-        "_before",
         "_calls",
         "_closed",
         "_made",
+        "again",
+        "before",
         "chain",
         "failed",
         "outer",
@@ -79,6 +82,7 @@ class Attempts:
 
     def __init__(self, outer: Attempts | None, superstep: int | None = None) -> None:
         self.outer = outer
+        self.again: bool = outer is not None and outer.again
         self.superstep = superstep
         self.chain = 0
         self._closed = False
@@ -86,15 +90,16 @@ class Attempts:
         self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
         self._calls = 0
         self.failed: list[FailedRun] = []
-        self._before: list[FailedRun] = []  # of earlier attempts
+        self.before: list[FailedRun] = []
 
     def begin_again(self) -> None:
         """The next attempt begins."""
+        self.again = True
         self._again = {tracker: dict(turns) for tracker, turns in self._made.items()}
         for turns in self._again.values():
             for turn in turns:
                 turn.held = not (turn.observed or turn.loose)
-        self._before += self.failed
+        self.before += self.failed
         self.failed = []
 
     def made(self, tracker: object, turn: _Turn) -> None:
@@ -152,16 +157,12 @@ class Attempts:
         """The run of an earlier attempt that is this call, and goes on; ``None``, there is none."""
         attempts: Attempts | None = self
         while attempts is not None:
-            for failed in attempts._before:
+            for failed in attempts.before:
                 if failed.call is call:
-                    attempts._before.remove(failed)
+                    attempts.before.remove(failed)
                     return None if failed.run.recorded.ended else failed.run
             attempts = attempts.outer
         return None
-
-    def is_continued(self) -> bool:
-        """Whether an earlier attempt was a run as a whole, which goes on."""
-        return any(failed.whole for failed in self._before)
 
     def close(self, *, failed: bool) -> None:
         """The task is over: it is not tried again.
@@ -173,8 +174,8 @@ class Attempts:
             for turn in again:
                 turn.held = False
         self._closed = True
-        outer, runs = self.outer, [*self._before, *self.failed]
-        self._again, self._before, self.failed = {}, [], []
+        outer, runs = self.outer, [*self.before, *self.failed]
+        self._again, self.before, self.failed = {}, [], []
         if outer is not None:
             for tracker, turns in self._made.items():
                 for turn in turns:

@@ -42,6 +42,7 @@ _SENT: Final = "__pregel_push"
 _MAX_CHILDREN: Final = 10_000
 _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
+_MAX_TASKS: Final = 1_000
 _MAX_CHANNELS: Final = 10_000
 _TRIGGERS: Final = ("branch:to:", "join:", "__pregel_tasks")
 
@@ -230,6 +231,8 @@ class OpenChain(RunScope[AgentRun]):
         if attempts is None:
             if tasks and superstep is not None:
                 graph._close_tasks(superstep, failed=False)
+            elif len(tasks) >= _MAX_TASKS:  # of the functional API
+                graph._close_tasks(failed=False)
             attempts = tasks[task] = Attempts(graph.attempts, superstep)
         else:
             graph._children.pop(attempts.chain, None)
@@ -263,6 +266,15 @@ class OpenChain(RunScope[AgentRun]):
             return False
         whole = run.branch and attempts.chain == self.key
         return attempts.fail(FailedRun(run, run.call, whole, end))
+
+    def is_continued(self) -> bool:
+        """Whether it is a new attempt of a task that was a run as a whole, which goes on."""
+        attempts = self.attempts
+        return (
+            attempts is not None
+            and attempts.chain == self.key
+            and any(failed.whole for failed in attempts.before)
+        )
 
     def _close_tasks(self, superstep: int | None = None, *, failed: bool) -> None:
         """The tasks in it are over, but for those of this superstep."""

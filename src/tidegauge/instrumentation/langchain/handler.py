@@ -614,7 +614,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.is_same_agent(metadata):
             if run.waiting:
                 self._resume_branch(chain)
-            if chain.attempts is not None and chain.attempts.is_continued():
+            if chain.attempts is not None and chain.attempts.before and chain.is_continued():
                 self._open_branch(chain, chain)
             if run.fan_outs:
                 chain.resume_fan_out()
