@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -359,8 +360,75 @@ async def test_a_node_inside_an_agent_and_the_node_around_it_are_tried_again(way
 
 @WAYS
 @pytest.mark.parametrize("name", ["seeker", None])
-async def test_with_a_checkpointer_an_agent_continues_where_it_failed(way: Any, name: Any) -> None:
+async def test_an_agent_in_a_node_that_is_tried_again_with_a_checkpointer(
+    way: Any, name: Any
+) -> None:
     graph = one_node(searcher(searching(Failing()), name), checkpointer=InMemorySaver())
     seen = await observed(way, graph, {"configurable": {"thread_id": "one"}})
     assert seen.runs[0] == (name or "team", 4, "unknown")
     assert seen.onsets == 0
+
+
+@pytest.mark.parametrize("way", [via_ainvoke, via_astream])
+@pytest.mark.parametrize("name", ["seeker", None])
+async def test_a_node_that_is_tried_again_after_a_timeout(way: Any, name: Any) -> None:
+    """Its second attempt may begin before LangChain reports the end of the first one."""
+    slow = [5.0]
+
+    @tool
+    async def wait(place: str) -> str:
+        """Wait at a place."""
+        await asyncio.sleep(slow.pop() if slow else 0.0)
+        return f"{place} is open"
+
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        turn = turns(messages)
+        called = "wait" if turn == 1 else "look"
+        return answers("none") if turn > 2 else chooses((called, {"place": f"place {turn}"}))
+
+    agent = create_agent(ScriptedChatModel(script=script), [look, wait], name=name)
+    graph = StateGraph(MessagesState)
+    retry = RetryPolicy(initial_interval=0.0, jitter=False)
+    graph.add_node("search", agent, retry_policy=retry, timeout=0.5)
+    graph.add_edge(START, "search")
+    seen = await observed(way, graph.compile(name="team"))
+    assert seen.runs[-1] == ("team", 1 if name else 3, "unknown")
+    assert (name or "team", 3, "unknown") in seen.runs
+    assert seen.onsets == 0
+
+
+@WAYS
+@pytest.mark.parametrize("named", [True, False])
+async def test_parallel_nodes_of_which_one_is_tried_again(way: Any, named: bool) -> None:
+    graph = StateGraph(MessagesState)
+    for name, failures in (("anna", 2), ("bert", 0)):
+        agent = searcher(searching(Failing(failures), 2, 3), name if named else None)
+        graph.add_node(name, agent, retry_policy=policy())
+        graph.add_edge(START, name)
+    seen = await observed(way, graph.compile(name="team"))
+    assert sorted(seen.runs) == [
+        ("anna", 3, "unknown"),
+        ("bert", 3, "unknown"),
+        ("team", 1, "unknown"),
+    ]
+    assert len(set(seen.arguments["team"][0])) == 1, "both did the same in the end"
+
+
+@WAYS
+async def test_a_branch_that_fails_to_the_end(way: Any) -> None:
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        if turns(messages) == 1 and messages[0].content == "room 1":
+            raise OSError("no connection")
+        return searching(Failing(0), 0, 2)(messages)
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("search", searcher(script), retry_policy=policy())
+    sends = [Send("search", {"messages": [("user", f"room {n}")]}) for n in range(3)]
+    graph.add_conditional_edges(START, lambda state: sends, ["search"])
+    seen = await observed(way, graph.compile(name="team"))
+    assert sorted(seen.runs) == [
+        ("search", 1, "error"),
+        ("search", 2, "unknown"),
+        ("search", 2, "unknown"),
+        ("team", 1, "error"),
+    ]

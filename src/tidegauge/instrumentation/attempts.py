@@ -6,12 +6,14 @@ and no new step; each turn is made again once in an attempt. What an attempt doe
 new. A run that failed with its task is continued by the next attempt.
 
 Tasks are nested: what a task did is part of the task around it, too, which may be tried again.
-At most 1,000 calls of a task are remembered. Later ones count in each attempt.
+At most 1,000 calls of a task are remembered. Later ones count in each attempt. A call is looked for
+among the next 100 that were not made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from tidegauge.instrumentation.values import same_value
@@ -19,6 +21,7 @@ from tidegauge.instrumentation.values import same_value
 __all__ = ["Attempts", "FailedRun"]
 
 _MAX_CALLS: Final = 1_000
+_MAX_AHEAD: Final = 100  # turns that an attempt may leave out and still be recognized
 
 
 class _Turn(Protocol):
@@ -53,29 +56,51 @@ class Attempts:
 
     Args:
         outer: those of the task around it; ``None``, there is none.
+        superstep: in which the task runs; ``None``, it is not known.
 
     Attributes:
+        again: whether the attempt that goes on is not the first one, or one around it is not.
+        before: runs in it that failed in earlier attempts, and were not continued yet.
+        chain: callback id of what runs the attempt that goes on.
         outer: as given.
+        superstep: as given.
+        failed: runs in it that failed, in the attempt that goes on.
     """
 
-    __slots__ = ("_again", "_before", "_calls", "_failed", "_made", "outer")
+    __slots__ = (
+        "_again",
+        "_calls",
+        "_closed",
+        "_made",
+        "again",
+        "before",
+        "chain",
+        "failed",
+        "outer",
+        "superstep",
+    )
 
-    def __init__(self, outer: Attempts | None) -> None:
+    def __init__(self, outer: Attempts | None, superstep: int | None = None) -> None:
         self.outer = outer
+        self.again: bool = outer is not None and outer.again
+        self.superstep = superstep
+        self.chain = 0
+        self._closed = False
         self._made: dict[object, dict[_Turn, None]] = {}
         self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
         self._calls = 0
-        self._failed: list[FailedRun] = []
-        self._before: list[FailedRun] = []  # of earlier attempts
+        self.failed: list[FailedRun] = []
+        self.before: list[FailedRun] = []
 
     def begin_again(self) -> None:
         """The next attempt begins."""
+        self.again = True
         self._again = {tracker: dict(turns) for tracker, turns in self._made.items()}
         for turns in self._again.values():
             for turn in turns:
                 turn.held = not (turn.observed or turn.loose)
-        self._before += self._failed
-        self._failed = []
+        self.before += self.failed
+        self.failed = []
 
     def made(self, tracker: object, turn: _Turn) -> None:
         """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`."""
@@ -92,7 +117,7 @@ class Attempts:
         """
         attempts: Attempts | None = self
         while attempts is not None:
-            for turn in attempts._again.get(tracker, ()):
+            for turn in islice(attempts._again.get(tracker, ()), _MAX_AHEAD):
                 found = _matching(turn, calls)
                 if found is not None:
                     self.take(tracker, turn)
@@ -112,40 +137,32 @@ class Attempts:
                     self.made(tracker, turn)
             attempts = attempts.outer
 
-    def resumed(self, tracker: object) -> None:
-        """A graph continues from its checkpoint: what was done before is not made again."""
-        attempts: Attempts | None = self
-        while attempts is not None:
-            turns = attempts._again.get(tracker, {})
-            for turn in [turn for turn in turns if turn.observed]:
-                del turns[turn]
-            attempts = attempts.outer
+    def fail(self, failed: FailedRun) -> bool:
+        """A run in the task failed. If the task fails with it, the next attempt continues it.
 
-    def fail(self, failed: FailedRun) -> None:
-        """A run in the task failed. If the task fails with it, the next attempt continues it."""
-        self._failed.append(failed)
+        Returns:
+            Whether there may be such an attempt.
+        """
+        if not self._closed:
+            self.failed.append(failed)
+        return not self._closed
 
     def caught(self) -> None:
         """The task goes on after runs in it failed: they end."""
-        if self._failed:
-            failed, self._failed = self._failed, []
-            for one in failed:
-                one.end()
+        failed, self.failed = self.failed, []
+        for one in failed:
+            one.end()
 
     def continued(self, call: object) -> Any:
         """The run of an earlier attempt that is this call, and goes on; ``None``, there is none."""
         attempts: Attempts | None = self
         while attempts is not None:
-            for failed in attempts._before:
+            for failed in attempts.before:
                 if failed.call is call:
-                    attempts._before.remove(failed)
+                    attempts.before.remove(failed)
                     return None if failed.run.recorded.ended else failed.run
             attempts = attempts.outer
         return None
-
-    def is_continued(self) -> bool:
-        """Whether an earlier attempt was a run as a whole, which goes on."""
-        return any(failed.whole for failed in self._before)
 
     def close(self, *, failed: bool) -> None:
         """The task is over: it is not tried again.
@@ -156,17 +173,17 @@ class Attempts:
         for again in self._again.values():
             for turn in again:
                 turn.held = False
-        self._again = {}
-        outer, runs = self.outer, [*self._before, *self._failed]
-        self._before, self._failed = [], []
+        self._closed = True
+        outer, runs = self.outer, [*self.before, *self.failed]
+        self._again, self.before, self.failed = {}, [], []
         if outer is not None:
             for tracker, turns in self._made.items():
                 for turn in turns:
                     if turn not in outer._made.get(tracker, ()):
                         outer.made(tracker, turn)
         self._made = {}
-        if failed and outer is not None:
-            outer._failed += runs
+        if failed and outer is not None and not outer._closed:
+            outer.failed += runs
             return
         for one in runs:
             one.end()

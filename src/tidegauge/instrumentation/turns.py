@@ -313,10 +313,10 @@ class TurnTracker:
             last = self._last
             same_node = last is not None and node is not None and last.node == node
             if last is not None and same_node and self._is_retry(last, chosen):
-                if attempts is not None:
+                if attempts is not None and attempts.again:
                     attempts.take(self, last)
                 return
-            if attempts is not None and self._make_again(attempts, chosen):
+            if attempts is not None and attempts.again and self._make_again(attempts, chosen):
                 return
             over: list[Turn] = []
             if self._open.turns or self._sequential or self._loose is not None:
@@ -363,7 +363,7 @@ class TurnTracker:
                 return call
         with here.critical, self._lock:
             call = self._find(name, arguments, call_id)
-            if attempts is not None:
+            if attempts is not None and attempts.again:
                 if call is not None:
                     attempts.take(self, call.turn)
                 elif arguments is not ABSENT:
@@ -425,7 +425,7 @@ class TurnTracker:
                 return taken
             for one in taken:
                 one.begun = one.result is not None
-            if attempts is not None:
+            if attempts is not None and attempts.again:
                 ids = zip(step.calls, call_ids, strict=False)
                 calls = [ChosenCall(call.action, call.arguments, one) for call, one in ids]
                 again = self._make_again(attempts, calls)

@@ -42,6 +42,7 @@ _SENT: Final = "__pregel_push"
 _MAX_CHILDREN: Final = 10_000
 _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
+_MAX_TASKS: Final = 1_000
 _MAX_CHANNELS: Final = 10_000
 _TRIGGERS: Final = ("branch:to:", "join:", "__pregel_tasks")
 
@@ -79,7 +80,7 @@ class OpenChain(RunScope[AgentRun]):
     fan_out: Turn | None = None
     attempts: Attempts | None = None
     stop: RunStopped | None = None
-    _failed: dict[str, Attempts] | None = None  # tasks in it that may be tried again
+    _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
     _order = -1  # among these
@@ -174,7 +175,7 @@ class OpenChain(RunScope[AgentRun]):
             self._begin_attempt(parent, superstep)
         else:
             self.attempts = parent.attempts
-            if self.attempts is not None:
+            if self.attempts is not None and self.attempts.failed:
                 self.attempts.caught()
             self._order = parent._began
             parent._began += 1
@@ -220,16 +221,24 @@ class OpenChain(RunScope[AgentRun]):
         return superstep if type(superstep) is int else None
 
     def _begin_attempt(self, graph: OpenChain, superstep: int | None) -> None:
-        """A task of a graph begins, for the first time or again."""
-        tasks, task = graph._failed, self.task or ""
-        before = tasks.pop(task, None) if tasks else None
-        if superstep is not None and superstep != graph._superstep:
-            graph._close_tasks(failed=False)
-        if before is None:
-            self.attempts = Attempts(graph.attempts)
+        """A task of a graph begins, for the first time or again.
+
+        After a timeout, it may begin again before the end of its last attempt is reported.
+        """
+        task = self.task or ""
+        tasks: dict[str, Attempts] = graph.__dict__.setdefault("_tasks", {})
+        attempts = tasks.get(task)
+        if attempts is None:
+            if tasks and superstep is not None:
+                graph._close_tasks(superstep, failed=False)
+            elif len(tasks) >= _MAX_TASKS:  # of the functional API
+                graph._close_tasks(failed=False)
+            attempts = tasks[task] = Attempts(graph.attempts, superstep)
         else:
-            self.attempts = before
-            before.begin_again()
+            graph._children.pop(attempts.chain, None)
+            attempts.begin_again()
+        attempts.chain = self.key
+        self.attempts = attempts
 
     def end_attempt(self, *, failed: bool) -> None:
         """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
@@ -237,14 +246,14 @@ class OpenChain(RunScope[AgentRun]):
         Args:
             failed: whether it ends with an error.
         """
-        self._close_tasks(failed=failed)
+        if self._tasks:
+            self._close_tasks(failed=failed)
         graph, attempts = self.parent, self.attempts
-        if graph is None or attempts is None or attempts is graph.attempts:
+        if graph is None or attempts is None or attempts.chain != self.key or failed:
             return
-        if failed:
-            graph.__dict__.setdefault("_failed", {})[self.task] = attempts
-        else:
-            attempts.close(failed=False)
+        if graph._tasks is not None:
+            graph._tasks.pop(self.task or "", None)
+        attempts.close(failed=False)
 
     def fail(self, end: Callable[[], None]) -> bool:
         """Its run failed. Returns whether the next attempt of its task may continue it.
@@ -255,14 +264,25 @@ class OpenChain(RunScope[AgentRun]):
         run, attempts = cast("AgentRun", self.own), self.attempts
         if attempts is None or run.call is None:
             return False
-        whole = run.branch and self.parent is not None and attempts is not self.parent.attempts
-        attempts.fail(FailedRun(run, run.call, whole, end))
-        return True
+        whole = run.branch and attempts.chain == self.key
+        return attempts.fail(FailedRun(run, run.call, whole, end))
 
-    def _close_tasks(self, *, failed: bool) -> None:
-        tasks = self.__dict__.pop("_failed", None)
-        for attempts in () if tasks is None else tuple(tasks.values()):
-            attempts.close(failed=failed)
+    def is_continued(self) -> bool:
+        """Whether it is a new attempt of a task that was a run as a whole, which goes on."""
+        attempts = self.attempts
+        return (
+            attempts is not None
+            and attempts.chain == self.key
+            and any(failed.whole for failed in attempts.before)
+        )
+
+    def _close_tasks(self, superstep: int | None = None, *, failed: bool) -> None:
+        """The tasks in it are over, but for those of this superstep."""
+        tasks = self._tasks or {}
+        for task, attempts in tuple(tasks.items()):
+            if superstep is None or attempts.superstep != superstep:
+                tasks.pop(task, None)
+                attempts.close(failed=failed)
 
     def end(self) -> None:
         """It has ended, and so has the run that it is the root of: leave its parent."""

@@ -50,7 +50,6 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import CallResult, RunStarted, made
-from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
 from tidegauge.instrumentation.langchain.agent_run import (
@@ -211,7 +210,8 @@ class TidegaugeCallbackHandler(RunHolder):
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
         scope = self._scope_of(parent_run_id)
-        _refuse_again(scope, kwargs.get("tags"))
+        if getattr(scope, "stop", None) is not None:
+            _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
         if isinstance(scope, OpenChain):
             if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
                 return
@@ -405,7 +405,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if call.chooses and answer.calls and scope.tool is None:
             chain = parent_run_id.int if parent_run_id else 0
             chooser = partial(self._chooser, scope) if isinstance(scope, OpenChain) else None
-            run.choose(answer, call, chain, _attempts(scope), chooser)
+            run.choose(answer, call, chain, getattr(scope, "attempts", None), chooser)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
 
@@ -442,7 +442,8 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(parent_run_id)
         if scope is None:
             return
-        _refuse_again(scope, kwargs.get("tags"))
+        if getattr(scope, "stop", None) is not None:
+            _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
         if isinstance(scope, NestedChain):
             chosen = label(kwargs.get("tool_call_id")) is not None
             scope = self.open_agent(scope) if chosen else scope
@@ -462,7 +463,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if own and not run.turns.awaits(name, arguments, call_id):
             self.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
-        call = run.begin(name, arguments, call_id, _attempts(scope))
+        call = run.begin(name, arguments, call_id, getattr(scope, "attempts", None))
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
@@ -613,7 +614,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.is_same_agent(metadata):
             if run.waiting:
                 self._resume_branch(chain)
-            if chain.attempts is not None and chain.attempts.is_continued():
+            if chain.attempts is not None and chain.attempts.before and chain.is_continued():
                 self._open_branch(chain, chain)
             if run.fan_outs:
                 chain.resume_fan_out()
@@ -842,16 +843,10 @@ class TidegaugeCallbackHandler(RunHolder):
         run.end(**ending)
 
 
-def _refuse_again(scope: Scope | None, tags: object) -> None:
+def _refuse_again(chain: OpenChain | NestedChain, tags: object) -> None:
     """Raise the stop of the attempt before: ``with_retry`` takes it for a failure."""
-    if not isinstance(scope, OpenChain | NestedChain) or scope.stop is None:
-        return
-    if control_flow.is_again(tags) and not scope.run.watched_only:
-        control_flow.enforce_again(scope.stop)
-
-
-def _attempts(scope: Scope) -> Attempts | None:
-    return scope.attempts if isinstance(scope, OpenChain) else None
+    if chain.stop is not None and control_flow.is_again(tags) and not chain.run.watched_only:
+        control_flow.enforce_again(chain.stop)
 
 
 def _is_inside(metadata: Mapping[str, Any]) -> bool:
