@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from tidegauge.events import GO_ON, CallResult, Decision, Outcome, Step
-from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.open_run import OpenRun, Returned
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.turns import Turn, TurnTracker
 from tidegauge.instrumentation.values import is_a
 

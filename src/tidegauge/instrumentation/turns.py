@@ -51,8 +51,8 @@ from tidegauge.events import (
     StepSignals,
     made,
 )
-from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.values import same_value, text_digest
 
 __all__ = ["MAX_CALLS", "ChosenCall", "OpenTurns", "Turn", "TurnCall", "TurnTracker"]

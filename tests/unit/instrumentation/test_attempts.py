@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.instrumentation.attempts import Attempts, FailedRun
+from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
 from tidegauge.instrumentation.turns import Turn, TurnCall
 
 TRACKER = object()

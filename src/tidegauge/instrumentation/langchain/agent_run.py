@@ -13,7 +13,6 @@ from opentelemetry.trace import Span
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, CallResult, RunOutcome, RunStarted
-from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -33,6 +32,7 @@ from tidegauge.instrumentation.open_run import (
 from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.shared_run import SharedRun
+from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest, truth
 

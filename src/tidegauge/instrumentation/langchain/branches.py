@@ -29,9 +29,9 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
-from tidegauge.instrumentation.attempts import Attempts, FailedRun
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
+from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
 from tidegauge.instrumentation.turns import Turn, TurnCall
 from tidegauge.instrumentation.values import entry, label, last, part
 

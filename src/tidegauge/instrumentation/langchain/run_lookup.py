@@ -16,13 +16,13 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from tidegauge._critical import here
 from tidegauge._guard import guarded
-from tidegauge.instrumentation.attempts import Attempts
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.open_run import CurrentRun, add_finder
 from tidegauge.instrumentation.run_map import RunMap
+from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.values import entry
 
 __all__ = [
