@@ -91,7 +91,7 @@ def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> N
     assert found == [Scripted("a", None, 2), Scripted("b", None, 3)]
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -103,7 +103,7 @@ def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -117,7 +117,7 @@ def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 40))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_at_any_time(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -126,7 +126,7 @@ def test_several_that_start_at_any_time(shape: str, seed: int) -> None:
     ends = [tracer.run(agent, 1, 1_000 + chance.randint(0, 150)) for agent in agents]
     tracer.add(1, None, "GET /", {}, 999, max(ends) + 1)
     found = read(batches(tracer.spans, "one"))
-    if shape != "openinference":  # a turn that begins while the other agent's model is at work
+    if shape != "openinference":  # whose spans of turns end after the tools
         assert as_scripted(found) == sorted([run for one in agents for run in truth(one)], key=str)
     assert read(batches(tracer.spans, "each")) == found
     assert read(tracer.shuffled(seed)) == found
@@ -143,7 +143,7 @@ def test_agents_one_after_the_other_in_one_trace_are_separate_runs(shape: str) -
         assert found == [Scripted("a", None, 2), Scripted("b", None, 3)], how
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 6))])
 @pytest.mark.parametrize("skew", [-100, 100])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_tools_whose_clock_is_wrong_in_any_order(scenario: str, skew: int, seed: int) -> None:

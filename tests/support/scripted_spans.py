@@ -92,7 +92,7 @@ class Tracer:
         said: list[tuple[str, Call]] = []
         for turn in [*agent.turns, ()]:
             now, said = self._turn(agent, span, now, turn, said)
-        if self._shape == "openinference":
+        if self._shape in ("openinference", "nodes"):
             given = {"openinference.span.kind": "AGENT", "agent.name": agent.name}
             self.add(span, parent, agent.name, given, began, now)
         else:
@@ -102,22 +102,27 @@ class Tracer:
 
     def _turn(self, agent: Agent, span: int, now: int, turn: Sequence[Call], said: Any) -> Any:
         began, around = now, span
-        if self._shape == "openinference":
+        if self._shape in ("openinference", "nodes"):
             around, now = self._id(), now + 1
         called = [(f"call_{self._id()}", call) for call in turn]
-        make = self._openinference if self._shape == "openinference" else self._genai
+        make = self._openinference if self._shape in ("openinference", "nodes") else self._genai
         took = 10 if self._chance is None else self._chance.randint(5, 60)
         shown = make(called, said)
         if self._shape == "genai with names":
             shown["gen_ai.agent.name"] = agent.name
         self.add(self._id(), around, "chat", shown, now, now + took)
+        if self._shape == "nodes":
+            node = {"openinference.span.kind": "CHAIN"}
+            self.add(around, span, "model", node, began, now + took + 1)
+            around, began = self._id(), now + took + 1
         now += took + 2
         ends = [now]
         for number, (call_id, call) in enumerate(called):
             ends.append(self._tool(around, call_id, call, now + number))
         now = max(ends) + 1
-        if self._shape == "openinference":
-            self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
+        if self._shape in ("openinference", "nodes"):
+            if self._shape == "openinference" or turn:
+                self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
         return now + 1, [*said, *called]
 
     def _tool(self, around: int, call_id: str, call: Call, now: int) -> int:
@@ -125,7 +130,7 @@ class Tracer:
         if call.agent is not None:
             end = self.run(call.agent, span, now + 1)
         arguments = json.dumps({"query": call.query})
-        if self._shape == "openinference":
+        if self._shape in ("openinference", "nodes"):
             given = {
                 "openinference.span.kind": "TOOL",
                 "tool.name": call.tool,
@@ -159,7 +164,7 @@ class Tracer:
         """Add a span; times in milliseconds."""
         self.ended[span] = end - (self._skew if host == "tools" else 0)
         openinference = "openinference.instrumentation.openai_agents"
-        scope = openinference if self._shape == "openinference" else "agent_framework"
+        scope = openinference if self._shape in ("openinference", "nodes") else "agent_framework"
         resource = {"service.name": self._service, "host.name": host}
         ids = (self._trace, span, parent)
         times = (start * _MILLISECOND, end * _MILLISECOND)
@@ -212,4 +217,5 @@ class Tracer:
         return self._ids
 
 
-SHAPES = ("genai", "genai without ids", "genai with names", "openinference")
+SHAPES = ("genai", "genai without ids", "genai with names", "openinference", "nodes")
+"""In the last, each model call and each round of tools has a separate span around it."""

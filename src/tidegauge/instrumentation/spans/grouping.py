@@ -335,7 +335,7 @@ class Grouping:
             return None, False
         if tool is None and isinstance(reading, ModelSpan) and reading.calls:
             run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
-            run.direct = not inner
+            run.direct = run.direct or not inner
         return run, tool is not None
 
     def _name(

@@ -337,7 +337,8 @@ class ArrivedSpans(Grouping):
             root = root_of(around, node.scope)
         if root is None:
             return
-        node.run, root.run, run.root, run.direct = None, run, root, False
+        node.run, root.run, run.root = None, run, root
+        run.direct = run.turns.goes_on()
         if isinstance(node.live, SpanData):
             self._enclosed[run.recorded.id] = ending(node.live)
 

@@ -65,8 +65,7 @@ def decide(
         unknown.joined = True
         return unknown, False
     if idle and not unknown.joined:
-        suspected = run.direct and _chooses(call) and not _is_incomplete(run, unknown, span)
-        if run.accompanied or suspected:
+        if run.accompanied or (run.direct and _may_be_beside(run, unknown, span, call)):
             return _wait(unknown, span, call)
         if run.unsure:
             unsure = run.unsure.pop(0)
@@ -131,7 +130,7 @@ def _waiting(run: ExternalRun, since: int) -> list[ExternalRun]:
 
 def _is_decided(run: ExternalRun, known: list[Node], call: ModelSpan | ToolSpan) -> bool:
     """Whether a call is known to be inside a run that waits for a tool: it is in that tool."""
-    if run.accompanied:
+    if run.accompanied or _unsure(run):
         return False
     waiting = run.turns.waiting()
     readings = [call, *(node.reading() for node in known)]
@@ -167,17 +166,27 @@ def _is_beside(others: list[ExternalRun | Node], unknown: Node, span: SpanData) 
     return unknown.beside
 
 
-def _is_incomplete(run: ExternalRun, unknown: Node, span: SpanData) -> bool:
-    """Whether spans inside a run are not sent: several began, one after the other, and none ended.
+def _may_be_beside(
+    run: ExternalRun, unknown: Node, span: SpanData, call: ModelSpan | ToolSpan
+) -> bool:
+    """Whether it has to be seen whether a span is inside a run or beside it.
 
-    A span that is at work beside the run is open for long, and others are not, where they are sent.
+    Not if spans inside the run are not sent: several began, one after the other, and none ended. A
+    span that is at work beside the run is open for long, and others are not, where they are sent.
     """
     if run.incomplete:
-        return True
-    run.unsure = [node for node in run.unsure if not (node.known or node.joined or node.beside)]
-    if any(node.until > span.start for node in run.unsure):
+        return False
+    unsure = _unsure(run)
+    if not _chooses(call):
+        return bool(unsure)
+    if any(node.until > span.start for node in unsure):
         run.accompanied = True
-    run.incomplete = len(run.unsure) >= _ENOUGH and not run.accompanied
-    if not run.incomplete and unknown not in run.unsure:
-        run.unsure.append(unknown)
-    return run.incomplete
+    run.incomplete = len(unsure) >= _ENOUGH and not run.accompanied
+    if not run.incomplete and unknown not in unsure:
+        unsure.append(unknown)
+    return not run.incomplete
+
+
+def _unsure(run: ExternalRun) -> list[Node]:
+    run.unsure[:] = [node for node in run.unsure if not (node.known or node.joined or node.beside)]
+    return run.unsure
