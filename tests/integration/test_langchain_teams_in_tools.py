@@ -1,4 +1,4 @@
-"""Whole teams inside a tool, and an agent that is called below another one of its name."""
+"""Agents that tools and nodes call: whole teams, and an agent below another one of its name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -220,3 +221,54 @@ async def test_an_agent_that_its_own_tool_calls_is_part_of_the_tool(make: Any) -
     inner = make(ScriptedChatModel(script=looks_around), [look], name="chief")
     runs = await healthy(calling(create_agent, "chief", inner, passed=True), via_invoke)
     assert runs == [("chief", [("delegate",)])]
+
+
+def in_a_body(agent: Any, *, passed: bool) -> Any:
+    """A graph whose one node asks an agent in its code."""
+
+    def work(state: MessagesState, config: RunnableConfig) -> Any:
+        return {"messages": agent.invoke(ASKED, config if passed else None)["messages"][-1:]}
+
+    async def work_later(state: MessagesState, config: RunnableConfig) -> Any:
+        given = await agent.ainvoke(ASKED, config if passed else None)
+        return {"messages": given["messages"][-1:]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("work", RunnableLambda(work, work_later))
+    graph.add_edge(START, "work")
+    return graph.compile(name="outer")
+
+
+def created(script: Script, name: str | None = "helper") -> Any:
+    return create_agent(ScriptedChatModel(script=script), [look], name=name)
+
+
+def labelled(script: Script) -> Any:
+    agent = create_react_agent(ScriptedChatModel(script=script), [look])
+    return agent.with_config(metadata={"tidegauge_agent": "helper"})
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["passed", "inherited"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [created, labelled])
+async def test_an_agent_that_the_code_of_a_node_calls(make: Any, way: Any, passed: bool) -> None:
+    assert await healthy(in_a_body(make(looks_around), passed=passed), way) == [
+        ("helper", [("look",)] * 3),
+        ("outer", [("helper",)]),
+    ]
+    assert await stopped(in_a_body(make(looks_for_ever), passed=passed), way) == (
+        0,
+        "loop_repeats",
+        3,
+        [("helper", 4, "stopped"), ("outer", 1, "stopped")],
+    )
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["passed", "inherited"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_unnamed_agent_that_the_code_of_a_node_calls(way: Any, passed: bool) -> None:
+    """Its steps are those of the graph."""
+    agent = in_a_body(created(looks_around, None), passed=passed)
+    assert await healthy(agent, way) == [("outer", [("look",)] * 3)]
+    agent = in_a_body(created(looks_for_ever, None), passed=passed)
+    assert await stopped(agent, way) == (0, "loop_repeats", 3, [("outer", 4, "stopped")])
