@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -272,3 +273,32 @@ async def test_an_unnamed_agent_that_the_code_of_a_node_calls(way: Any, passed: 
     assert await healthy(agent, way) == [("outer", [("look",)] * 3)]
     agent = in_a_body(created(looks_for_ever, None), passed=passed)
     assert await stopped(agent, way) == (0, "loop_repeats", 3, [("outer", 4, "stopped")])
+
+
+@pytest.mark.parametrize("slow", ["first", "second"])
+@pytest.mark.parametrize("way", [via_ainvoke, via_astream])
+async def test_tools_that_the_code_of_a_node_gathers(way: Any, slow: str) -> None:
+    """They are a step each, in the order in which they start, whichever ends first."""
+
+    @tool
+    async def first(place: str) -> str:
+        """Look into a place."""
+        await asyncio.sleep(0.05 if slow == "first" else 0)
+        return "empty"
+
+    @tool
+    async def second(place: str) -> str:
+        """Look into a place."""
+        await asyncio.sleep(0.05 if slow == "second" else 0)
+        return "full"
+
+    async def work(state: MessagesState) -> dict[str, Any]:
+        await asyncio.gather(first.ainvoke({"place": "desk"}), second.ainvoke({"place": "box"}))
+        return {"messages": []}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("work", work)
+    graph.add_edge(START, "work")
+    assert await healthy(graph.compile(name="outer"), way) == [
+        ("outer", [("first",), ("second",)]),
+    ]
