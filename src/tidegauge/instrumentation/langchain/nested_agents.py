@@ -5,7 +5,7 @@ name, is passed on to it. ``create_react_agent`` and ``StateGraph.compile`` name
 inside a tool an agent is found by what it does. This is the rule:
 
 - It is a compiled graph: a chain in which tasks of LangGraph begin.
-- It has a name, which is not that of the agent around it.
+- It has a name, which is not that of the agent around it. It may be that of an agent further out.
 - One of its models may choose tools: it is offered some, it chooses some, or a call runs in the
   graph that a model chose. Middleware or a hook of ours in the graph shows it, too.
 
@@ -28,6 +28,7 @@ from tidegauge.instrumentation.values import label
 
 __all__ = ["NestedChain"]
 
+_NAME: Final = "lc_agent_name"
 _UNNAMED: Final = "LangGraph"
 
 
@@ -106,8 +107,7 @@ class NestedChain(RunScope[AgentRun]):
 
     def _is_named(self) -> bool:
         name, run = label(self.name), self.run
-        outer = (run.recorded.event.agent, label(run.metadata.get("lc_agent_name")))
-        return name not in (None, "", _UNNAMED, *outer)
+        return name not in (None, "", _UNNAMED, run.recorded.event.agent, _own_name(run))
 
     def claim(self, chain: NestedChain) -> bool:
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
@@ -125,3 +125,12 @@ class NestedChain(RunScope[AgentRun]):
         if parent is not None:
             chain.begin(parent, self.tags)
         return chain
+
+
+def _own_name(run: AgentRun) -> str | None:
+    """The name of a run's agent by ``create_agent``; ``None`` if it is that of its caller."""
+    while run.branch and run.around is not None:
+        run = run.around.run
+    own = label(run.metadata.get(_NAME))
+    caller = None if run.around is None else label(run.around.run.metadata.get(_NAME))
+    return None if own == caller else own
