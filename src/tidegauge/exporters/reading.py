@@ -50,7 +50,7 @@ MAX_RUNS: Final = 20
 MAX_LABEL: Final = 128
 """Limit of a label value in characters."""
 
-WHERE: Final = "prometheus"
+WHERE: Final = "exporters"
 """The ``where`` of internal errors in this module, for all exporters."""
 
 S = TypeVar("S")

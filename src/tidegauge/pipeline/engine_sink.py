@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tidegauge._canonical import ValueCache
+from tidegauge._guard import guarded
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
+from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["EngineSink"]
 
@@ -109,8 +113,9 @@ class EngineSink:
         if report is None:
             return None
         if run is not None and self.policy.thresholds:
-            exceeded = run.policy_state(RunPolicy).exceeded
-            self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
+            exceeded = _exceeded(run)
+            if exceeded is not None:
+                self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
         return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
 
     def _switch_off(self, run_id: str) -> None:
@@ -118,3 +123,9 @@ class EngineSink:
         run = self.engine.get(run_id)
         if run is not None:
             run.unguarded = True
+
+
+@guarded("policy", default=None, interrupting="run")
+def _exceeded(run: MeasuredRun) -> Mapping[str, int] | None:
+    """The scores that exceeded their threshold; ``None`` if the policy's state cannot be read."""
+    return run.policy_state(RunPolicy).exceeded

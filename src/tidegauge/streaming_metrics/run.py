@@ -451,7 +451,7 @@ class MeasuredRun:
         """
         self.unguarded = True
         metric = _BY_NAME.get(name)
-        if metric is not None and metric.kind is not None and name not in self.lost:
+        if metric is not None and name not in self.lost:
             self._drop(metric)
             if metric.feeds is not None:  # may be incomplete, too
                 self._drop(_BY_KIND[metric.feeds])
@@ -465,10 +465,12 @@ class MeasuredRun:
         if metric.name in self.lost:
             return
         self.lost = (*self.lost, metric.name)
+        if metric.kind is None:
+            return
         if metric.always:
-            self.metrics[metric.kind] = metric.made(self)  # type: ignore[index]
+            self.metrics[metric.kind] = metric.made(self)
         else:
-            self.metrics.pop(metric.kind, None)  # type: ignore[arg-type]
+            self.metrics.pop(metric.kind, None)
 
     def _bring(self, moment: int, record: Any) -> BaseException | None:
         """Create the metrics that a step needs and that the run does not have yet."""
@@ -534,9 +536,10 @@ class MeasuredRun:
         """The policy's state for this run, created on the first call."""
         state = self.policy
         if state is None:
-            state = self.policy = make()
+            state = make()
             if self.saved_policy is not None:
                 state.load(self.saved_policy)
+            self.policy = state
         found: Any = state
         return found  # type: ignore[no-any-return]
 
@@ -662,8 +665,6 @@ class MeasuredRun:
                 raise
             if metric.name not in self.lost:  # counted once, however often the run is read
                 self._lose(metric.name, error)
-            if metric.name not in self.lost:  # it keeps nothing that _lose() could drop
-                self.lost = (*self.lost, metric.name)
             return {}
 
     @property

@@ -266,7 +266,7 @@ def test_counters_of_a_known_group_are_there_from_the_start() -> None:
     assert value(engine, "auv_runs_total", memory="") == 0
     assert value(engine, "success_turn_count") == 0
     faults = registry_of(engine).get_sample_value(
-        "tidegauge_internal_errors_total", {"where": "prometheus"}
+        "tidegauge_internal_errors_total", {"where": "exporters"}
     )
     assert faults == 0
 
@@ -439,8 +439,8 @@ def test_when_the_engine_fails_our_health_is_still_reported() -> None:
             raise RuntimeError("out of order")
 
     families = read_families(Failing())
-    assert families == [(catalog.INTERNAL_ERRORS, [(("prometheus",), 1.0)], {})]
-    assert internal_errors.counts() == {"prometheus": 1}
+    assert families == [(catalog.INTERNAL_ERRORS, [(("exporters",), 1.0)], {})]
+    assert internal_errors.counts() == {"exporters": 1}
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -458,7 +458,7 @@ def test_a_fault_in_one_metric_costs_that_metric() -> None:
     names = [family.metric.name for family in families]
     assert "tidegauge_loop_steps_total" not in names
     assert "tidegauge_steps_total" in names
-    assert internal_errors.counts() == {"prometheus": 1}
+    assert internal_errors.counts() == {"exporters": 1}
 
 
 def test_a_users_registry_shows_one_pipeline_at_a_time() -> None:

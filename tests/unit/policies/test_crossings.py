@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tidegauge._guard import internal_errors
 from tidegauge.catalog import (
     POLICY,
     POLICY_ALPHA,
@@ -75,3 +76,16 @@ def test_live_runs_are_counted_by_how_they_ended(action, success, outcome) -> No
     totals = {("", "", "steps", outcome): 0, ("", "", "steps", exceeded): 1}
     assert found[POLICY_CROSSED_RUNS] == totals
     assert sum(found[POLICY_RUNS].values()) == 2
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_run_whose_saved_policy_cannot_be_read_ends_and_is_not_counted():
+    sink = EngineSink(Engine(clock=None), Policy((), thresholds=[Threshold("steps", 2, "observe")]))
+    sink.run_started(RunStarted(run="r"))
+    run = sink.engine.get("r")
+    run.saved_policy = {"unknown": 1}
+    summary = sink.run_ended(RunEnded(run="r", success=True))
+    assert (summary.steps, summary.outcome) == (0, "success")
+    assert run.policy is None
+    assert not any(sink.crossings.metrics().get(POLICY_RUNS, {}).values())
+    assert internal_errors.counts()["policy"] == 1

@@ -23,7 +23,7 @@ from tidegauge.events import (
     Step,
     Task,
 )
-from tidegauge.streaming_metrics import Exploration, SuccessRate
+from tidegauge.streaming_metrics import Exploration, SuccessRate, update_plan
 from tidegauge.streaming_metrics import run as run_module
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.registry import RUNS
@@ -822,3 +822,23 @@ def test_loop_steps_count_as_such_where_the_last_of_a_repetition_has_no_result()
     [group] = engine.snapshot().groups
     assert group.totals.loop_tokens == 4 + 16 + 64 + 128
     assert (group.active[0].loop_entropy, group.active[0].other_entropy) == (0.25, 1.0)
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_metric_that_keeps_only_sums_fails_once_a_run(monkeypatch) -> None:
+    def broken(run, metric, record):
+        raise ZeroDivisionError
+
+    metrics = [
+        dataclasses.replace(one, observed=broken) if one.name == "step_seconds" else one
+        for one in RUNS
+    ]
+    monkeypatch.setattr(update_plan, "RUNS", tuple(metrics))
+    engine = Engine(clock=None)
+    start(engine)
+    for _ in range(3):
+        issue(engine)
+        observe(engine)
+    [report] = engine.snapshot().active
+    assert (report.steps, report.lost, report.unguarded) == (3, ("step_seconds",), True)
+    assert internal_errors.counts()["metric.step_seconds"] == 1
