@@ -120,9 +120,8 @@ class Tracer:
         for number, (call_id, call) in enumerate(called):
             ends.append(self._tool(around, call_id, call, now + number))
         now = max(ends) + 1
-        if self._shape in ("openinference", "nodes"):
-            if self._shape == "openinference" or turn:
-                self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
+        if self._shape == "openinference" or (self._shape == "nodes" and turn):
+            self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
         return now + 1, [*said, *called]
 
     def _tool(self, around: int, call_id: str, call: Call, now: int) -> int:
