@@ -154,6 +154,16 @@ def test_tools_whose_clock_is_wrong_in_any_order(scenario: str, skew: int, seed:
     assert found == read(batches(tracer.spans, "one"))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_agent_in_a_tool_whose_span_is_not_sent(shape: str) -> None:
+    boss = Agent("a", [[SEARCH], [delegated("b")], [SEARCH]])
+    tracer = Tracer(shape)
+    tracer.run(boss)
+    spans = [span for span in tracer.spans if span.name != "ask_b"]
+    for how in BATCHINGS:
+        assert as_scripted(read(batches(spans, how))) == sorted(truth(boss), key=str), how
+
+
 @pytest.mark.parametrize("how", BATCHINGS)
 def test_an_agent_of_another_service_in_a_tool(how: str) -> None:
     boss = Agent("a", [[SEARCH], [delegated("b", 8)], [SEARCH]])

@@ -76,6 +76,7 @@ class Node:
         chose_by: the clock of that time, and the instrumentation that showed the call.
         beside: whether it is known to be at work at the same time as the run around it, so that
             it is not inside that run.
+        in_tool: whether an agent inside it began while the run around it waited for a tool.
         joined: whether calls inside it were taken for calls of the run around it.
     """
 
@@ -87,6 +88,7 @@ class Node:
         "chose_by",
         "chose_until",
         "first",
+        "in_tool",
         "joined",
         "known",
         "live",
@@ -129,6 +131,7 @@ class Node:
         self.chose_by = ("", "")
         self.beside = False
         self.joined = False
+        self.in_tool = False
         self._ended: SpanData | None = None
         self._reading: object = None
 
@@ -205,7 +208,7 @@ def tool_around(
     """
     for node in reversed(around):
         if not node.known:
-            if unknown:
+            if unknown or node.in_tool:
                 return node
             continue
         attributes = node.attributes

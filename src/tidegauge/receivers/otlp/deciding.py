@@ -71,9 +71,11 @@ def decide(
             unsure = run.unsure.pop(0)
             unsure.joined = True
             return unsure, False
-    if idle or _is_decided(run, inner[: inner.index(unknown)], call):
+    known = [node.reading() for node in inner[: inner.index(unknown)]]
+    if idle or _is_decided(run, [call, *known]):
         unknown.joined = True
         return None, False
+    unknown.in_tool = any(isinstance(each, AgentSpan) and each.sure for each in known)
     return _wait(unknown, span, call)
 
 
@@ -128,12 +130,11 @@ def _waiting(run: ExternalRun, since: int) -> list[ExternalRun]:
     return found
 
 
-def _is_decided(run: ExternalRun, known: list[Node], call: ModelSpan | ToolSpan) -> bool:
+def _is_decided(run: ExternalRun, readings: list[object]) -> bool:
     """Whether a call is known to be inside a run that waits for a tool: it is in that tool."""
     if run.accompanied or _unsure(run):
         return False
     waiting = run.turns.waiting()
-    readings = [call, *(node.reading() for node in known)]
     return any(isinstance(each, ToolSpan) and each.name in waiting for each in readings)
 
 
