@@ -8,8 +8,11 @@ import pytest
 
 from support.framework_spans import BATCHINGS, ReadRun, batches, read
 from support.hand_off_spans import GOOGLE, OPENAI, Spans
+from support.other_spans import Listener
 from support.scripted_spans import SHAPES, Agent, Call, Scripted, Tracer, random_agent, truth
+from tidegauge import testing
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp.assembly import Assembly
 
 SLOW = pytest.mark.slow
 
@@ -162,6 +165,13 @@ def test_an_agent_in_a_tool_whose_span_is_not_sent(shape: str) -> None:
     spans = [span for span in tracer.spans if span.name != "ask_b"]
     for how in BATCHINGS:
         assert as_scripted(read(batches(spans, how))) == sorted(truth(boss), key=str), how
+    with testing.capture() as seen:
+        listener, assembly = Listener(seen), Assembly()
+        for now, batch in batches(spans[:-1], "each"):
+            assembly.take(batch, now=now)
+        assembly.expire(now + 1)
+        assert len(listener.started) == 2, "it is seen before the agent around it ends"
+        assembly.close()
 
 
 @pytest.mark.parametrize("how", BATCHINGS)

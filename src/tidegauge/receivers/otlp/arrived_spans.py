@@ -229,6 +229,22 @@ class ArrivedSpans(Grouping):
             heir.parent, heir.beside = None, True
         return heir
 
+    def is_over(self, model: SpanData, span_id: int) -> bool:
+        """Whether a span must have ended in a tool, and so is not sent: its run goes on.
+
+        Args:
+            model: a model call that chose tools.
+            span_id: the span's id.
+        """
+        node = self._nodes.get((model.trace_id, span_id))
+        call = self._nodes.get((model.trace_id, model.span_id))
+        if node is None or call is None or not node.in_tool or node.beside:
+            return False
+        run = call.enclosing_run()
+        if run is None or run.accompanied or node.enclosing_run() is not run:
+            return False
+        return node.until <= model.start
+
     def outlives(self, trace_id: int, span_id: int, run: ExternalRun) -> bool:
         """Whether a span that is still open is not inside a run that ends."""
         node = self._nodes.get((trace_id, span_id))

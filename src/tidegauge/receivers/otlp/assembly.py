@@ -432,6 +432,11 @@ class Assembly:
                 self._pending.add(outer, PendingCall(span, reading), always=True)
             if outer is not None:
                 return outer
+        if isinstance(reading, ModelSpan) and reading.calls:
+            for awaited in self._pending.awaited(span.trace_id):
+                if self._spans.is_over(span, awaited):
+                    for before in self._pending.pop(span.trace_id, awaited):
+                        self._emit(trace, *before, final=True)
         run = node.run
         if run is not None and run.root is node and run.around is None:
             heir = self._spans.heir(run, span.trace_id)
