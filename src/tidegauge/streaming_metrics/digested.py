@@ -326,8 +326,8 @@ def round_outcome(
         return None if digest is ABSENT else digest
     first = results[0][0] if results else None
     if isinstance(first, bytes) and len(results) >= len(calls):
-        alike = all(digest == first for digest, _ in results[: len(calls)])
-        if alike:
+        digests = [digest for digest, _ in results[: len(calls)]]  # no generator may lose an error
+        if digests.count(first) == len(calls):
             return joined_digest([first] * len(calls))
     parts: list[bytes] = []
     known = False
