@@ -97,7 +97,7 @@ async def healthy(agent: Any, way: Any) -> list[tuple[str, list[tuple[str, ...]]
     ]
 
 
-async def stopped(agent: Any, way: Any) -> tuple[int, str, int, list[tuple[str, int, str]]]:
+async def stopped(agent: Any, way: Any) -> tuple[int, str, int, list[Any]]:
     """Run agents of which one loops. Gives its place among the runs, reason and step, the runs."""
     handler = TidegaugeCallbackHandler()
     with testing.capture(stop_on_loop=2) as seen:

@@ -9,6 +9,7 @@ import json
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
@@ -27,9 +28,9 @@ from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS
 from tidegauge.receivers.otlp.decoding import ReadLimits
 from tidegauge.receivers.otlp.receiver import Receiver
 
-_SERVICES = {
+_SERVICES: dict[Any, tuple[str, str]] = {
     ExportTraceServiceRequest: ("traces", "trace"),
-    ExportLogsServiceRequest: ("logs",) * 2,
+    ExportLogsServiceRequest: ("logs", "logs"),
 }
 _LATENESS = ASSEMBLY_LIMITS._replace(allowed_lateness=2.0)
 """Enough for all requests of a test on a busy machine."""
