@@ -18,14 +18,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Status, StatusCode
 
 from support.other_spans import Listener
-from support.requirements import needs
 from tidegauge import redact, testing
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import Assembly
 from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
 from tidegauge.redact import RedactingExporter, Redaction
 
-FIXTURES = Path("/work/shared/data/spans/frameworks")
 KEY = b"secret"
 SECRET = "4929-1234"
 REDACTION = Redaction(KEY)
@@ -194,9 +192,9 @@ def test_a_deep_value_is_digested_as_a_whole():
     ].removeprefix("sha:")
 
 
-def load(name: str, redaction: Redaction | None) -> list[SpanData]:
+def load(path: Path, redaction: Redaction | None) -> list[SpanData]:
     found = []
-    for line in (FIXTURES / f"{name}.jsonl").read_text().splitlines():
+    for line in path.read_text().splitlines():
         span = json.loads(line)
         attributes, events = span["attributes"], [(one, given) for one, given in span["events"]]
         if redaction is not None:
@@ -225,19 +223,24 @@ def measured(spans: list[SpanData]) -> list[Any]:
         ]
 
 
-@needs(FIXTURES.is_dir(), "the recorded spans of frameworks are not part of the repository")
-@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.jsonl")))
-def test_loops_are_the_same_with_digests(name):
-    assert measured(load(name, REDACTION)) == measured(load(name, None))
+@pytest.fixture
+def recordings(recorded_runs: Path) -> list[Path]:
+    found = sorted((recorded_runs / "spans" / "frameworks").glob("*.jsonl"))
+    assert found
+    return found
 
 
-@needs(FIXTURES.is_dir(), "the recorded spans of frameworks are not part of the repository")
-@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.jsonl")))
-def test_no_result_or_task_of_a_framework_leaves(name):
-    for span in load(name, REDACTION):
-        written = str((dict(span.attributes), span.events))
-        assert "nothing at" not in written
-        assert "find the key" not in written
+def test_loops_are_the_same_with_digests(recordings: list[Path]) -> None:
+    for path in recordings:
+        assert measured(load(path, REDACTION)) == measured(load(path, None)), path.stem
+
+
+def test_no_result_or_task_of_a_framework_leaves(recordings: list[Path]) -> None:
+    for path in recordings:
+        for span in load(path, REDACTION):
+            written = str((dict(span.attributes), span.events))
+            assert "nothing at" not in written, path.stem
+            assert "find the key" not in written, path.stem
 
 
 def test_the_module_needs_nothing_of_tidegauge():
