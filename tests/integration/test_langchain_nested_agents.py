@@ -34,6 +34,7 @@ from support.langchain_agents import (
     via_invoke,
     via_stream,
 )
+from support.looking_agents import PLACES, Bound, Script, look, looks_around, looks_for_ever, once
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.events import Call
@@ -41,44 +42,16 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, Tidega
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 
-Script = Callable[[Sequence[BaseMessage]], AIMessage]
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 ASKED: dict[str, Any] = {"messages": [("user", "look around")]}
-PLACES = ("desk", "box", "shelf")
 HELPED = [("helper", 3, 36), ("chief", 1, 12)]
 """A helper that looks into three places, for one call of the chief: 12 tokens a turn of calls."""
-
-
-@tool
-def look(place: str) -> str:
-    """Look into a place."""
-    return f"{place} is empty"
 
 
 @tool
 def ask(place: str) -> str:
     """Look into a place, if a person lets you."""
     return f"{place} is empty, says {interrupt('may I?')}"
-
-
-def looks_around(messages: Sequence[BaseMessage]) -> AIMessage:
-    done = turns(messages)
-    return answers("none") if done == 3 else chooses(("look", {"place": PLACES[done]}))
-
-
-def looks_for_ever(messages: Sequence[BaseMessage]) -> AIMessage:
-    return chooses(("look", {"place": "desk"}))
-
-
-def once(name: str, arguments: dict[str, Any]) -> Script:
-    return lambda messages: answers("done") if turns(messages) else chooses((name, arguments))
-
-
-class Bound(ScriptedChatModel):
-    """A model that may be given its tools beforehand, and does not report them."""
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
-        return self
 
 
 def created(script: Script, name: str | None = "helper") -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,43 +27,16 @@ from support.langchain_agents import (
     via_invoke,
     via_stream,
 )
-from support.scripted_model import ScriptedChatModel, answers, chooses, turns
+from support.looking_agents import Bound, Script, look, looks_around, looks_for_ever, once
+from support.scripted_model import ScriptedChatModel, answers, chooses
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 
-Script = Callable[[Sequence[BaseMessage]], AIMessage]
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 ASKED: dict[str, Any] = {"messages": [("user", "look around")]}
-PLACES = ("desk", "box", "shelf")
 WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
-
-
-class Bound(ScriptedChatModel):
-    """A model that may be given its tools beforehand, and does not report them."""
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
-        return self
-
-
-@tool
-def look(place: str) -> str:
-    """Look into a place."""
-    return f"{place} is empty"
-
-
-def looks_around(messages: Sequence[BaseMessage]) -> AIMessage:
-    done = turns(messages)
-    return answers("none") if done == 3 else chooses(("look", {"place": PLACES[done]}))
-
-
-def looks_for_ever(messages: Sequence[BaseMessage]) -> AIMessage:
-    return chooses(("look", {"place": "desk"}))
-
-
-def once(name: str, arguments: dict[str, Any]) -> Script:
-    return lambda messages: answers("done") if turns(messages) else chooses((name, arguments))
 
 
 def calling(make: Any, name: str, asks: Any, *, passed: bool) -> Any:
