@@ -165,7 +165,7 @@ def test_a_fault_costs_what_could_not_be_read(application, monkeypatch):
     exporting(engine).observe(application.provider)
     monkeypatch.setattr(engine, "snapshot", lambda: 1 // 0)
     assert {name for name, _ in application.series()} == {"tidegauge_internal_errors_total"}
-    assert internal_errors.counts()["prometheus"] >= 1
+    assert internal_errors.counts()["exporters"] >= 1
 
 
 class TestHistograms:

@@ -106,7 +106,7 @@ def test_a_fault_in_one_metric_costs_that_metric(
         left = {family.metric for family in read_families(engine)}
         assert left >= whole - {one.metric}
         assert one.metric not in left
-    assert set(internal_errors.counts()) == {"prometheus"}
+    assert set(internal_errors.counts()) == {"exporters"}
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -118,7 +118,7 @@ def test_a_fault_within_never_makes_a_scrape_fail(
     for headers in ({}, {"accept": OPENMETRICS}):
         answer = asked(asgi_app(Reader(engine)), **headers)
         assert answer.status_code == 200
-    assert internal_errors.counts()["prometheus"] > 0
+    assert internal_errors.counts()["exporters"] > 0
     registry = CollectorRegistry()
     registry.register(TidegaugeCollector(Reader(engine)))
     list(parse_openmetrics(generate_openmetrics(registry).decode()))

@@ -112,7 +112,7 @@ def test_a_scrape_of_a_failing_engine_is_answered_and_counts_the_fault() -> None
         for count in (1, 2):
             status, _, text = get(server.url)
             assert status == 200
-            assert f'tidegauge_internal_errors_total{{where="prometheus"}} {count}.0\n' in text
+            assert f'tidegauge_internal_errors_total{{where="exporters"}} {count}.0\n' in text
 
 
 def test_a_port_that_is_taken_leaves_the_agent_alone(caplog: pytest.LogCaptureFixture) -> None:
