@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from tidegauge._critical import here, reset_after_fork
+from tidegauge._guard import arrived_from_outside
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.turns import TurnCall
 
@@ -125,11 +126,13 @@ class RunMap(Generic[Id, Run]):
             oldest.end(outcome="unknown", reason=reason)
 
     def seen(self, run: Run) -> None:
-        """The run is alive."""
-        with here.critical, self._lock:
-            if run.held:
-                run.last_seen = self._clock()
-                self._runs.move_to_end(run.root)
+        """The run is alive. Without the lock, as :meth:`enter`."""
+        run.last_seen = self._clock()
+        try:
+            self._runs.move_to_end(run.root)
+        except KeyError as error:  # it is not held
+            if arrived_from_outside(error):
+                raise
 
     def enter(self, key: Id, scope: RunScope[Run]) -> None:
         """Something began in ``scope``; nothing when its run has ended.

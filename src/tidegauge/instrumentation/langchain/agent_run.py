@@ -332,6 +332,13 @@ class AgentRun:
             part = part.around.run
         return part is run
 
+    def is_calling(self) -> bool:
+        """Whether a tool is open in it, or in the runs that it is a branch of."""
+        run = self
+        while not run.tools and run.branch and run.around is not None:
+            run = run.around.run
+        return bool(run.tools)
+
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
         known = self.metadata

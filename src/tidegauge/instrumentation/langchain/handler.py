@@ -253,8 +253,7 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
-        self._runs.scope_of(run_id)  # opens it, if nothing happened in it
-        chain = self._runs.leave(run_id.int)
+        chain = self._runs.leave_chain(run_id)
         if not isinstance(chain, OpenChain):
             call = None if chain is None else chain.run.tools.pop(run_id.int, None)
             if chain is not None and call is not None:
@@ -288,8 +287,7 @@ class TidegaugeCallbackHandler(RunHolder):
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, with the error unless that is control flow."""
         self._note_stop(error, kwargs.get("parent_run_id"))
-        self._runs.scope_of(run_id)  # as above
-        chain = self._runs.leave(run_id.int)
+        chain = self._runs.leave_chain(run_id)
         if not isinstance(chain, OpenChain):
             if chain is not None:
                 self._end_node(chain.run, run_id, error)
@@ -525,14 +523,15 @@ class TidegaugeCallbackHandler(RunHolder):
         reports the chain around the tool, and its context says that the caller is in the tool.
         """
         scope = self._runs.scope_of(run_id)
-        if scope is not None and scope.tool is None:
+        if scope is None or scope.tool is not None:
+            return scope
+        run = scope.run
+        if run.is_calling():
             caller = enclosing_scope()
-            if caller is not None and caller.tool is not None and scope.run.is_part_of(caller.run):
+            if caller is not None and caller.tool is not None and run.is_part_of(caller.run):
                 return caller
-            call = scope.run.own_call()
-            if call is not None:
-                return made(RunScope, (scope.run, call))
-        return scope
+        call = run.own_call()
+        return scope if call is None else made(RunScope, (run, call))
 
     def _end_node(self, run: AgentRun, run_id: UUID, error: BaseException) -> None:
         call = run.tools.pop(run_id.int, None)

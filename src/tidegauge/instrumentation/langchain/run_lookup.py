@@ -51,6 +51,12 @@ class CallbackRuns(RunMap[int, AgentRun]):
             self.open_postponed(run_id)
         return self._scopes.get(run_id.int)
 
+    def leave_chain(self, run_id: UUID) -> Scope | None:
+        """A chain has ended: its scope. A run that nothing happened in is opened first."""
+        if self._postponed:
+            self.open_postponed(run_id)
+        return self.leave(run_id.int)
+
     def open_branch(self, branch: OpenChain, run: AgentRun) -> None:
         """A branch becomes a run, with all that is open in it."""
         before, branch.run = branch.run, run
