@@ -109,12 +109,17 @@ def delegates_until_found(messages: Sequence[BaseMessage]) -> AIMessage:
 
 SUPERVISORS = [
     pytest.param({}, TO_SEEKER, id="last message"),
-    pytest.param({"output_mode": "full_history"}, TO_SEEKER, id="full history"),
-    pytest.param({"add_handoff_messages": False}, "seeker", id="no messages"),
+    pytest.param(
+        {"output_mode": "full_history"}, TO_SEEKER, id="full history", marks=pytest.mark.slow
+    ),
+    pytest.param(
+        {"add_handoff_messages": False}, "seeker", id="no messages", marks=pytest.mark.slow
+    ),
     pytest.param(
         {"add_handoff_messages": False, "output_mode": "full_history"},
         "seeker",
         id="no messages, full history",
+        marks=pytest.mark.slow,
     ),
 ]
 

@@ -445,7 +445,16 @@ class TestRecordings:
 
 
 class TestServe:
-    @pytest.mark.parametrize("given_by", ["flag", "variable", "file", "environment"])
+    @pytest.mark.parametrize(
+        "given_by",
+        [
+            "flag",
+            *[
+                pytest.param(other, marks=pytest.mark.slow)
+                for other in ("variable", "file", "environment")
+            ],
+        ],
+    )
     def test_a_policy_is_watched_and_stops_nothing(self, policy, tmp_path, given_by) -> None:
         path = str(policy(Threshold("stagnation", 1, "stop", alpha=0.05)))
         config = tmp_path / "serve.toml"

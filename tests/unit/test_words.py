@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -108,17 +108,27 @@ def pattern(words: str) -> re.Pattern[str]:
 PATTERNS: Final = {words: pattern(words) for words in INSTEAD}
 
 
-def find(text: str) -> Iterator[Found]:
-    """The words in a text, whose length stays: ``toldBy`` is read as ``told By``."""
+def find(text: str, among: Collection[str] = tuple(INSTEAD)) -> Iterator[Found]:
+    """Some words in a text, whose length stays: ``toldBy`` is read as ``told By``."""
     text = text.replace("\\n", "  ")  # in a string, where the n belongs to no word
-    for words, sought in PATTERNS.items():
-        for match in sought.finditer(text):
+    for words in among:
+        for match in PATTERNS[words].finditer(text):
             yield Found(words, *match.span())
     for match in re.finditer(r"[A-Za-z]*[a-z][A-Z][A-Za-z]*", text):
-        parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", match[0])
-        for words, sought in PATTERNS.items():
-            if sought.search(parts) and not sought.search(match[0]):
+        for words in joined(match[0]):
+            if words in among:
                 yield Found(words, *match.span())
+
+
+@functools.cache
+def joined(name: str) -> list[str]:
+    """The words that a name such as ``toldBy`` joins."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return [
+        words
+        for words, sought in PATTERNS.items()
+        if sought.search(parts) and not sought.search(name)
+    ]
 
 
 def files(tree: str) -> Iterator[Path]:
@@ -143,9 +153,8 @@ def check(tree: str) -> tuple[list[str], set[Allowed]]:
         exceptions = {
             each: allowed_parts(text, each.phrase) for each in ALLOWED if each.file == name
         }
-        for word, start, end in sorted(find(text), key=lambda found: found.start):
-            if tree == "tests" and word not in IN_TESTS:
-                continue
+        among = IN_TESTS if tree == "tests" else INSTEAD
+        for word, start, end in sorted(find(text, among), key=lambda found: found.start):
             by = {
                 each
                 for each, parts in exceptions.items()

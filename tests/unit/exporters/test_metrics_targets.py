@@ -291,6 +291,7 @@ os.wait()
         forking.end()
         assert list(folder.iterdir()) == []
 
+    @pytest.mark.slow
     def test_without_a_folder_a_child_serves_nothing(
         self, folder: Path, program: Callable[..., Program]
     ) -> None:
@@ -308,6 +309,7 @@ assert pipeline.metrics_url
         )
         alone.end()
 
+    @pytest.mark.slow
     def test_a_fixed_port_stays_the_parents(
         self, folder: Path, program: Callable[..., Program]
     ) -> None:
@@ -322,6 +324,7 @@ assert pipeline.metrics_url
         assert [steps(target) for target in found if target.endswith(f":{port}")] == [1]
         assert sorted(map(steps, found)) == [1, 10, 100]
 
+    @pytest.mark.slow
     def test_children_that_end_or_do_something_else_are_no_targets(
         self, folder: Path, program: Callable[..., Program]
     ) -> None:
@@ -366,6 +369,7 @@ pause()
 """
         )
 
+    @pytest.mark.slow
     def test_killed_children_are_removed_by_the_parent_at_its_end(
         self, folder: Path, program: Callable[..., Program]
     ) -> None:

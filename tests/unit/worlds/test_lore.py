@@ -15,11 +15,14 @@ from tidegauge.worlds import LoreTask, Recording, document_task
 from tidegauge.worlds.lore import grow
 
 SEEDS = range(200)
-SETTINGS: list[dict[str, Any]] = [
+SETTINGS: list[Any] = [
     {},
     {"operations": 0},
     {"operations": 1, "distractors": 0},
-    {"operations": 25, "max_leaves": 3, "consolidation": 1.0, "distractors": 12},
+    pytest.param(
+        {"operations": 25, "max_leaves": 3, "consolidation": 1.0, "distractors": 12},
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

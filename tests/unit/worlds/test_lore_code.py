@@ -19,11 +19,11 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.worlds import LoreTask, code_task
 
 SEEDS = range(200)
-SETTINGS: list[dict[str, Any]] = [
+SETTINGS: list[Any] = [
     {},
     {"operations": 0, "distractors": 0},
-    {"operations": 15, "conditionals": 1.0, "distractors": 9},
-    {"operations": 30, "max_leaves": 3, "consolidation": 1.0},
+    pytest.param({"operations": 15, "conditionals": 1.0, "distractors": 9}, marks=pytest.mark.slow),
+    pytest.param({"operations": 30, "max_leaves": 3, "consolidation": 1.0}, marks=pytest.mark.slow),
 ]
 
 
