@@ -100,7 +100,7 @@ def arrivals(name: str, one: Recording, skew: int) -> Iterator[tuple[object, Any
     spans = one.skewed(skew)
     yield from ((how, batches(spans, how)) for how in BATCHINGS)
     if name not in ONE_ORDER:
-        yield from ((seed, one.shuffled(skew, seed)) for seed in range(2))
+        yield from ((seed, one.shuffled(skew, seed)) for seed in range(4))
 
 
 @pytest.mark.parametrize("skew", [-100, -30, 30, 100])

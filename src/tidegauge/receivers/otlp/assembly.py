@@ -77,27 +77,26 @@ class _Trace:
 
     def __init__(self) -> None:
         self.parents: dict[int, int | None] = {}  # ids of their parents, by id
-        self.waiting: dict[int, float] = {}  # when those arrived that were not emitted yet, by id
+        self.waiting: set[int] = set()  # ids of those that were not emitted yet
         self.chosen: OrderedDict[str, None] = OrderedDict()  # the model's ids of emitted calls
         self.awaited: set[int] = set()  # ids of parents that were not emitted yet
         self.clocks: set[str] = set()  # of its spans; two at most
         self.last_seen = 0.0
 
-    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData], now: float) -> SpanData:
+    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData]) -> SpanData:
         """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
 
         Args:
             span: the span.
             clock: the clock of its times.
             held: the held spans of the trace, by their ids.
-            now: when it has arrived.
 
         Returns:
             The span of the cycle that was cut, now without a parent; else the span as it was.
         """
         span_id, parents = span.span_id, self.parents
         parents[span_id] = span.parent_id
-        self.waiting[span_id] = now
+        self.waiting.add(span_id)
         if len(self.clocks) < 2:
             self.clocks.add(clock)
         cycle = [span_id]
@@ -255,7 +254,7 @@ class Assembly:
             if not span.has_times:
                 span_faults.repair("no_time")
             new[trace_id, span_id] = span
-            cut = trace.add(span, clock, self._held.of(trace_id), now)
+            cut = trace.add(span, clock, self._held.of(trace_id))
             if (trace_id, cut.span_id) in new:
                 new[trace_id, cut.span_id] = cut
             else:
@@ -271,7 +270,7 @@ class Assembly:
         """Emit the spans that were held for long enough; end what was idle for too long."""
         for when, ended in self._held.take_due(now):
             self._now = when  # the result must not depend on when this is called
-            self._emit_all(ended, due=True)
+            self._emit_all(ended)
         self._now = now
         while self._traces:
             trace_id, trace = next(iter(self._traces.items()))
@@ -311,15 +310,12 @@ class Assembly:
         if trace_id not in self._traces and self._on_forgotten is not None:
             self._on_forgotten(trace_id)
 
-    def _emit_all(self, spans: Sequence[SpanData], *, due: bool = False) -> None:
-        """Emit these spans, which are in the order of their ends.
-
-        If they are ``due``, more spans of their traces may come: some may be held for longer.
-        """
+    def _emit_all(self, spans: Sequence[SpanData]) -> None:
+        """Emit these spans, which are in the order of their ends."""
         waited = bool(self._events)
         if waited:
             spans = [self._joined(span) or span for span in spans]
-        ordered = self._by_cause(spans, due=due)
+        ordered = self._by_cause(spans)
         for span in spans if ordered is None else ordered:
             if waited:
                 self._events.remove(span.trace_id, span.span_id)
@@ -327,7 +323,7 @@ class Assembly:
             if trace is None or span.trace_id in self._finished:
                 self._late += 1
             else:
-                trace.waiting.pop(span.span_id, None)
+                trace.waiting.discard(span.span_id)
                 node = self._spans.node(span.trace_id, span.span_id)
                 if node is not None or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
                     self._emit_known(trace, span)
@@ -341,7 +337,7 @@ class Assembly:
         return self._events.joined(span)
 
     @guarded("otlp.order", default=None)
-    def _by_cause(self, spans: Sequence[SpanData], *, due: bool) -> Sequence[SpanData] | None:
+    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
         """The spans in an order in which no result comes before its cause; see `causal_order`."""
         several = {
             span.trace_id
@@ -356,22 +352,12 @@ class Assembly:
             if trace_id in self._events:
                 held = {span_id: self._events.joined(span) for span_id, span in held.items()}
             of_trace = [span for span in spans if span.trace_id == trace_id]
-            early = [span.span_id for span in of_trace if due and self._is_early(trace, span)]
-            found = in_causal_order(of_trace, held, trace.chosen, frozenset(early))
-            for span in found:
+            for span in in_causal_order(of_trace, held, trace.chosen):
                 if span.span_id in held:
                     self._held.take(span)
                 until = max(until, span.end)
                 ordered.append((until, span))
-            if early:
-                emitted = {span.span_id for span in found}
-                self._held.put_back([s for s in of_trace if s.span_id not in emitted])
         return [span for _, span in sorted(ordered, key=itemgetter(0))]
-
-    def _is_early(self, trace: _Trace, span: SpanData) -> bool:
-        """Whether a span is due only because of the time that its clock showed."""
-        arrived = trace.waiting.get(span.span_id)
-        return arrived is not None and arrived + self._limits.allowed_lateness > self._now
 
     @guarded("otlp.assembly", default=None)
     def _emit_known(self, trace: _Trace, span: SpanData) -> None:

@@ -3,8 +3,7 @@
 A tool's span comes after that of the model call that chose it, and before that of the model call
 that was shown its result; spans come before those around them. Spans of one clock keep their order.
 Calls are recognized by the model's ids of them, else by name, arguments, and ends at most a second
-apart. A tool's span that is due by its time alone, while the span that chose it has not arrived,
-waits for that span until it is due by its own arrival.
+apart.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ def in_causal_order(
     ended: Iterable[SpanData],
     held: Mapping[int, SpanData],
     chosen: _Ids = frozenset(),
-    early: Container[int] = (),
 ) -> list[SpanData]:
     """The spans of a trace in their order, with those that come before any of them.
 
@@ -53,8 +51,6 @@ def in_causal_order(
         ended: spans of one trace, in the order of their ends.
         held: its spans that ended later, by their ids, of which some may have to come before.
         chosen: the model's ids of the calls that spans before these have chosen.
-        early: ids of spans that may be held for longer: those of tools are left out if the span
-            that chose them has not arrived.
 
     >>> from tidegauge.instrumentation.turns import ChosenCall
     >>> from tidegauge.instrumentation.spans.span import NO_INFO, ReadSpan
@@ -73,8 +69,6 @@ def in_causal_order(
     causes = _Causes(spans, chosen)
     found: dict[int, SpanData] = {}
     for span in ended:
-        if span.span_id in early and causes.is_missing(span):
-            continue
         path = [(span, causes.before(span))]
         seen = {span.span_id}
         while path:
@@ -140,17 +134,6 @@ class _Causes:
                 self._choose(span, reading, choices.get(reading.name, []))
         self._shows_ids = bool(by_id) or len(chosen) > 0
 
-    def is_missing(self, span: SpanData) -> bool:
-        """Whether the span that chose this tool call has not arrived."""
-        reading = read_span(span)
-        return (
-            self._shows_ids
-            and isinstance(reading, ToolSpan)
-            and reading.id is not None
-            and reading.id not in self._before
-            and span.span_id not in self._chosen
-        )
-
     def before(self, span: SpanData) -> Iterator[SpanData]:
         """The spans that come right before this one."""
         if span.span_id in self._previous:
@@ -175,14 +158,25 @@ class _Causes:
         around = {span.span_id, *self._around(span)}
         for tools in self._tools.values():
             for tool in tools:
-                if tool.span_id in around or self.is_missing(tool):
+                if tool.span_id in around or self._is_missing(tool):
                     continue
                 model = self._chosen.get(tool.span_id)
-                if 0 < tool.end - span.end <= _SMALL_SKEW and (
+                if tool.end - span.end <= _SMALL_SKEW and (
                     model is None or model.end <= span.start
                 ):
                     found.append(tool)
         return found
+
+    def _is_missing(self, span: SpanData) -> bool:
+        """Whether the span that chose this tool call has not arrived."""
+        reading = read_span(span)
+        return (
+            self._shows_ids
+            and isinstance(reading, ToolSpan)
+            and reading.id is not None
+            and reading.id not in self._before
+            and span.span_id not in self._chosen
+        )
 
     def _ended_with(self, model: SpanData, tool: SpanData) -> list[SpanData]:
         """The spans around a model call alone, that ended before the tool call that it chose."""

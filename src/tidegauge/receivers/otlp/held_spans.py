@@ -119,12 +119,6 @@ class HeldSpans:
         """Hold this span in place of the one with its id."""
         self._traces[span.trace_id][span.span_id] = span
 
-    def put_back(self, spans: Sequence[SpanData]) -> None:
-        """Hold spans that were taken out before they were due by their own arrival."""
-        for span in spans:
-            self._traces.setdefault(span.trace_id, {})[span.span_id] = span
-            self.size += span.size
-
     def take(self, span: SpanData) -> None:
         """Take out one span."""
         spans = self._traces[span.trace_id]
