@@ -37,7 +37,7 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import ToolDeclaration, testing
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
+from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 NO_WAIT: dict[str, Any] = {"initial_delay": 0.0, "jitter": False}

@@ -20,7 +20,7 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
+from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 
 pytestmark = [
     pytest.mark.usefixtures("faults_are_swallowed"),

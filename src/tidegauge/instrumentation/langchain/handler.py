@@ -44,14 +44,12 @@ from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from opentelemetry.context import Context, get_current
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
-from tidegauge.events import CallResult, RunStarted, made
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing
+from tidegauge.events import CallResult, made
+from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing, run_starts
 from tidegauge.instrumentation.langchain.agent_run import (
     AgentRun,
     ModelCall,
@@ -66,17 +64,15 @@ from tidegauge.instrumentation.langchain.body_context import (
     leave_model,
 )
 from tidegauge.instrumentation.langchain.branches import OpenChain
+from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.langchain.run_lookup import (
-    CallbackRuns,
     RunHolder,
     enclosing_scope,
     find_checkpointer,
 )
-from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
-from tidegauge.tracer import RequestLabels
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -183,14 +179,14 @@ class TidegaugeCallbackHandler(RunHolder):
             raise ConfigurationError(f"on_stop={on_stop!r} is unknown; use 'raise' or 'end'")
         if steps not in ("calls", "nodes"):
             raise ConfigurationError(f"steps={steps!r} is unknown; use 'calls' or 'nodes'")
-        super().__init__(CallbackRuns(idle_seconds=idle_seconds))
-        self._idle_seconds = idle_seconds
+        by_agent = success if isinstance(success, Mapping) else {}
+        ends_itself = on_stop == "end"
+        super().__init__(
+            CallbackRuns(idle_seconds=idle_seconds, success=by_agent, ends_itself=ends_itself)
+        )
         self._labels = RunLabels(agent, None, task_group, t_max, memory)
         self._model = model
-        by_agent = success if isinstance(success, Mapping) else {}
-        self._by_agent: Mapping[str, Success] = dict(by_agent)
         self._of_root = None if isinstance(success, Mapping) else success
-        self._ends_itself = on_stop == "end"
         self._node_steps = steps == "nodes"
 
     @_hook
@@ -226,7 +222,7 @@ class TidegaugeCallbackHandler(RunHolder):
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
             if outermost and runs.scope_of(run_id) is None:
                 around = enclosing_scope()
-                event = agent_run.root_run(
+                event = run_starts.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
                 request = (
@@ -234,11 +230,11 @@ class TidegaugeCallbackHandler(RunHolder):
                     if around is None
                     else around.run.recorded.request
                 )
-                self._open_run(
+                self._runs.open_run(
                     OpenChain.make(run_id, name, inputs, given, None),
                     event,
                     around,
-                    success=self._by_agent.get(event.agent, self._of_root),
+                    success=runs.success.get(event.agent, self._of_root),
                     request=request,
                     node_steps=self._node_steps,
                 )
@@ -247,8 +243,8 @@ class TidegaugeCallbackHandler(RunHolder):
             runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, scope, tags=tags))
         else:
             around = made(RunScope, (scope.run, scope.tool))
-            event = agent_run.child_run(inputs, given, name=name, around=around)
-            self._open_child(OpenChain.make(run_id, name, inputs, given, None), event, around)
+            event = run_starts.child_run(inputs, given, name=name, around=around)
+            self._runs.open_child(OpenChain.make(run_id, name, inputs, given, None), event, around)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -277,9 +273,9 @@ class TidegaugeCallbackHandler(RunHolder):
             if run.span is not None:
                 leave(run.span)
             if run.interrupted and run.key is not None:
-                self._suspend(run)
+                self._runs.suspend(run)
             else:
-                self._end(run, success=run.succeeded(outputs))
+                self._runs.end_run(run, success=run.succeeded(outputs))
                 run.answer(parsing.agent_result(outputs))
         chain.end()
 
@@ -304,9 +300,9 @@ class TidegaugeCallbackHandler(RunHolder):
             if run.span is not None:
                 leave(run.span)
             if interrupt and run.key is not None:
-                self._suspend(run)
+                self._runs.suspend(run)
             else:
-                end = partial(self._end, run, **control_flow.ending(error))
+                end = partial(self._runs.end_run, run, **control_flow.ending(error))
                 if not (again and chain.fail(end)):
                     end()
                 self._answer_error(run, error)
@@ -398,11 +394,11 @@ class TidegaugeCallbackHandler(RunHolder):
         if answer.tokens is None:
             run.recorded.without_usage()
         if call.chooses and answer.calls and isinstance(scope, NestedChain):
-            scope = self.open_agent(scope)
+            scope = self._runs.open_agent(scope)
             run = scope.run
         if call.chooses and answer.calls and scope.tool is None:
             chain = parent_run_id.int if parent_run_id else 0
-            chooser = partial(self._chooser, scope) if isinstance(scope, OpenChain) else None
+            chooser = partial(self._runs.chooser, scope) if isinstance(scope, OpenChain) else None
             run.choose(answer, call, chain, getattr(scope, "attempts", None), chooser)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
@@ -444,7 +440,7 @@ class TidegaugeCallbackHandler(RunHolder):
             _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
         if isinstance(scope, NestedChain):
             chosen = label(kwargs.get("tool_call_id")) is not None
-            scope = self.open_agent(scope) if chosen else scope
+            scope = self._runs.open_agent(scope) if chosen else scope
         if scope.tool is not None:
             self._runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
             return
@@ -459,7 +455,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run = run.run_of(name, arguments, call_id)
         own = call_id is None and isinstance(scope, OpenChain) and scope.branches(calls=True)
         if own and not run.turns.awaits(name, arguments, call_id):
-            self.open_branches(cast("OpenChain", scope), calls=True)
+            self._runs.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
         call = run.begin(name, arguments, call_id, getattr(scope, "attempts", None))
         run.enforce()
@@ -553,7 +549,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         parameters, form = options.get("invocation_params"), options.get("options")
         if isinstance(scope, NestedChain) and parsing.offers_tools(parameters, form):
-            scope = self.open_agent(scope)
+            scope = self._runs.open_agent(scope)
         run = scope.chooser() if isinstance(scope, OpenChain) else scope.run
         metadata = _plain(options.get("metadata"))
         self._runs.seen(run)
@@ -612,9 +608,9 @@ class TidegaugeCallbackHandler(RunHolder):
         chain.begin(parent, tags)
         if run.is_same_agent(metadata):
             if run.waiting:
-                self._resume_branch(chain)
+                self._runs.resume_branch(chain)
             if chain.attempts is not None and chain.attempts.before and chain.is_continued():
-                self._open_branch(chain, chain)
+                self._runs.open_branch(chain, chain)
             if run.fan_outs:
                 chain.resume_fan_out()
             run = chain.run
@@ -626,231 +622,16 @@ class TidegaugeCallbackHandler(RunHolder):
         branches = chain.branches(agent=True)
         direct = branches.pop() if branches and branches[-1].task == chain.task else None
         for branch in branches:
-            self._open_branch(branch, chain)
+            self._runs.open_branch(branch, chain)
         around = RunScope(parent.run)
-        event = agent_run.child_run(inputs, metadata, name=chain.name, around=around)
-        self._open_child(chain, event, around, branch=direct)
-
-    def open_agent(self, chain: NestedChain) -> Scope:
-        """The agent that a chain inside a tool is in becomes a run: see ``nested_agents``."""
-        agent = chain.agent()
-        if agent is None or not agent.claim(chain):
-            return chain
-        around, inputs, metadata = agent.around, agent.inputs, agent.metadata
-        event = agent_run.child_run(inputs, metadata, name=agent.name, around=around)
-        root = agent.opened(None)
-        run = self._begin_run(
-            root,
-            event,
-            around,
-            context=around.context(),
-            resumes=_is_inside(metadata) or control_flow.resumes(inputs),
-            success=self._by_agent.get(event.agent),
-            request=around.run.recorded.request,
-        )
-        self._open(root, run)
-        self._runs.open_nested(agent, root, run)
-        return self._runs.find(chain.key) or chain
-
-    def open_branches(self, chain: OpenChain, *, calls: bool = False) -> None:
-        """A step begins in a chain: the branches that it is in become runs.
-
-        Args:
-            chain: the chain.
-            calls: whether the step is a tool that no model chose.
-        """
-        for branch in chain.branches(calls=calls):
-            self._open_branch(branch, chain)
-
-    def _chooser(self, chain: OpenChain) -> AgentRun:
-        """The run whose step it is that a model chose calls in a chain."""
-        self.open_branches(chain)
-        if chain.own is None and chain.parent is not None:
-            chain.run = chain.parent.run  # also if the chain has just ended
-        return chain.chooser()
-
-    def _open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
-        """A branch becomes a run, because of what begins in ``chain``."""
-        if branch.parent is None or not branch.claim(chain):
-            return
-        around = RunScope(branch.parent.run)
-        inputs, metadata = branch.inputs, branch.metadata
-        event = agent_run.branch_run(inputs, metadata, name=branch.name, around=around)
-        run = self._begin_run(
-            branch,
-            event,
-            around,
-            context=around.context(),
-            resumes=_is_inside(metadata),
-            branch=branch,
-            request=around.run.recorded.request,
-        )
-        run.branch_off(around)
-        self._runs.open_branch(branch, run)
-        self._open(branch, run)
-
-    def _resume_branch(self, chain: OpenChain) -> None:
-        """A branch that was interrupted begins again."""
-        around = RunScope(chain.run)
-        event = agent_run.branch_run(chain.inputs, chain.metadata, name=chain.name, around=around)
-        key = agent_run.waiting_key(event, chain.metadata)
-        if any(run.branch and run.key == key for run in around.run.waiting):
-            self._open_branch(chain, chain)
-
-    def _open_child(
-        self,
-        chain: OpenChain,
-        event: RunStarted,
-        around: Scope,
-        *,
-        branch: OpenChain | None = None,
-    ) -> None:
-        """Open the run of an agent inside another one's."""
-        success, request = self._by_agent.get(event.agent), around.run.recorded.request
-        self._open_run(chain, event, around, branch=branch, success=success, request=request)
-
-    def _open_run(
-        self, chain: OpenChain, event: RunStarted, around: Scope | None, **given: Any
-    ) -> None:
-        """Open a run, or resume the one that waits for this invocation.
-
-        What is invoked inside a graph gets its input again; its thread says that it continues. A
-        graph that continues reports its checkpoint next, which says which run that is.
-
-        Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
-            **given: of :meth:`_begin_run`.
-        """
-        metadata = chain.metadata
-        inside = _is_inside(metadata)
-        context = None if around is None else around.context()
-        opening: Callable[..., None] = partial(self._open_now, chain, event, around, **given)
-        waits = not inside and agent_run.waiting_key(event, metadata) is not None
-        if waits and control_flow.resumes(chain.inputs):
-            begun = context or get_current()
-            root = UUID(int=chain.key)
-            self._runs.postpone(root, partial(opening, context=begun, resumes=True))
-        else:
-            opening(None, context=context, resumes=inside)
-
-    def _open_now(
-        self,
-        chain: OpenChain,
-        event: RunStarted,
-        around: Scope | None,
-        checkpoint: str | None,
-        **given: Any,
-    ) -> None:
-        run = self._begin_run(chain, event, around, checkpoint=checkpoint, **given)
-        self._open(chain, run)
-        if run.span is not None:
-            enter_chain(run.span)
-
-    def _open(self, chain: OpenChain, run: AgentRun) -> None:
-        """The chain is the root of the run."""
-        chain.own = chain.run = run
-        if run.fan_outs:
-            chain.resume_fan_out()
-        self._runs.open(chain)
-
-    def _begin_run(
-        self,
-        chain: OpenChain,
-        event: RunStarted,
-        around: Scope | None,
-        *,
-        context: Context | None,
-        resumes: bool,
-        checkpoint: str | None = None,
-        branch: OpenChain | None = None,
-        success: Success | None = None,
-        request: RequestLabels | None = None,
-        node_steps: bool = False,
-    ) -> AgentRun:
-        """Begin a run, or resume the one that waits at its place for this checkpoint.
-
-        Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
-            context: parent of its span; ``None`` takes the caller's.
-            resumes: whether it continues a run that waits.
-            checkpoint: the checkpoint from which it continues; ``None``, not reported.
-            branch: the branch of the run around it that it is; ``None``, it is a step by itself.
-            success: decides from the output whether the task was solved.
-            request: labels of the request, for its span.
-            node_steps: whether its steps are the nodes of its graph.
-        """
-        call = None
-        if around is not None and around.tool is None:
-            around.run.enforce()
-            arguments = parsing.last_content(chain.inputs)
-            if branch is None:
-                attempts = chain.attempts
-                call = around.run.turns.begin(event.agent, arguments, None, attempts)
-                around.run.enforce()
-            else:
-                call = branch.join_fan_out(event.agent, arguments)
-        recorder = get_recorder()
-        root, metadata = UUID(int=chain.key), chain.metadata
-        key = agent_run.waiting_key(event, metadata)
-        resumes = resumes and key is not None
-        run: AgentRun | None = None
-        if call is not None and chain.attempts is not None:
-            run = chain.attempts.continued(call)
-        again = run is not None
-        if run is not None:
-            self._runs.close(run)
-            run.try_again(root, metadata)
-        elif resumes:
-            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
-        link = None
-        if run is not None and not again and recorder.waiting.is_idle(run):
-            link = run.recorded.link
-            run.end(outcome="unknown", reason="not resumed")
-            run = None
-        if run is None:
-            recorded = recorder.start_run(event, context, link=link, request=request)
-            run = AgentRun(
-                root,
-                recorded,
-                metadata,
-                key=key,
-                idle_seconds=self._idle_seconds,
-                success=success,
-                ends_itself=self._ends_itself,
-            )
-            run.continues = resumes and not run.unique
-        elif not again:
-            run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
-        if checkpoint is not None:
-            run.recorded.continues(checkpoint)
-        run.around, run.call, run.node_steps = around, call, node_steps
-        run.given = parsing.message_count(chain.inputs)
-        return run
-
-    def _suspend(self, run: AgentRun) -> None:
-        run.suspend()
-        self._runs.close(run)
-        if not run.recorded.ended:
-            run.recorded.waiting.add(run, partial(save_agent_run, run))
-
-    def _end(self, run: AgentRun, **ending: Any) -> None:
-        self._runs.close(run)
-        run.end(**ending)
+        event = run_starts.child_run(inputs, metadata, name=chain.name, around=around)
+        self._runs.open_child(chain, event, around, branch=direct)
 
 
 def _refuse_again(chain: OpenChain | NestedChain, tags: object) -> None:
     """Raise the stop of the attempt before: ``with_retry`` takes it for a failure."""
     if chain.stop is not None and control_flow.is_again(tags) and not chain.run.watched_only:
         control_flow.enforce_again(chain.stop)
-
-
-def _is_inside(metadata: Mapping[str, Any]) -> bool:
-    """Whether a chain is invoked inside a graph."""
-    return metadata.get("langgraph_checkpoint_ns") is not None
 
 
 def _find_out_checkpointer(run: AgentRun) -> None:

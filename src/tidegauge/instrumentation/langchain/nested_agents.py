@@ -23,12 +23,12 @@ from tidegauge.errors import RunStopped
 from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
+from tidegauge.instrumentation.langchain.parsing import AGENT_NAME
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import label
 
 __all__ = ["NestedChain"]
 
-_NAME: Final = "lc_agent_name"
 _UNNAMED: Final = "LangGraph"
 
 
@@ -131,6 +131,6 @@ def _own_name(run: AgentRun) -> str | None:
     """The name of a run's agent by ``create_agent``; ``None`` if it is that of its caller."""
     while run.branch and run.around is not None:
         run = run.around.run
-    own = label(run.metadata.get(_NAME))
-    caller = None if run.around is None else label(run.around.run.metadata.get(_NAME))
+    own = label(run.metadata.get(AGENT_NAME))
+    caller = None if run.around is None else label(run.around.run.metadata.get(AGENT_NAME))
     return None if own == caller else own

@@ -33,6 +33,7 @@ from tidegauge.instrumentation.values import (
 from tidegauge.tracer import RequestLabels
 
 __all__ = [
+    "AGENT_NAME",
     "ModelAnswer",
     "NodeAnswer",
     "NodeKey",
@@ -55,6 +56,9 @@ __all__ = [
     "tool_answers",
     "tool_result",
 ]
+
+AGENT_NAME: Final = "lc_agent_name"
+"""Name in the metadata of chains: the agent that they are in, by ``create_agent(name=...)``."""
 
 _PREFIX: Final = "tidegauge_"
 _HUMAN: Final = ("human", "user")
@@ -122,7 +126,7 @@ class NodeKey(NamedTuple):
 
 def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """What distinguishes agents in metadata, which inner chains inherit."""
-    return label(metadata.get(_PREFIX + "agent")), label(metadata.get("lc_agent_name"))
+    return label(metadata.get(_PREFIX + "agent")), label(metadata.get(AGENT_NAME))
 
 
 def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:

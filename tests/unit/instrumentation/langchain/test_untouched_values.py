@@ -15,9 +15,9 @@ from tidegauge._guard import internal_errors
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,
-    agent_run,
     control_flow,
     parsing,
+    run_starts,
 )
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
 from tidegauge.instrumentation.turns import ChosenCall
@@ -143,7 +143,7 @@ def test_an_error_is_distinguished_from_control_flow_by_its_real_class() -> None
 
 
 def opened(metadata: dict[str, Any], name: object) -> Any:
-    return agent_run.root_run({}, metadata, labels=RunLabels(), name=name, model=None, around=None)
+    return run_starts.root_run({}, metadata, labels=RunLabels(), name=name, model=None, around=None)
 
 
 def test_names_and_threads_that_are_no_texts_are_left_out() -> None:
@@ -151,7 +151,7 @@ def test_names_and_threads_that_are_no_texts_are_left_out() -> None:
     metadata = {"lc_agent_name": odd, "thread_id": odd, "langgraph_checkpoint_ns": odd}
     event = opened(metadata, odd)
     assert (event.agent, event.conversation) == ("", None)
-    assert agent_run.waiting_key(event, metadata) is None
+    assert run_starts.waiting_key(event, metadata) is None
     assert parsing.agent_identity(metadata) == (None, None)
     thread = uuid.uuid4()
     event = opened({"thread_id": thread}, untouchable(str, "a"))

@@ -12,9 +12,9 @@ import pytest
 from tidegauge import testing
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation import run_map
-from tidegauge.instrumentation.langchain import run_lookup
+from tidegauge.instrumentation.langchain import callback_runs
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
-from tidegauge.instrumentation.langchain.run_lookup import CallbackRuns
+from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_run_that_is_postponed_is_opened_once_by_what_happens_first() -> None:
 
 
 def test_postponed_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lookup, "_MAX_POSTPONED", 2)
+    monkeypatch.setattr(callback_runs, "_MAX_POSTPONED", 2)
     runs = CallbackRuns()
     opened_for: list[int] = []
     roots = [uuid4() for _ in range(3)]

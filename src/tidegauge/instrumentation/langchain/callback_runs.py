@@ -1,0 +1,348 @@
+"""The open runs of a callback handler: how they are found, opened, resumed and ended.
+
+LangChain identifies chains, tools and model calls by ``UUID`` objects. The map holds the integers
+that they represent, because a ``UUID`` is hashed in Python at every look-up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from opentelemetry.context import Context, get_current
+
+from tidegauge._critical import here
+from tidegauge.events import RunStarted
+from tidegauge.instrumentation.current import get_recorder
+from tidegauge.instrumentation.langchain import control_flow, parsing, run_starts
+from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, Success
+from tidegauge.instrumentation.langchain.body_context import enter_chain
+from tidegauge.instrumentation.langchain.branches import OpenChain
+from tidegauge.instrumentation.langchain.nested_agents import NestedChain
+from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
+from tidegauge.instrumentation.run_map import RunMap, RunScope
+from tidegauge.tracer import RequestLabels
+
+__all__ = ["CallbackRuns"]
+
+_MAX_POSTPONED: Final = 10_000
+
+
+class CallbackRuns(RunMap[int, AgentRun]):
+    """The open runs of one handler, and the scope of every open chain and tool in them.
+
+    Args:
+        max_runs: as of :class:`RunMap`.
+        idle_seconds: a run whose model is not called for so long is ended as unknown.
+        clock: as of :class:`RunMap`.
+        success: decides from an agent's output whether its task was solved, by the agent's name.
+        ends_itself: whether nothing is raised when the policy stops a run.
+
+    Attributes:
+        success: as given.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_runs: int = 10_000,
+        idle_seconds: float = 3_600.0,
+        clock: Callable[[], float] = time.monotonic,
+        success: Mapping[str, Success] = {},
+        ends_itself: bool = False,
+    ) -> None:
+        super().__init__(max_runs=max_runs, idle_seconds=idle_seconds, clock=clock)
+        self.success = dict(success)
+        self._ends_itself = ends_itself
+
+    def scope_of(self, run_id: UUID | None) -> Scope | None:
+        """The scope of an open chain or tool."""
+        if run_id is None:
+            return None
+        if self._postponed:
+            self.open_postponed(run_id)
+        return self._scopes.get(run_id.int)
+
+    def leave_chain(self, run_id: UUID) -> Scope | None:
+        """A chain has ended: its scope. A run that nothing happened in is opened first."""
+        if self._postponed:
+            self.open_postponed(run_id)
+        return self.leave(run_id.int)
+
+    def open_run(
+        self, chain: OpenChain, event: RunStarted, around: Scope | None, **given: Any
+    ) -> None:
+        """Open a run, or resume the one that waits for this invocation.
+
+        What is invoked inside a graph gets its input again; its thread says that it continues. A
+        graph that continues reports its checkpoint next, which says which run that is.
+
+        Args:
+            chain: its root chain.
+            event: its start.
+            around: where it is invoked, inside another run.
+            **given: of :meth:`_begin_run`.
+        """
+        metadata = chain.metadata
+        inside = _is_inside(metadata)
+        context = None if around is None else around.context()
+        opening: Callable[..., None] = partial(self._open_now, chain, event, around, **given)
+        waits = not inside and run_starts.waiting_key(event, metadata) is not None
+        if waits and control_flow.resumes(chain.inputs):
+            begun = context or get_current()
+            root = UUID(int=chain.key)
+            self.postpone(root, partial(opening, context=begun, resumes=True))
+        else:
+            opening(None, context=context, resumes=inside)
+
+    def open_child(
+        self,
+        chain: OpenChain,
+        event: RunStarted,
+        around: Scope,
+        *,
+        branch: OpenChain | None = None,
+    ) -> None:
+        """Open the run of an agent inside another one's."""
+        success, request = self.success.get(event.agent), around.run.recorded.request
+        self.open_run(chain, event, around, branch=branch, success=success, request=request)
+
+    def open_agent(self, chain: NestedChain) -> Scope:
+        """The agent that a chain inside a tool is in becomes a run: see ``nested_agents``."""
+        agent = chain.agent()
+        if agent is None or not agent.claim(chain):
+            return chain
+        around, inputs, metadata = agent.around, agent.inputs, agent.metadata
+        event = run_starts.child_run(inputs, metadata, name=agent.name, around=around)
+        root = agent.opened(None)
+        run = self._begin_run(
+            root,
+            event,
+            around,
+            context=around.context(),
+            resumes=_is_inside(metadata) or control_flow.resumes(inputs),
+            success=self.success.get(event.agent),
+            request=around.run.recorded.request,
+        )
+        self._open(root, run)
+        self._move_nested(agent, root, run)
+        return self.find(chain.key) or chain
+
+    def open_branches(self, chain: OpenChain, *, calls: bool = False) -> None:
+        """A step begins in a chain: the branches that it is in become runs.
+
+        Args:
+            chain: the chain.
+            calls: whether the step is a tool that no model chose.
+        """
+        for branch in chain.branches(calls=calls):
+            self.open_branch(branch, chain)
+
+    def open_branch(self, branch: OpenChain, chain: OpenChain) -> None:
+        """A branch becomes a run, because of what begins in ``chain``."""
+        if branch.parent is None or not branch.claim(chain):
+            return
+        around = RunScope(branch.parent.run)
+        inputs, metadata = branch.inputs, branch.metadata
+        event = run_starts.branch_run(inputs, metadata, name=branch.name, around=around)
+        run = self._begin_run(
+            branch,
+            event,
+            around,
+            context=around.context(),
+            resumes=_is_inside(metadata),
+            branch=branch,
+            request=around.run.recorded.request,
+        )
+        run.branch_off(around)
+        self._move_branch(branch, run)
+        self._open(branch, run)
+
+    def resume_branch(self, chain: OpenChain) -> None:
+        """A branch that was interrupted begins again."""
+        around = RunScope(chain.run)
+        event = run_starts.branch_run(chain.inputs, chain.metadata, name=chain.name, around=around)
+        key = run_starts.waiting_key(event, chain.metadata)
+        if any(run.branch and run.key == key for run in around.run.waiting):
+            self.open_branch(chain, chain)
+
+    def chooser(self, chain: OpenChain) -> AgentRun:
+        """The run whose step it is that a model chose calls in a chain."""
+        self.open_branches(chain)
+        if chain.own is None and chain.parent is not None:
+            chain.run = chain.parent.run  # also if the chain has just ended
+        return chain.chooser()
+
+    def suspend(self, run: AgentRun) -> None:
+        """The graph of a run is paused for a person: the run waits."""
+        run.suspend()
+        self.close(run)
+        if not run.recorded.ended:
+            run.recorded.waiting.add(run, partial(save_agent_run, run))
+
+    def end_run(self, run: AgentRun, **ending: Any) -> None:
+        """A run has ended; see ``AgentRun.end``."""
+        self.close(run)
+        run.end(**ending)
+
+    def postpone(self, root: UUID, opening: Callable[[str | None], None]) -> None:
+        """Open a run later: when its graph reports its checkpoint, or something happens in it.
+
+        Args:
+            root: callback id of its root chain.
+            opening: opens it. Takes the id of the checkpoint; ``None``, not reported.
+        """
+        with here.critical, self._lock:
+            self._postponed[root.int] = opening
+            if len(self._postponed) > _MAX_POSTPONED:
+                self._postponed.popitem(last=False)
+
+    def open_postponed(self, root: UUID, checkpoint: str | None = None) -> None:
+        """Open a run that was postponed, if it was."""
+        with here.critical, self._lock:
+            opening = self._postponed.pop(root.int, None)
+        if opening is not None:
+            opening(checkpoint)
+
+    def _reset_after_fork(self) -> None:
+        super()._reset_after_fork()
+        self._postponed: OrderedDict[int, Callable[[str | None], None]] = OrderedDict()
+
+    def _open_now(
+        self,
+        chain: OpenChain,
+        event: RunStarted,
+        around: Scope | None,
+        checkpoint: str | None,
+        **given: Any,
+    ) -> None:
+        run = self._begin_run(chain, event, around, checkpoint=checkpoint, **given)
+        self._open(chain, run)
+        if run.span is not None:
+            enter_chain(run.span)
+
+    def _begin_run(
+        self,
+        chain: OpenChain,
+        event: RunStarted,
+        around: Scope | None,
+        *,
+        context: Context | None,
+        resumes: bool,
+        checkpoint: str | None = None,
+        branch: OpenChain | None = None,
+        success: Success | None = None,
+        request: RequestLabels | None = None,
+        node_steps: bool = False,
+    ) -> AgentRun:
+        """Begin a run, or resume the one that waits at its place for this checkpoint.
+
+        Args:
+            chain: its root chain.
+            event: its start.
+            around: where it is invoked, inside another run.
+            context: parent of its span; ``None`` takes the caller's.
+            resumes: whether it continues a run that waits.
+            checkpoint: the checkpoint from which it continues; ``None``, not reported.
+            branch: the branch of the run around it that it is; ``None``, it is a step by itself.
+            success: decides from the output whether the task was solved.
+            request: labels of the request, for its span.
+            node_steps: whether its steps are the nodes of its graph.
+        """
+        call = None
+        if around is not None and around.tool is None:
+            around.run.enforce()
+            arguments = parsing.last_content(chain.inputs)
+            if branch is None:
+                attempts = chain.attempts
+                call = around.run.turns.begin(event.agent, arguments, None, attempts)
+                around.run.enforce()
+            else:
+                call = branch.join_fan_out(event.agent, arguments)
+        recorder = get_recorder()
+        root, metadata = UUID(int=chain.key), chain.metadata
+        key = run_starts.waiting_key(event, metadata)
+        resumes = resumes and key is not None
+        run: AgentRun | None = None
+        if call is not None and chain.attempts is not None:
+            run = chain.attempts.continued(call)
+        again = run is not None
+        if run is not None:
+            self.close(run)
+            run.try_again(root, metadata)
+        elif resumes:
+            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
+        link = None
+        if run is not None and not again and recorder.waiting.is_idle(run):
+            link = run.recorded.link
+            run.end(outcome="unknown", reason="not resumed")
+            run = None
+        if run is None:
+            recorded = recorder.start_run(event, context, link=link, request=request)
+            run = AgentRun(
+                root,
+                recorded,
+                metadata,
+                key=key,
+                idle_seconds=self._idle_seconds,
+                success=success,
+                ends_itself=self._ends_itself,
+            )
+            run.continues = resumes and not run.unique
+        elif not again:
+            run.resume(root, metadata, context, success, ends_itself=self._ends_itself)
+        if checkpoint is not None:
+            run.recorded.continues(checkpoint)
+        run.around, run.call, run.node_steps = around, call, node_steps
+        run.given = parsing.message_count(chain.inputs)
+        return run
+
+    def _open(self, chain: OpenChain, run: AgentRun) -> None:
+        """The chain is the root of the run."""
+        chain.own = chain.run = run
+        if run.fan_outs:
+            chain.resume_fan_out()
+        self.open(chain)
+
+    def _move_branch(self, branch: OpenChain, run: AgentRun) -> None:
+        """A branch becomes a run, with all that is open in it."""
+        before, branch.run = branch.run, run
+        for key in tuple(before.open_ids):
+            scope = self._scopes.get(key)
+            if isinstance(scope, OpenChain) and scope.is_in(branch):
+                before.open_ids.pop(key, None)
+                choice = before.choices.pop(key, None)
+                if choice is not None:
+                    run.choices[key] = choice
+                if scope is not branch:
+                    scope.run = run
+                    run.open_ids[key] = None
+
+    def _move_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
+        """An agent inside a tool becomes a run, with all that is open in it.
+
+        Args:
+            agent: its root chain, which is in the tool.
+            root: the same, in the run.
+            run: the run.
+        """
+        before, opened = agent.run, {agent.key: root}
+        before.open_ids.pop(agent.key, None)
+        for key in tuple(before.open_ids):
+            chain = self._scopes.get(key)
+            if not isinstance(chain, NestedChain) or chain.parent is None:
+                continue
+            parent = opened.get(chain.parent.key)
+            if parent is not None:
+                before.open_ids.pop(key, None)
+                opened[key] = chain.opened(run, parent)
+                self.enter(key, opened[key])
+
+
+def _is_inside(metadata: Mapping[str, Any]) -> bool:
+    """Whether a chain is invoked inside a graph."""
+    return metadata.get("langgraph_checkpoint_ns") is not None
