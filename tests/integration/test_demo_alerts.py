@@ -100,7 +100,8 @@ def test_the_alert_comes_while_the_loop_lasts_and_its_end_is_reported(tmp_path: 
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_whatever_ends_the_demo_ends_them(number: int, code: int, tmp_path: Path) -> None:
-    with running(tmp_path) as demo:
+    not_ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # as by nohup
+    with running(tmp_path, code=not_ignored + CODE) as demo:
         demo.read_until(STARTED)
         assert demo.end(number, *demo.servers()) == (code, "")
 
