@@ -92,7 +92,7 @@ class Tracer:
         said: list[tuple[str, Call]] = []
         for turn in [*agent.turns, ()]:
             now, said = self._turn(agent, span, now, turn, said)
-        if self._shape in ("openinference", "nodes"):
+        if self._shape in _OPENINFERENCE:
             given = {"openinference.span.kind": "AGENT", "agent.name": agent.name}
             self.add(span, parent, agent.name, given, began, now)
         else:
@@ -102,16 +102,21 @@ class Tracer:
 
     def _turn(self, agent: Agent, span: int, now: int, turn: Sequence[Call], said: Any) -> Any:
         began, around = now, span
-        if self._shape in ("openinference", "nodes"):
+        if self._shape in _OPENINFERENCE:
             around, now = self._id(), now + 1
         called = [(f"call_{self._id()}", call) for call in turn]
-        make = self._openinference if self._shape in ("openinference", "nodes") else self._genai
+        make = self._openinference if self._shape in _OPENINFERENCE else self._genai
         took = 10 if self._chance is None else self._chance.randint(5, 60)
         shown = make(called, said)
         if self._shape == "genai with names":
             shown["gen_ai.agent.name"] = agent.name
-        self.add(self._id(), around, "chat", shown, now, now + took)
-        if self._shape == "nodes":
+        if self._shape == "models in models":
+            whole = self._id()
+            self.add(self._id(), whole, "chat", shown, now + 1, now + took - 1)
+            self.add(whole, around, "chat", {"openinference.span.kind": "LLM"}, now, now + took)
+        else:
+            self.add(self._id(), around, "chat", shown, now, now + took)
+        if self._shape in _NODES:
             node = {"openinference.span.kind": "CHAIN"}
             self.add(around, span, "model", node, began, now + took + 1)
             around, began = self._id(), now + took + 1
@@ -120,7 +125,7 @@ class Tracer:
         for number, (call_id, call) in enumerate(called):
             ends.append(self._tool(around, call_id, call, now + number))
         now = max(ends) + 1
-        if self._shape == "openinference" or (self._shape == "nodes" and turn):
+        if self._shape == "openinference" or (self._shape in _NODES and turn):
             self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
         return now + 1, [*said, *called]
 
@@ -129,7 +134,7 @@ class Tracer:
         if call.agent is not None:
             end = self.run(call.agent, span, now + 1)
         arguments = json.dumps({"query": call.query})
-        if self._shape in ("openinference", "nodes"):
+        if self._shape in _OPENINFERENCE:
             given = {
                 "openinference.span.kind": "TOOL",
                 "tool.name": call.tool,
@@ -163,7 +168,7 @@ class Tracer:
         """Add a span; times in milliseconds."""
         self.ended[span] = end - (self._skew if host == "tools" else 0)
         openinference = "openinference.instrumentation.openai_agents"
-        scope = openinference if self._shape in ("openinference", "nodes") else "agent_framework"
+        scope = openinference if self._shape in _OPENINFERENCE else "agent_framework"
         resource = {"service.name": self._service, "host.name": host}
         ids = (self._trace, span, parent)
         times = (start * _MILLISECOND, end * _MILLISECOND)
@@ -216,5 +221,8 @@ class Tracer:
         return self._ids
 
 
-SHAPES = ("genai", "genai without ids", "genai with names", "openinference", "nodes")
-"""In the last, each model call and each round of tools has a separate span around it."""
+_NODES = ("nodes", "models in models")
+_OPENINFERENCE = ("openinference", *_NODES)
+SHAPES = ("genai", "genai without ids", "genai with names", *_OPENINFERENCE)
+"""In the last two, each model call and each round of tools has a separate span around it. In the
+last, a model call is two spans, of which the inner one shows what was chosen."""

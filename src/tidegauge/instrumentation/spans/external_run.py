@@ -214,7 +214,7 @@ def tool_around(
         attributes = node.attributes
         if node.name.startswith(_TOOL) or (not attributes and node.name in waiting):
             return node
-        if attributes and not isinstance(node.reading(), AgentSpan | None):
+        if attributes and isinstance(node.reading(), ToolSpan):
             return node
     return None
 

@@ -185,9 +185,11 @@ def control_flow(span: SpanData) -> bool:
 
 
 def langchain_tool_message(value: object) -> Mapping[str, Any] | None:
-    """The fields of a serialised ``ToolMessage``, in either of its two forms."""
+    """The fields of a serialised ``ToolMessage``, in any of its three forms."""
     if type(value) is not dict:
         return None
+    if "tool_call_id" in value:
+        return value if value.get("type") == "tool" else None
     fields = value.get("data") if "data" in value else value.get("kwargs")
     if type(fields) is dict and fields.get("type", value.get("type")) == "tool":
         return fields

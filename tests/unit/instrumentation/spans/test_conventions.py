@@ -368,3 +368,43 @@ def test_llama_index_by_open_llmetry() -> None:
     assert tool.result.outcome == "nothing"
     workflow = read(scope, "x.workflow", {"traceloop.span.kind": "workflow"})
     assert workflow.early
+
+
+def test_llama_index_by_open_inference() -> None:
+    scope = "openinference.instrumentation.llama_index"
+    chain = {"openinference.span.kind": "CHAIN"}
+    assert read(scope, "FunctionAgent.run", chain).sure
+    assert read(scope, "AgentWorkflow.run", chain).sure
+    assert not read(scope, "BaseWorkflowAgent.call_tool", chain).sure
+    assert not read("openinference.instrumentation.langchain", "Agent.run", chain).sure
+    given = {"input.value": '{"kwargs": {"q": 1}}', "input.mime_type": "application/json"}
+    tool = {"openinference.span.kind": "TOOL", "tool.name": "look", **given}
+    assert read(scope, "FunctionTool.acall", tool).arguments == {"q": 1}
+    other = read("openinference.instrumentation.langchain", "look", tool)
+    assert other.arguments == {"kwargs": {"q": 1}}, "an argument that is called so"
+
+
+def test_dspy_by_open_inference() -> None:
+    given = {"input.value": '{"kwargs": {"q": 1}}', "input.mime_type": "application/json"}
+    tool = {"openinference.span.kind": "TOOL", **given}
+    found = read("openinference.instrumentation.dspy", "look.__call__", tool)
+    assert (found.name, found.arguments) == ("look", {"q": 1})
+
+
+def test_langfuse_s_handler_for_langchain() -> None:
+    metadata = "langfuse.observation.metadata."
+    noted = {f"{metadata}lc_agent_name": '"helper"', f"{metadata}tool_call_id": '"c1"'}
+    message = {"content": "nothing", "type": "tool", "tool_call_id": "c1", "status": "success"}
+    tool = {"langfuse.observation.type": "tool", "langfuse.observation.input": '{"q": 1}', **noted}
+    found = read(
+        "langfuse-sdk", "look", {**tool, "langfuse.observation.output": json.dumps(message)}
+    )
+    assert (found.info.agent, found.id, found.result) == (
+        "helper",
+        "c1",
+        CallResult("nothing", False),
+    )
+    raised = read("langfuse-sdk", "look", tool, failed=True)
+    assert (raised.id, raised.raised) == ("c1", True)
+    broken = {**tool, f"{metadata}lc_agent_name": '"helper'}
+    assert read("langfuse-sdk", "look", broken).info.agent == '"helper'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ __all__ = ["CONVENTION"]
 
 _TYPE: Final = "langfuse.observation.type"
 _INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"
+_METADATA: Final = "langfuse.observation.metadata."
 _AGENTS: Final = ("agent", "chain")
 
 
@@ -89,7 +92,7 @@ def _tool(span: SpanData) -> ToolSpan:
         _run_info(attributes),
         span.name,
         given,
-        answers,
+        answers or text(_metadata(attributes).get("tool_call_id")),
         result,
         span.failed and not control_flow(span),
     )
@@ -110,15 +113,31 @@ def _task(given: object) -> str | None:
 
 
 def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
-    name = "langfuse.observation.metadata."
-    metadata = {key[len(name) :]: attributes[key] for key in attributes if key.startswith(name)}
-    metadata.update(mapping(attributes.get("langfuse.observation.metadata")))
+    metadata = _metadata(attributes)
     return RunInfo(
         text(metadata.get("lc_agent_name") or metadata.get("agent_name")),
         text(attributes.get("session.id") or metadata.get("thread_id")),
         task,
         labels(attributes, metadata),
     )
+
+
+def _metadata(attributes: Attributes) -> dict[str, Any]:
+    """What users and frameworks noted of an observation. Its LangChain handler writes JSON."""
+    metadata = {
+        key[len(_METADATA) :]: _unquoted(value)
+        for key, value in attributes.items()
+        if key.startswith(_METADATA)
+    }
+    metadata.update(mapping(attributes.get("langfuse.observation.metadata")))
+    return metadata
+
+
+def _unquoted(value: object) -> object:
+    if type(value) is str and value.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 def _tokens(attributes: Attributes) -> int | None:

@@ -41,6 +41,9 @@ _AGENTS: Final = ("AGENT", "CHAIN")
 _NO_AGENTS: Final = ("langchain", "openai_agents")
 """Ends of the scopes in which a chain, or a whole trace, may be of kind AGENT."""
 
+_BOUND: Final = ("llama_index", "dspy")
+"""Ends of the scopes whose tools show the arguments of the function that calls any tool."""
+
 _SMOLAGENTS: Final = ("ToolCallingAgent", "CodeAgent", "MultiStepAgent")
 """Classes of smolagents: what a span is called whose agent has no name."""
 
@@ -66,7 +69,9 @@ def _read(span: SpanData) -> KnownSpan | None:
 
 
 def _is_agent(span: SpanData) -> bool:
-    """Whether a span of kind AGENT that names no agent is one, and not a chain or a trace."""
+    """Whether a span that names no agent is one, and not a chain or a trace."""
+    if span.scope.endswith("llama_index"):
+        return span.name.endswith(("Agent.run", "AgentWorkflow.run"))
     return span.attributes[_KIND] == "AGENT" and not span.scope.endswith(_NO_AGENTS)
 
 
@@ -105,12 +110,19 @@ def _tool(span: SpanData) -> ToolSpan:
         result, answers = langchain_result(output, call_id=call_id)
     return ToolSpan(
         _run_info(attributes),
-        text(attributes.get("tool.name")) or span.name,
-        _value(attributes, "input"),
+        text(attributes.get("tool.name")) or span.name.removesuffix(".__call__"),
+        _arguments(span),
         call_id or answers,
         result,
         span.failed and not control_flow(span),
     )
+
+
+def _arguments(span: SpanData) -> object:
+    given = _value(span.attributes, "input")
+    if span.scope.endswith(_BOUND) and type(given) is dict and given.keys() == {"kwargs"}:
+        return given["kwargs"]
+    return given
 
 
 def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
