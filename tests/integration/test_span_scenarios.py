@@ -245,3 +245,17 @@ def test_who_was_handed_over_to_and_hands_over_is_the_parent(shape: object) -> N
         Scripted("researcher", "boss", 2),
         Scripted("writer", "researcher", 1),
     ]
+
+
+@pytest.mark.parametrize("how", BATCHINGS)
+def test_an_agent_beside_the_span_of_the_tool_that_it_is_in(how: str) -> None:
+    helper = Agent("helper", [[Call("search", "k")]])
+    boss = Agent("boss", [[Call("delegate", agent=helper)], [Call("delegate", agent=helper)]])
+    tracer = Tracer("genai")
+    tracer.run(boss)
+    tools = {span.span_id: span.parent_id for span in tracer.spans if span.name == "delegate"}
+    beside = [
+        span._replace(parent_id=tools[span.parent_id]) if span.parent_id in tools else span
+        for span in tracer.spans
+    ]
+    assert as_scripted(read(batches(beside, how))) == sorted(truth(boss), key=str)

@@ -219,7 +219,7 @@ class Grouping:
                 if run is None:
                     unread = "no_run" if node.enclosing_run() is None else "late"
                 elif seen is not None and seen.model.calls is None and not seen.model.failed:
-                    unread = "no_contents"
+                    unread = None if run.turns.shows_calls else "no_contents"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -326,7 +326,8 @@ class Grouping:
                 child.run = self._open(
                     child, inner, span, reading, around, resource=resource, recorder=recorder
                 )
-                child.run.handed_over = tool is None and not run.hands_over()
+                in_tool = tool is not None or bool(run.turns.waiting())
+                child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
         self._seen(run, span.scope, seen)

@@ -376,6 +376,9 @@ def test_llama_index_by_open_inference() -> None:
     assert read(scope, "FunctionAgent.run", chain).sure
     assert read(scope, "AgentWorkflow.run", chain).sure
     assert not read(scope, "BaseWorkflowAgent.call_tool", chain).sure
+    model = {"openinference.span.kind": "LLM"}
+    assert read(scope, "OpenAILike._prepare_chat_with_tools", model) is None
+    assert isinstance(read(scope, "OpenAILike.achat", model), ModelSpan)
     assert not read("openinference.instrumentation.langchain", "Agent.run", chain).sure
     given = {"input.value": '{"kwargs": {"q": 1}}', "input.mime_type": "application/json"}
     tool = {"openinference.span.kind": "TOOL", "tool.name": "look", **given}

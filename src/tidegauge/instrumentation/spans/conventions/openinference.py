@@ -44,6 +44,9 @@ _NO_AGENTS: Final = ("langchain", "openai_agents")
 _BOUND: Final = ("llama_index", "dspy")
 """Ends of the scopes whose tools show the arguments of the function that calls any tool."""
 
+_PREPARES: Final = "._prepare_chat_with_tools"
+"""End of the name of LlamaIndex's spans that only prepare a model call."""
+
 _SMOLAGENTS: Final = ("ToolCallingAgent", "CodeAgent", "MultiStepAgent")
 """Classes of smolagents: what a span is called whose agent has no name."""
 
@@ -55,7 +58,7 @@ def _read(span: SpanData) -> KnownSpan | None:
     """What a span of OpenInference is."""
     kind = span.attributes[_KIND]
     if kind == "LLM":
-        return _model(span)
+        return None if span.name.endswith(_PREPARES) else _model(span)
     if kind == "TOOL":
         return _tool(span)
     if kind in _AGENTS:
