@@ -45,6 +45,14 @@ class Interval(NamedTuple):
         """
         return self.start < other.end and other.start < self.end
 
+    def apart(self, other: Interval) -> int:
+        """How far their starts and their ends are apart, in nanoseconds.
+
+        >>> Interval(1, 3).apart(Interval(2, 9))
+        7
+        """
+        return abs(self.start - other.start) + abs(self.end - other.end)
+
     def near(self, other: Interval) -> bool:
         """Whether they are no further apart than clocks may be.
 

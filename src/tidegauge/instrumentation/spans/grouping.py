@@ -77,13 +77,15 @@ class RecentModels:
                 del self._scopes[oldest.scope]
 
     def run_of(self, seen: SeenModel) -> ExternalRun | None:
-        """The run in which another instrumentation shows this call."""
+        """The run in which another instrumentation shows this call; of several, nearest in time."""
         if self._scopes.keys() <= {seen.scope}:
             return None  # mostly there is but one, and nothing to be searched
-        for before, run in reversed(self._calls):
-            if seen.scope not in run.scopes and same_model_call(before, seen):
-                return run
-        return None
+        found = [
+            (before.when.apart(seen.when), number, run)
+            for number, (before, run) in enumerate(self._calls)
+            if seen.scope not in run.scopes and same_model_call(before, seen)
+        ]
+        return min(found)[-1] if found else None
 
     def clear(self) -> None:
         """Forget all."""
