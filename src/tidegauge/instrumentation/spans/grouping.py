@@ -82,7 +82,7 @@ class RecentModels:
             return None  # mostly there is but one, and nothing to be searched
         found = [
             (before.when.apart(seen.when), number, run)
-            for number, (before, run) in enumerate(self._calls)
+            for number, (before, run) in enumerate(reversed(self._calls))
             if seen.scope not in run.scopes and same_model_call(before, seen)
         ]
         return min(found)[-1] if found else None

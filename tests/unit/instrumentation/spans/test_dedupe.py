@@ -26,6 +26,11 @@ def test_the_run_in_which_another_instrumentation_shows_a_call() -> None:
     assert models.run_of(seen("other")) is first
     models.add(seen("one"), last)
     assert models.run_of(seen("other")) is last
+    near = run("one")
+    models.add(seen("one", start=-1), near)
+    models.add(seen("one", start=3), run("one"))
+    assert models.run_of(seen("other", start=-2)) is near
+    near.scopes.add("other")
     last.scopes.add("other")  # it shows that run already
     assert models.run_of(seen("other")) is first
 
