@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "rules": "Write Prometheus recording rules and alerts.",
     "select": "Select recorded runs by their measurements.",
     "serve": "Receive the spans of agents in any language, and serve their metrics.",
+    "watch": "Watch the coding agents of this machine: loops, nudges, refusals.",
     "worker": "Measure the runs of a fleet, from a Kafka topic.",
     "worlds": "Measure scripted agents in small worlds with known faults.",
 }
@@ -86,6 +87,7 @@ def cli() -> None:
       tidegauge decisions --kafka B --topic T    serve to agents which runs must stop
       tidegauge worker --kafka HOST:9092 --topic agents
                                                  measure the runs of a fleet
+      tidegauge watch                            watch them: Codex, Gemini, Qwen, opencode, Claude
       tidegauge dashboards --out grafana         Grafana dashboards and provisioning
       tidegauge rules --out rules                recording rules and alerts
       tidegauge worlds                           which metric detects which fault
