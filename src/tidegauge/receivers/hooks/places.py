@@ -24,8 +24,8 @@ _PRIVATE: Final = 0o700
 def watch_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of the watcher: in the folder of the login session, else in the user's cache.
 
-    >>> str(watch_folder({"XDG_RUNTIME_DIR": "/run/user/1000"}))
-    '/run/user/1000/tidegauge'
+    >>> watch_folder({"XDG_RUNTIME_DIR": "/"})
+    PosixPath('/tidegauge')
     """
     runtime = environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
