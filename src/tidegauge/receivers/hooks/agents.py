@@ -8,9 +8,9 @@ from typing import Final
 
 from tidegauge.receivers.hooks.claude import CLAUDE
 from tidegauge.receivers.hooks.codex import CODEX
-from tidegauge.receivers.hooks.events import HookAgent
 from tidegauge.receivers.hooks.gemini import GEMINI
 from tidegauge.receivers.hooks.generic import GENERIC
+from tidegauge.receivers.hooks.hook_events import HookAgent
 from tidegauge.receivers.hooks.opencode import OPENCODE
 from tidegauge.receivers.hooks.qwen import QWEN
 

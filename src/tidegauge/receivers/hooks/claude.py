@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.receivers.hooks.events import Answer, HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import read_event, specific_answer
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import read_event, specific_answer
 
 __all__ = ["CLAUDE"]
 
@@ -19,7 +19,7 @@ def _read(payload: Payload) -> HookEvent | None:
     return read_event(payload, result=result)
 
 
-def _write(payload: Payload, answer: Answer) -> Payload | None:
+def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     if answer.action == "stop":
         return {"continue": False, "stopReason": answer.text}
     return specific_answer(payload, answer)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.receivers.hooks.events import HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import read_event, specific_answer
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import read_event, specific_answer
 
 __all__ = ["CODEX"]
 

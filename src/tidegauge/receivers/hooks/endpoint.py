@@ -1,7 +1,7 @@
 """Listens for hooks on this machine: a Unix socket, or a loopback port with a token.
 
-A hook sends a line ``tidegauge 1 AGENT TOKEN`` (on a socket, the token is ``-``), then its payload,
-and closes its side. The answer is a line ``tidegauge 1 LENGTH``, then what the hook prints.
+A hook sends a line ``tidegauge 1 AGENT TOKEN LENGTH`` (on a socket, the token is ``-``), then its
+payload. The answer is a line ``tidegauge 1 LENGTH``, then what the hook prints.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class HookEndpoint:
         )
 
     def start(self) -> None:
-        """Answer, in a thread."""
+        """HookAnswer, in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -99,12 +99,15 @@ class HookEndpoint:
         timed.allow(_SECONDS)
         reader = BufferedReader(timed)
         head = reader.readline(_MAX_HEAD).split()
-        if len(head) != 4 or head[:2] != [b"tidegauge", b"1"]:
+        if len(head) != 5 or head[:2] != [b"tidegauge", b"1"] or not head[4].isdigit():
             return
         if not hmac.compare_digest(head[3], self._token.encode()):
             return
-        payload = reader.read(_MAX_BYTES + 1)
-        if len(payload) > _MAX_BYTES:
+        length = int(head[4])
+        if length > _MAX_BYTES:
+            return
+        payload = reader.read(length)
+        if len(payload) < length:
             return
         answer = self._receive(head[2].decode("ascii", "replace"), payload)
         connection.settimeout(_SECONDS)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegauge.events import CallResult
-from tidegauge.receivers.hooks.events import Answer, HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import text_of, without_process_ids
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import text_of, without_process_ids
 
 __all__ = ["GEMINI"]
 
@@ -44,7 +44,7 @@ def _result(response: object) -> CallResult:
     return result._replace(error=True) if response.get("error") else result
 
 
-def _write(payload: Payload, answer: Answer) -> Payload | None:
+def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     event = payload.get("hook_event_name")
     match answer.action:
         case "stop" if event in ("BeforeTool", "AfterTool"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.receivers.hooks.events import Answer, HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import text_of
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import text_of
 
 __all__ = ["GENERIC"]
 
@@ -33,7 +33,7 @@ def _read(payload: Payload) -> HookEvent | None:
     )
 
 
-def _write(payload: Payload, answer: Answer) -> Payload | None:
+def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     if payload.get("event") not in ("call", "result"):
         return None
     return {"action": answer.action, "message": answer.text}

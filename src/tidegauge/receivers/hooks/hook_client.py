@@ -87,8 +87,7 @@ def ask(agent: str, event: bytes) -> bytes:
         return b""
     connection, token = found
     connection.settimeout(left(until))
-    connection.sendall(f"tidegauge 1 {agent} {token}\n".encode() + event)
-    connection.shutdown(socket.SHUT_WR)
+    connection.sendall(f"tidegauge 1 {agent} {token} {len(event)}\n".encode() + event)
     head, _, answer = receive(connection, until).partition(b"\n")
     return answer if head == b"tidegauge 1 %d" % len(answer) else b""
 
@@ -105,7 +104,7 @@ def limit_time() -> None:
 
 
 def main() -> None:
-    """Answer one event, and exit with 0."""
+    """HookAnswer one event, and exit with 0."""
     try:
         limit_time()
         event = read_event()

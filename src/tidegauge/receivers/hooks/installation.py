@@ -86,6 +86,7 @@ INSTALLABLE: Final[Mapping[str, Installable]] = {
         "settings.json",
         ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
         ("UserPromptSubmit", "Stop"),
+        timeout=_SECONDS * 1_000,  # 0.24 takes less than 1,000 for seconds, 0.15 does not
     ),
     "claude": Installable(
         ".claude",

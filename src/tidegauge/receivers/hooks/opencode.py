@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.receivers.hooks.events import Answer, HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import text_of
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import text_of
 
 __all__ = ["OPENCODE"]
 
@@ -66,7 +66,7 @@ def _mapping(value: Any) -> Payload:
     return value if isinstance(value, Mapping) else {}
 
 
-def _write(payload: Payload, answer: Answer) -> Payload | None:
+def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     if payload.get("hook") not in ("tool.execute.before", "tool.execute.after"):
         return None
     return {"action": answer.action, "message": answer.text}

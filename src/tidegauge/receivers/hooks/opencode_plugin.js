@@ -35,7 +35,7 @@ function places() {
 function ask(place, event, ms) {
   return new Promise((resolve) => {
     const pieces = []
-    const connection = net.connect({ ...place.to, allowHalfOpen: true })
+    const connection = net.connect(place.to)
     const done = (answer) => {
       clearTimeout(timer)
       connection.destroy()
@@ -44,9 +44,10 @@ function ask(place, event, ms) {
     const timer = setTimeout(() => done(null), ms)
     connection.on("error", () => done(null))
     connection.on("data", (piece) => pieces.push(piece))
-    connection.on("end", () => done(Buffer.concat(pieces)))
+    connection.on("close", () => done(Buffer.concat(pieces)))
     connection.on("connect", () => {
-      connection.end(Buffer.concat([Buffer.from(`tidegauge 1 opencode ${place.token}\n`), event]))
+      const head = `tidegauge 1 opencode ${place.token} ${event.length}\n`
+      connection.write(Buffer.concat([Buffer.from(head), event]))
     })
   })
 }

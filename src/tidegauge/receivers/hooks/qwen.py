@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegauge.events import CallResult
-from tidegauge.receivers.hooks.events import HookAgent, HookEvent, Payload
-from tidegauge.receivers.hooks.fields import read_event, specific_answer, without_process_ids
+from tidegauge.receivers.hooks.hook_events import HookAgent, HookEvent, Payload
+from tidegauge.receivers.hooks.payload_fields import (
+    read_event,
+    specific_answer,
+    without_process_ids,
+)
 
 __all__ = ["QWEN"]
 

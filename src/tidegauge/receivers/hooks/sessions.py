@@ -33,7 +33,7 @@ from tidegauge.instrumentation.run_map import RunMap, RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
 from tidegauge.instrumentation.values import same_value, text_digest
 from tidegauge.receivers.hooks.agents import AGENTS
-from tidegauge.receivers.hooks.events import ALLOW, Answer, HookAgent, HookEvent
+from tidegauge.receivers.hooks.hook_events import ALLOW, HookAgent, HookAnswer, HookEvent
 
 __all__ = ["HookSessions", "SessionLimits"]
 
@@ -157,7 +157,7 @@ class HookSessions:
         printed = None if answer.action == "allow" else agent.write(content, answer)
         return b"" if printed is None else orjson.dumps(printed)
 
-    def take(self, agent: HookAgent, event: HookEvent) -> Answer:
+    def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         """Take an event; returns the answer to it."""
         match event.kind:
             case "prompt":
@@ -207,7 +207,7 @@ class HookSessions:
             self._runs.close(scope.run)
             scope.run.end(reason=event.reason)
 
-    def _call(self, agent: HookAgent, event: HookEvent) -> Answer:
+    def _call(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         run = self._find(agent, event)
         with run.changed:
             if run.recorded.decision.stop:
@@ -229,7 +229,7 @@ class HookSessions:
                 return _stop(agent, decision)
             if call.turn.blocked and call.turn.decision is not None:
                 run.open.pop(key, None)
-                return Answer("refuse", _text(call.turn.decision))
+                return HookAnswer("refuse", _text(call.turn.decision))
         return ALLOW
 
     def _begin(self, run: _SessionRun, event: HookEvent) -> tuple[str, TurnCall, bool]:
@@ -261,7 +261,7 @@ class HookSessions:
         run.turns.next_turn()
         run.changed.notify_all()
 
-    def _result(self, agent: HookAgent, event: HookEvent) -> Answer:
+    def _result(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         scope = self._runs.find(_root(event))
         if scope is None:
             return ALLOW
@@ -280,7 +280,7 @@ class HookSessions:
                 answer = _stop(agent, decision)
                 return answer if agent.stops else answer._replace(action="nudge")
             nudge = run.recorded.take_nudge()
-            return ALLOW if nudge is None else Answer("nudge", _text(nudge))
+            return ALLOW if nudge is None else HookAnswer("nudge", _text(nudge))
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:
@@ -296,8 +296,8 @@ def _text(decision: Decision) -> str:
     return decision.advice or decision.message or ""
 
 
-def _stop(agent: HookAgent, decision: Decision) -> Answer:
+def _stop(agent: HookAgent, decision: Decision) -> HookAnswer:
     text = decision.message or ""
     if agent.stops:
-        return Answer("stop", f"tidegauge stopped this run: {text}.")
-    return Answer("refuse", f"tidegauge stopped this run: {text}.\n{_STOPPED}")
+        return HookAnswer("stop", f"tidegauge stopped this run: {text}.")
+    return HookAnswer("refuse", f"tidegauge stopped this run: {text}.\n{_STOPPED}")

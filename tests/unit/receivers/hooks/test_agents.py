@@ -9,9 +9,13 @@ import pytest
 from support.hook_payloads import COMMAND, FAILED, PAYLOADS
 from tidegauge.events import CallResult
 from tidegauge.receivers.hooks.agents import AGENTS
-from tidegauge.receivers.hooks.events import Answer
+from tidegauge.receivers.hooks.hook_events import HookAnswer
 
-NUDGE, REFUSE, STOP = Answer("nudge", "look"), Answer("refuse", "no"), Answer("stop", "end")
+NUDGE, REFUSE, STOP = (
+    HookAnswer("nudge", "look"),
+    HookAnswer("refuse", "no"),
+    HookAnswer("stop", "end"),
+)
 
 RESULTS = {
     "codex": CallResult(FAILED),

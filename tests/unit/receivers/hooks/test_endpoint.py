@@ -210,7 +210,12 @@ def test_the_port_has_a_token_that_only_the_user_can_read(listen: Listen, folder
     listen(receive, sockets=False)
     assert (folder / "watch.port").stat().st_mode & 0o777 == 0o600
     port = int((folder / "watch.port").read_text().split()[0])
-    for head in (b"tidegauge 1 codex -\n", b"tidegauge 1 codex\n", b"GET / HTTP/1.1\r\n\r\n"):
+    for head in (
+        b"tidegauge 1 codex - 2\n",
+        b"tidegauge 1 codex - x\n",
+        b"tidegauge 1 codex -\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ):
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(head + b"{}")
             connection.shutdown(socket.SHUT_WR)
@@ -242,8 +247,7 @@ def test_requests_are_limited_in_size_time_and_number(
 
         large = connect()
         with contextlib.suppress(OSError):
-            large.sendall(b"tidegauge 1 codex -\n" + b"x" * 101)
-            large.shutdown(socket.SHUT_WR)
+            large.sendall(b"tidegauge 1 codex - 101\n" + b"x" * 101)
         with contextlib.suppress(OSError):
             assert large.recv(100) == b""
         slow = [connect(), connect()]

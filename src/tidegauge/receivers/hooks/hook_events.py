@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.events import CallResult
 
-__all__ = ["ALLOW", "Action", "Answer", "HookAgent", "HookEvent", "Payload"]
+__all__ = ["ALLOW", "Action", "HookAgent", "HookAnswer", "HookEvent", "Payload"]
 
 Payload: TypeAlias = Mapping[str, Any]
 """The JSON object that an agent gives its hook, or reads from it."""
@@ -47,7 +47,7 @@ class HookEvent(NamedTuple):
     reason: str | None = None
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     """What an agent's hook is answered.
 
     Args:
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     text: str = ""
 
 
-ALLOW: Final = Answer("allow")
+ALLOW: Final = HookAnswer("allow")
 
 
 class HookAgent(NamedTuple):
@@ -76,5 +76,5 @@ class HookAgent(NamedTuple):
 
     name: str
     read: Callable[[Payload], HookEvent | None]
-    write: Callable[[Payload, Answer], Payload | None]
+    write: Callable[[Payload, HookAnswer], Payload | None]
     stops: bool = False

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from tidegauge.events import CallResult
-from tidegauge.receivers.hooks.events import Answer, HookEvent, Payload
+from tidegauge.receivers.hooks.hook_events import HookAnswer, HookEvent, Payload
 
 __all__ = ["read_event", "specific_answer", "text_of", "without_process_ids"]
 
@@ -59,7 +59,7 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
     )
 
 
-def specific_answer(payload: Payload, answer: Answer) -> Payload | None:
+def specific_answer(payload: Payload, answer: HookAnswer) -> Payload | None:
     """A refusal before a tool, or a text for the model after it, in the form that they share."""
     event = payload.get("hook_event_name")
     if event == "PreToolUse" and answer.action in ("refuse", "stop"):
