@@ -104,7 +104,7 @@ def watch(settings: WatchSettings) -> None:
         sessions = HookSessions(pipeline.recorder, limits)
         closing.callback(sessions.close)
         folder = watch_folder() if settings.folder is None else Path(settings.folder)
-        endpoint = HookEndpoint(folder, sessions.receive)
+        endpoint = HookEndpoint(folder, sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()
         _print_start(pipeline, settings, endpoint.address)

@@ -41,6 +41,7 @@ class HookEndpoint:
     Args:
         folder: where hooks find it; see :func:`~tidegauge.receivers.hooks.places.watch_folder`.
         receive: takes the name of an agent and a payload, and returns what the hook prints.
+        lost: takes the same, if the hook no longer waits for what it should print.
         sockets: whether to use a Unix socket; ``None``: if the system has them.
 
     Attributes:
@@ -55,6 +56,7 @@ class HookEndpoint:
         self,
         folder: Path,
         receive: Callable[[str, bytes], bytes],
+        lost: Callable[[str, bytes], object] = lambda *_: None,
         *,
         sockets: bool | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class HookEndpoint:
             with open(self._file, "x", encoding="ascii", opener=private) as file:
                 file.write(f"{port} {self._token}\n")
         self._receive = receive
+        self._lost = lost
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="tidegauge-hooks", daemon=True
         )
@@ -109,9 +112,13 @@ class HookEndpoint:
         payload = reader.read(length)
         if len(payload) < length:
             return
-        answer = self._receive(head[2].decode("ascii", "replace"), payload)
+        agent = head[2].decode("ascii", "replace")
+        answer = self._receive(agent, payload)
         connection.settimeout(_SECONDS)
-        connection.sendall(b"tidegauge 1 %d\n%s" % (len(answer), answer))
+        try:
+            connection.sendall(b"tidegauge 1 %d\n%s" % (len(answer), answer))
+        except OSError:
+            self._lost(agent, payload)
 
 
 class _Server(ThreadingTCPServer):

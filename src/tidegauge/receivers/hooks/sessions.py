@@ -33,7 +33,13 @@ from tidegauge.instrumentation.run_map import RunMap, RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
 from tidegauge.instrumentation.values import same_value, text_digest
 from tidegauge.receivers.hooks.agents import AGENTS
-from tidegauge.receivers.hooks.hook_events import ALLOW, HookAgent, HookAnswer, HookEvent
+from tidegauge.receivers.hooks.hook_events import (
+    ALLOW,
+    HookAgent,
+    HookAnswer,
+    HookEvent,
+    Payload,
+)
 
 __all__ = ["HookSessions", "SessionLimits"]
 
@@ -72,6 +78,7 @@ class _SessionRun:
         latest: the turn of the last call that began.
         made: digests of the calls that were made.
         asking: keys of the calls that wait for an answer.
+        nudge: the nudge in the last answer to a result.
         begun: when the last call began.
         calls: how many calls began.
         held: whether the map holds it.
@@ -89,6 +96,7 @@ class _SessionRun:
         self.made: OrderedDict[str, None] = OrderedDict()
         self.asking: set[str] = set()
         self.latest: Turn | None = None
+        self.nudge: Decision | None = None
         self.begun = 0.0
         self.calls = 0
         self.held = False
@@ -143,19 +151,25 @@ class HookSessions:
             agent_name: one of :data:`~tidegauge.receivers.hooks.agents.AGENTS`.
             payload: the JSON object that the agent gave its hook.
         """
-        agent = AGENTS.get(agent_name)
-        try:
-            content = orjson.loads(payload)
-        except orjson.JSONDecodeError:
+        found = _read(agent_name, payload)
+        if found is None:
             return b""
-        if agent is None or not isinstance(content, dict):
-            return b""
-        event = agent.read(content)
-        if event is None:
-            return b""
+        agent, content, event = found
         answer = self.take(agent, event)
         printed = None if answer.action == "allow" else agent.write(content, answer)
         return b"" if printed is None else orjson.dumps(printed)
+
+    @guarded("hooks.receive", default=None)
+    def lost(self, agent_name: str, payload: bytes) -> None:
+        """The hook did not wait for the answer: a nudge in it is given again."""
+        found = _read(agent_name, payload)
+        scope = None if found is None else self._runs.find(_root(found[2]))
+        if scope is not None:
+            run = scope.run
+            with run.changed:
+                nudge, run.nudge = run.nudge, None
+            if nudge is not None:
+                run.recorded.give_back_nudge(nudge)
 
     def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         """Take an event; returns the answer to it."""
@@ -279,8 +293,21 @@ class HookSessions:
             if decision.stop:
                 answer = _stop(agent, decision)
                 return answer if agent.stops else answer._replace(action="nudge")
-            nudge = run.recorded.take_nudge()
+            nudge = run.nudge = run.recorded.take_nudge()
             return ALLOW if nudge is None else HookAnswer("nudge", _text(nudge))
+
+
+def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEvent] | None:
+    """The agent, its payload and the event in it; ``None``, there is none."""
+    agent = AGENTS.get(agent_name)
+    try:
+        content = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    if agent is None or not isinstance(content, dict):
+        return None
+    event = agent.read(content)
+    return None if event is None else (agent, content, event)
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:

@@ -107,6 +107,25 @@ def test_the_hook_waits_for_a_slow_watcher_for_a_moment_only(listen: Listen, fol
 
 
 @needs_sockets
+def test_it_knows_when_a_hook_did_not_wait(folder: Path) -> None:
+    until, lost = threading.Event(), threading.Event()
+
+    def receive(*_: object) -> bytes:
+        until.wait(20)
+        return b"{}"
+
+    endpoint = HookEndpoint(folder, receive, lambda *_: lost.set())
+    endpoint.start()
+    try:
+        assert silent(hook(folder))
+        assert not lost.is_set()
+        until.set()
+        assert lost.wait(20)
+    finally:
+        endpoint.stop()
+
+
+@needs_sockets
 @pytest.mark.parametrize(
     "answer", [b"", b"tidegauge 1 9\n{}", b"tidegauge 1 x\n{}", b"{}", b"\n\n", b"\xff" * 70_000]
 )

@@ -126,6 +126,22 @@ def test_without_acting_nothing_is_answered(watched: Open, agent: str) -> None:
     assert (report.steps, report.intervention) == (8, "would_stop")
 
 
+def test_a_nudge_that_no_hook_waited_for_is_given_again(watched: Open) -> None:
+    one = watched(acts=True)
+    one.give("codex", "prompt")
+    for number in range(3):
+        one.give("codex", "call", f"c{number}")
+        nudge = one.give("codex", "result", f"c{number}")
+    assert "You make no progress" in text_of(nudge)
+    one.sessions.lost("codex", orjson.dumps(PAYLOADS["codex"]("result", "c2")))
+    one.sessions.lost("codex", b"{")
+    one.give("codex", "call", "c3", "", {"command": "another"})
+    assert one.give("codex", "result", "c3", "", {"command": "another"}) == nudge
+    one.give("codex", "end")
+    (group,) = one.pipeline.engine.snapshot().groups
+    assert group.totals.interventions == {("nudge", "loop_repeats"): 1}
+
+
 def test_parallel_calls_are_one_step_in_any_order(watched: Open) -> None:
     one = watched()
     one.give("codex", "prompt")
