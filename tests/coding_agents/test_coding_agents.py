@@ -23,6 +23,8 @@ DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared
 MODEL = DATA / "coding_agents" / "tools" / "fake_model.py"
 TIDEGAUGE = (sys.executable, "-c", "from tidegauge.cli.main import main; main()")
 NUDGED, REFUSED = "You make no progress", "This call was not run"
+STOPPED, GAVE_UP = "tidegauge stopped this run", "I give up"
+STOPPED_BY_A_HOOK = ("gemini", "opencode")
 OWN_GUARD = ("gemini",)
 """Agents that end a run at the fifth identical call."""
 
@@ -45,12 +47,12 @@ def model(scenario: str, folder: Path) -> Iterator[tuple[int, Path]]:
 
 
 @contextlib.contextmanager
-def watching(home: Path, runtime: Path) -> Iterator[list[str]]:
+def watching(home: Path, runtime: Path, *flags: str) -> Iterator[list[str]]:
     """A watcher that acts; when it has ended, the list has what it printed."""
     log, printed = home / "watch.log", list[str]()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*TIDEGAUGE, "watch", "--act", "--metrics-port", "0"],
+            [*TIDEGAUGE, "watch", "--act", "--metrics-port", "0", *flags],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment(home, runtime) | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -64,7 +66,7 @@ def watching(home: Path, runtime: Path) -> Iterator[list[str]]:
 
 
 def session(
-    name: str, scenario: str, folder: Path, *, installed: bool, watched: bool
+    name: str, scenario: str, folder: Path, *flags: str, installed: bool, watched: bool
 ) -> tuple[Ran, list[str]]:
     """A session of an agent in a new home, and what the watcher printed."""
     agent, home, runtime = AGENTS[name], folder / "home", folder / "run"
@@ -79,7 +81,7 @@ def session(
             )
         if not watched:
             return agent.run(home, port, log, runtime), []
-        with watching(home, runtime) as printed:
+        with watching(home, runtime, *flags) as printed:
             ran = agent.run(home, port, log, runtime)
         return ran, printed
 
@@ -94,6 +96,20 @@ def test_a_loop_is_nudged_and_refused(name: str, tmp_path: Path) -> None:
     assert acted[:2] == ["nudged at step 2", "refused at step 3"], shown
     assert NUDGED in ran.conversation, shown
     assert REFUSED in ran.conversation or name in OWN_GUARD, shown
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_run_is_stopped(name: str, tmp_path: Path) -> None:
+    flags = ("--policy", "loop_repeats=2:stop")
+    ran, printed = session(name, "loop", tmp_path, *flags, installed=True, watched=True)
+    shown = "\n".join([*printed, ran.output])
+    assert any("stopped at step 3" in line for line in printed), shown
+    if name in STOPPED_BY_A_HOOK:
+        assert GAVE_UP not in ran.output, shown
+        assert ran.conversation.count(STOPPED) == 0, "no model was asked again"
+    else:
+        assert STOPPED in ran.conversation, shown
+        assert GAVE_UP in ran.output, "the model gives up in the end"
 
 
 @pytest.mark.parametrize("name", AGENTS)

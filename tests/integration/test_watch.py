@@ -117,3 +117,15 @@ def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
     assert "another 'tidegauge watch' listens on" in ran.stderr
+
+
+def test_a_policy_replaces_the_rules(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        'format = 1\n\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "block"\n'
+    )
+    for given in (str(policy), "loop_repeats=3:block"):
+        with watching(tmp_path, "--act", "--policy", given) as watcher:
+            answers = [answer for answer in watcher.loop("codex", 6) if answer is not None]
+            assert len(answers) == 2
+            assert "nudged: 0, refused: 2, stopped: 0" in watcher.stop()

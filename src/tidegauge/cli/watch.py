@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,10 +136,16 @@ def _end_idle_runs(sessions: HookSessions, stop: threading.Event) -> None:
 
 def _pipeline(settings: WatchSettings) -> Pipeline:
     from tidegauge.pipeline import configure
-    from tidegauge.policies import parse_rules
+    from tidegauge.policies import DEFAULT_RULES, parse_rules
 
     policy = settings.policy
     is_file = policy is not None and policy.endswith(".toml")
+    if policy is not None and not is_file:
+        rules = parse_rules(policy)
+    elif is_file or os.environ.get("TIDEGAUGE_POLICY"):
+        rules = DEFAULT_RULES
+    else:
+        rules = _default_rules()
     return configure(
         observe_only=not settings.act,
         metrics_host=_HOST,
@@ -151,7 +158,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         record_to=settings.record_to,
         policy=policy if is_file else None,
-        rules=_default_rules() if policy is None or is_file else parse_rules(policy),
+        rules=rules,
     )
 
 

@@ -63,7 +63,7 @@ async function send(hook, input, output) {
       const line = answer.indexOf(10)
       const body = answer.subarray(line + 1)
       if (answer.subarray(0, line).toString() !== `tidegauge 1 ${body.length}`) return {}
-      return body.length ? JSON.parse(body.toString()) : {}
+      return (body.length && JSON.parse(body.toString())) || {}
     }
   } catch {}
   return {}
@@ -84,20 +84,20 @@ export const Tidegauge = async ({ client }) => {
 
     "tool.execute.before": async (input, output) => {
       const { action, message } = await send("tool.execute.before", input, { args: output?.args })
-      if (action === "stop") await abort(input.sessionID)
+      if (action === "stop") await abort(input?.sessionID)
       if (action === "stop" || action === "refuse") throw new Error(message)
     },
 
     "tool.execute.after": async (input, output) => {
       const { action, message } = await send("tool.execute.after", input, output)
-      if (action === "stop") await abort(input.sessionID)
+      if (action === "stop") await abort(input?.sessionID)
       if (action === "nudge" && typeof output?.output === "string") {
         output.output = `${output.output}\n\n${message}`
       }
     },
 
-    event: async ({ event }) => {
-      const { type, properties } = event ?? {}
+    event: async (given) => {
+      const { type, properties } = given?.event ?? {}
       if (type === "message.part.updated") {
         const part = properties?.part
         if (part?.type !== "tool" || part.state?.status !== "error") return
