@@ -36,7 +36,7 @@ class LiveRun:
     Attributes:
         agent: its agent.
         task: its task, or another name by which it is shown.
-        state: the engine's state of it; read it with its lock.
+        state: the engine's state of it; read it with its lock. ``None``, the run has ended.
         report: measurements up to its last event.
         started: when it started, monotonic seconds.
         looped: when its last loop began; ``None``, it has not looped.
@@ -47,7 +47,7 @@ class LiveRun:
 
     agent: str
     task: str
-    state: MeasuredRun
+    state: MeasuredRun | None
     report: RunReport
     started: float
     looped: float | None = None
@@ -62,10 +62,10 @@ class LiveRun:
 
     @property
     def status(self) -> str:
-        """``running``, ``looping``, ``stopped``, ``solved``, ``failed`` or ``left``."""
+        """``running``, ``looping``, ``stopped``, ``solved``, ``failed`` or ``ended``."""
         if not self.report.finished:
             return "looping" if self.report.loop_repeats else "running"
-        known = {"success": "solved", "failure": "failed", "unknown": "left"}
+        known = {"success": "solved", "failure": "failed", "unknown": "ended"}
         return known.get(self.report.outcome, self.report.outcome)
 
 
@@ -78,6 +78,10 @@ class LiveRunSink:
         task: the name by which a run is shown beside its agent's.
         planned: a policy that does not act; what it would do is in the news, too.
         most: runs that are kept; one more drops the one that ended first. News are as many at most.
+
+    Attributes:
+        totals: how many ``runs`` and ``steps`` there were, and how often the policy did each of
+            its actions, or would have.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class LiveRunSink:
         self._lock = threading.Lock()
         self._runs: dict[str, LiveRun] = {}
         self._news: deque[str] = deque(maxlen=most)
+        self.totals: Counter[str] = Counter()
 
     @property
     def runs(self) -> list[LiveRun]:
@@ -123,6 +128,7 @@ class LiveRunSink:
             report = state.report()
         run = LiveRun(event.agent, self._task(event), state, report, time.monotonic())
         with self._lock:
+            self.totals["runs"] += 1
             self._runs[event.run] = run
             if len(self._runs) > self._most:
                 ended = (key for key, one in self._runs.items() if one.ended is not None)
@@ -130,6 +136,8 @@ class LiveRunSink:
 
     def step_issued(self, event: Step) -> Decision:
         decision = self._sink.step_issued(event)
+        with self._lock:
+            self.totals["steps"] += 1
         self._update(event.run, decision)
         if self._planned is not None:
             self._plan(event.run, self._planned)
@@ -143,11 +151,13 @@ class LiveRunSink:
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         summary = self._sink.run_ended(event)
         run = self._runs.get(event.run)
-        if run is None:
+        state = None if run is None else run.state
+        if run is None or state is None:
             return summary
         run.ended = time.monotonic()
-        with run.state.lock:
-            run.report = run.state.report()
+        with state.lock:
+            run.report = state.report()
+        run.state = None
         if run.status != "stopped":
             self._add_news(run, f"{run.status} after {run.report.steps} steps")
         return summary
@@ -155,17 +165,18 @@ class LiveRunSink:
     def _update(self, run_id: str, decision: Decision) -> None:
         """Keep the run's new report, and add what is new in it to the news."""
         run = self._runs.get(run_id)
-        if run is None or decision.signals is None:
+        state = None if run is None else run.state
+        if run is None or state is None or decision.signals is None:
             return
         before = run.report
-        with run.state.lock:
-            now = run.report = run.state.report()
+        with state.lock:
+            now = run.report = state.report()
         if now.loop_repeats and not before.loop_repeats:
             run.looped = time.monotonic()
             first_step = now.loops[-1][0] if now.loops else 0
             self._add_news(run, f"loops since step {first_step}, {now.loop_period} steps per round")
         if decision.action != "go_on" and not (decision.stop and run.stop):
-            run.interventions[decision.action] += 1
+            self._count(run, decision.action)
         if decision.nudge or decision.block:
             step = decision.signals.step
             self._add_news(run, f"{_DONE[decision.action]} at step {step}: {decision.message}")
@@ -184,17 +195,23 @@ class LiveRunSink:
     def _plan(self, run_id: str, policy: Policy) -> None:
         """Note what a policy would do about the step that was issued."""
         run = self._runs.get(run_id)
-        if run is None:
+        state = None if run is None else run.state
+        if run is None or state is None:
             return
-        with run.state.lock:
-            signals = run.state.signals()
+        with state.lock:
+            signals = state.signals()
         decision = policy.decide(signals, blockable=True)
         if decision.action != "go_on":
-            run.interventions[decision.action] += 1
+            self._count(run, decision.action)
             if run.interventions[decision.action] == 1:
                 done = _DONE[decision.action]
                 what = f"would have been {done} at step {signals.step}: {decision.message}"
                 self._add_news(run, what)
+
+    def _count(self, run: LiveRun, action: Intervention) -> None:
+        run.interventions[action] += 1
+        with self._lock:
+            self.totals[action] += 1
 
     def _add_news(self, run: LiveRun, what: str) -> None:
         self._news.append(f"{run.agent} / {run.task}: {what}")

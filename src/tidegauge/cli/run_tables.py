@@ -19,7 +19,7 @@ STATUS_STYLES: Final = {
     "stopped": "bold yellow",
     "solved": "bold green",
     "failed": "red",
-    "left": "dim",
+    "ended": "dim",
 }
 _TIMES: Final = "\u00d7"
 RUN_NUMBERS: Final = (

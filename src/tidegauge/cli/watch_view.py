@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -75,13 +75,10 @@ class WatchView:
         """Print the rest of the news, and what was done in all."""
         if not self._console.is_terminal:
             self._print_news()
-        runs = self._sink.runs
-        acted: Counter[Intervention] = Counter()
-        for run in runs:
-            acted.update(run.interventions)
+        totals = self._sink.totals
         done = "" if self._acts else "would have been "
-        counts = ", ".join(f"{done}{_ACTIONS[name]}: {acted[name]}" for name in _ACTIONS)
-        click.echo(f"{len(runs)} runs, {sum(run.report.steps for run in runs)} steps; {counts}")
+        counts = ", ".join(f"{done}{word}: {totals[name]}" for name, word in _ACTIONS.items())
+        click.echo(f"{totals['runs']} runs, {totals['steps']} steps; {counts}")
 
     def _name(self, event: RunStarted) -> str:
         text = (event.conversation or "")[:_SHORT_ID]
