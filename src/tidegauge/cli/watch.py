@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -61,12 +60,6 @@ class WatchSettings:
     )
     idle_seconds: float = setting(SECONDS, 3_600.0, "End a run without an event for this long.")
     max_runs: int = setting(COUNT, 1_000, "Limit of open runs.")
-    folder: str | None = setting(
-        FILE,
-        None,
-        "Listen in this folder instead of the one where hooks look for it, for tests.",
-        hidden=True,
-    )
 
 
 @click.command()
@@ -104,8 +97,7 @@ def watch(settings: WatchSettings) -> None:
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         sessions = HookSessions(pipeline.recorder, limits)
         closing.callback(sessions.close)
-        folder = watch_folder() if settings.folder is None else Path(settings.folder)
-        endpoint = HookEndpoint(folder, sessions.receive, sessions.lost)
+        endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()
         _print_start(pipeline, settings, endpoint.address)

@@ -156,14 +156,24 @@ class HookSessions:
             return b""
         agent, content, event = found
         answer = self.take(agent, event)
-        printed = None if answer.action == "allow" else agent.write(content, answer)
-        return b"" if printed is None else orjson.dumps(printed)
+        if answer.action == "allow":
+            return b""
+        printed = agent.write(content, answer)
+        if printed is None:
+            self._give_back(event)
+            return b""
+        return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
     def lost(self, agent_name: str, payload: bytes) -> None:
         """The hook did not wait for the answer: a nudge in it is given again."""
         found = _read(agent_name, payload)
-        scope = None if found is None else self._runs.find(_root(found[2]))
+        if found is not None:
+            self._give_back(found[2])
+
+    def _give_back(self, event: HookEvent) -> None:
+        """The model does not read the nudge in the answer to an event: it is given again."""
+        scope = self._runs.find(_root(event))
         if scope is not None:
             run = scope.run
             with run.changed:

@@ -142,6 +142,20 @@ def test_a_nudge_that_no_hook_waited_for_is_given_again(watched: Open) -> None:
     assert group.totals.interventions == {("nudge", "loop_repeats"): 1}
 
 
+def test_a_nudge_waits_for_a_hook_that_can_give_it(watched: Open) -> None:
+    one = watched(acts=True)
+    one.give("opencode", "prompt")
+    state = {"status": "error", "input": {"command": "a"}, "error": "failed"}
+    part = {"type": "tool", "tool": "bash", "state": state}
+    for number in range(3):
+        part["callID"] = f"c{number}"
+        one.give("opencode", "call", f"c{number}", "", {"command": "a"})
+        event = {"hook": "event:message.part.updated", "input": {"sessionID": "s1", "part": part}}
+        assert one.sessions.receive("opencode", orjson.dumps(event)) == b""
+    one.give("opencode", "call", "c3", "", {"command": "b"})
+    assert "You make no progress" in text_of(one.give("opencode", "result", "c3"))
+
+
 def test_parallel_calls_are_one_step_in_any_order(watched: Open) -> None:
     one = watched()
     one.give("codex", "prompt")
