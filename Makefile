@@ -17,7 +17,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-lowest test-frameworks coverage check bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-rest test-lowest test-frameworks test-coding-agents coverage check bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -27,6 +27,7 @@ help:
 	@echo "make test-rest  the tests of test-all that make test omits"
 	@echo "make test-lowest  the tests that depend on versions, with the lowest ones in pyproject.toml"
 	@echo "make test-frameworks  agents of six frameworks, traced live (downloads them: about 3 GB)"
+	@echo "make test-coding-agents  real coding agents with a scripted model, through their hooks (npm)"
 	@echo "make coverage  which lines all tests run"
 	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
@@ -101,6 +102,9 @@ test-rest: $(READY)
 test-frameworks: $(READY)
 	@TIDEGAUGE_FRAMEWORKS=1 $(BIN)/pytest tests/frameworks $(ARGS)
 
+test-coding-agents: $(READY)
+	@TIDEGAUGE_CODING_AGENTS=1 $(BIN)/pytest tests/coding_agents $(ARGS)
+
 # Not in CI: coverage has a lock that stays held if an exception of another thread arrives in it.
 coverage: $(READY)
 	@$(PYTEST) --cov --cov-report=term $(ARGS)
@@ -171,4 +175,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

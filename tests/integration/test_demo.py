@@ -261,7 +261,7 @@ def test_ctrl_c_ends_it_in_the_middle(tmp_path: Path) -> None:
     runs = orjson.loads(document.read_bytes())["runs"]
     assert runs
     assert {run["finished"] for run in runs} == {True}
-    assert "left" in {run["state"] for run in runs}
+    assert "ended" in {run["state"] for run in runs}
 
 
 def on_a_terminal(*arguments: str, **variables: str) -> str:

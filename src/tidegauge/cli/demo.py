@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import orjson
 from tidegauge.cli.command_settings import FLAG, OUT_FILE, PORT, setting, settings_options
 from tidegauge.cli.demo_alerts import Alerts
 from tidegauge.cli.demo_view import DemoView
+from tidegauge.cli.server_settings import usable_port
 from tidegauge.errors import MissingExtraError
 from tidegauge.pipeline import Pipeline, configure
 from tidegauge.policies import DEFAULT_RULES, Rule
@@ -189,13 +189,7 @@ def _load_agents() -> ModuleType:
 def _configure(port: int, record_file: Path | None) -> Pipeline:
     """Configure tidegauge, on a free port if the given one is in use."""
     host = os.environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family):
-            pass
-    except OSError as error:
-        click.echo(f"port {port}: {error.strerror}; using a free port")
-        port = 0
+    port = usable_port(host, port)
     # The contents are made up, so the live page may show them.
     if record_file is not None:
         record_file.unlink(missing_ok=True)  # else it would be continued

@@ -10,18 +10,23 @@ from concurrent.futures import Future, wait
 from typing import Any, Final
 
 import click
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.demo_alerts import Alerts
-from tidegauge.cli.demo_runs import DemoRun, DemoSink, Saving, demo_document, total_steps
+from tidegauge.cli.demo_runs import Saving, demo_document, total_steps
+from tidegauge.cli.live_runs import LiveRun, LiveRunSink
+from tidegauge.cli.run_tables import (
+    RUN_NUMBERS,
+    STATUS_STYLES,
+    run_numbers,
+    section_table,
+)
 from tidegauge.pipeline import Pipeline
 from tidegauge.streaming_metrics import Snapshot
 from tidegauge.streaming_metrics.auv import AUV, auv_bounds
-from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot
 
 __all__ = ["DemoView"]
@@ -31,23 +36,6 @@ _REFRESHES_PER_SECOND: Final = 8
 _MAX_NEWS: Final = 8
 _TABLE_LINES: Final = 24
 _PLAIN_WIDTH: Final = 120
-_STYLES: Final = {
-    "waiting": "dim",
-    "running": "cyan",
-    "looping": "bold red",
-    "stopped": "bold yellow",
-    "solved": "bold green",
-    "failed": "red",
-    "left": "dim",
-}
-_TIMES: Final = "\u00d7"
-_NUMBERS: Final = (
-    "steps",
-    f"period {_TIMES}\nrepeats",
-    "result\nstreak",
-    "failed\nrounds",
-    "novelty",
-)
 _COSTS: Final = ("tokens", "seconds")
 _ROOM_FOR_COSTS: Final = 98  # columns of a terminal
 _BAR_WIDTH: Final = 20
@@ -75,7 +63,7 @@ class DemoView:
         *,
         compared: tuple[str, str],
     ) -> None:
-        self.sink = DemoSink(pipeline.recorder.sink, pipeline.engine)
+        self.sink = LiveRunSink(pipeline.recorder.sink, pipeline.engine)
         pipeline.recorder.sink = self.sink
         self._pipeline = pipeline
         self._planned = planned
@@ -188,7 +176,7 @@ def _summary_lines(
 
 
 def _runs_table(
-    planned: Sequence[tuple[str, str]], runs: Iterable[DemoRun], *, width: int
+    planned: Sequence[tuple[str, str]], runs: Iterable[LiveRun], *, width: int
 ) -> Table:
     """A row for each planned run, with its current measurements.
 
@@ -198,8 +186,8 @@ def _runs_table(
         width: columns of the terminal; in less than 98, tokens and seconds are left out.
     """
     costs = width >= _ROOM_FOR_COSTS
-    numbers = (*_NUMBERS, *_COSTS) if costs else _NUMBERS
-    table = _table("runs")
+    numbers = (*RUN_NUMBERS, *_COSTS) if costs else RUN_NUMBERS
+    table = section_table("runs")
     table.add_column("agent", no_wrap=True)
     table.add_column("task", no_wrap=True)
     for name in numbers:
@@ -215,20 +203,16 @@ def _runs_table(
         table.add_row(
             agent,
             task,
-            str(report.steps),
-            _loop(report),
-            _count(report.result_streak, report.result_streak_max, report.finished),
-            _count(report.failed_rounds, report.failed_rounds_max, report.finished),
-            _novelty(report.novelty),
+            *run_numbers(report),
             *(_spent(run) if costs else ()),
-            Text(status, style=_STYLES.get(status, "")),
+            Text(status, style=STATUS_STYLES.get(status, "")),
         )
     return table
 
 
 def _agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Table:
     """A row for each agent: its success so far, and the bounds that it can still reach."""
-    table = _table("agents")
+    table = section_table("agents")
     table.add_column("agent", no_wrap=True)
     for name in ("runs", "solved", "loop\nratio", "AUV\nso far", "will end\nwithin"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -253,45 +237,9 @@ def _agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Tab
     return table
 
 
-def _table(title: str) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-    )
-
-
-def _spent(run: DemoRun) -> tuple[str, str]:
+def _spent(run: LiveRun) -> tuple[str, str]:
     tokens = run.report.tokens
     return "" if tokens is None else f"{tokens:,.0f}", f"{run.seconds:.1f}"
-
-
-def _loop(report: RunReport) -> Text:
-    """Period and repeats of the current loop; for a finished run, of its longest."""
-    period, repeats = report.loop_period, report.loop_repeats
-    if report.finished and report.loops:
-        _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
-    if not repeats:
-        return Text("")
-    return Text(f"{period} {_TIMES} {repeats}", style="red")
-
-
-def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
-    """The current count; for a finished run, its maximum."""
-    value = maximum if finished else now
-    if value is None:
-        return Text("")
-    return Text(str(value), style="red" if value >= 3 else "")
-
-
-def _novelty(value: float | None) -> Text:
-    if value is None:
-        return Text("")
-    return Text(f"{value:.2f}", style="red" if value < 0.25 else "yellow" if value < 0.5 else "")
 
 
 def _bar(lower: float, upper: float) -> Text:

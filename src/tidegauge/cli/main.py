@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "dashboards": "Write Grafana dashboards to files, or send them to Grafana.",
     "decisions": "Serve the decisions of a fleet to agents: which runs must stop.",
     "demo": "Run scripted agents that solve tasks, loop or get lost, with all metrics.",
+    "hook": "Install or remove the hooks of coding agents, for 'tidegauge watch'.",
     "inspect": "Show how the spans of traces are read: runs, steps, and why a span makes none.",
     "judge": "Score the competencies of agents in recorded runs, with a model.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
@@ -28,6 +29,7 @@ _COMMANDS: Final = {
     "rules": "Write Prometheus recording rules and alerts.",
     "select": "Select recorded runs by their measurements.",
     "serve": "Receive the spans of agents in any language, and serve their metrics.",
+    "watch": "Watch the coding agents of this machine: loops, nudges, refusals.",
     "worker": "Measure the runs of a fleet, from a Kafka topic.",
     "worlds": "Measure scripted agents in small worlds with known faults.",
 }
@@ -86,6 +88,8 @@ def cli() -> None:
       tidegauge decisions --kafka B --topic T    serve to agents which runs must stop
       tidegauge worker --kafka HOST:9092 --topic agents
                                                  measure the runs of a fleet
+      tidegauge hook install                     let coding agents report to tidegauge
+      tidegauge watch                            watch them: Codex, Gemini, Qwen, opencode, Claude
       tidegauge dashboards --out grafana         Grafana dashboards and provisioning
       tidegauge rules --out rules                recording rules and alerts
       tidegauge worlds                           which metric detects which fault

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ __all__ = [
     "print_metrics_addresses",
     "rarely_collected",
     "set_on_signal",
+    "usable_port",
 ]
 
 _COLLECT_AFTER: Final = (50_000, 20, 50)
@@ -154,6 +156,17 @@ def print_metrics_addresses(server: MetricsServer) -> None:
     if server.page_url is not None:
         click.echo(f"live page: {server.page_url}")
     click.echo(f"metrics: {server.url}")
+
+
+def usable_port(host: str, port: int) -> int:
+    """The port; if it is in use, 0 for a free one, and a line says so."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            return port
+    except OSError as error:
+        click.echo(f"port {port}: {error.strerror}; using a free port")
+        return 0
 
 
 def set_on_signal() -> threading.Event:

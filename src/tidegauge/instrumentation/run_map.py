@@ -75,7 +75,8 @@ class RunMap(Generic[Id, Run]):
 
     Args:
         max_runs: open runs held; one more ends the one idle for longest.
-        idle_seconds: a run not seen for so long is ended when the next one opens.
+        idle_seconds: a run not seen for so long is ended when the next one opens, or by
+            :meth:`end_idle`.
         clock: seconds.
 
     Attributes:
@@ -112,12 +113,18 @@ class RunMap(Generic[Id, Run]):
 
     def open(self, scope: RunScope[Run]) -> None:
         """Add a run by its outermost scope, and end the runs that it displaces."""
-        run, now = scope.run, self._clock()
-        displaced: list[tuple[Run, str]] = []
+        run = scope.run
         with here.critical, self._lock:
-            run.last_seen, run.held = now, True
+            run.last_seen, run.held = self._clock(), True
             self._runs[run.root] = run
             self._scopes[run.root] = scope
+        self.end_idle()
+
+    def end_idle(self) -> None:
+        """End the runs that are idle for too long, or too many."""
+        displaced: list[tuple[Run, str]] = []
+        with here.critical, self._lock:
+            now = self._clock()
             for oldest in self._oldest(now):
                 reason = "idle" if now - oldest.last_seen > self._idle_seconds else "too many runs"
                 displaced.append((oldest, reason))
@@ -162,6 +169,15 @@ class RunMap(Generic[Id, Run]):
         """Remove a run, with all that is open in it."""
         with here.critical, self._lock:
             self._evict(run)
+
+    def close_all(self) -> None:
+        """End all runs."""
+        with here.critical, self._lock:
+            over = list(self._runs.values())
+            for run in over:
+                self._evict(run)
+        for run in over:
+            run.end(outcome="unknown", reason="closed")
 
     def _oldest(self, now: float) -> list[Run]:
         """The runs to evict: idle for too long, or one too many."""

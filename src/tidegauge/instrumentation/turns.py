@@ -82,7 +82,7 @@ class TurnCall:
         raised: whether it raised an exception, so that it may be tried again.
         output: the result that a hook reported before the call ended.
         span: its span, if the adapter opens one.
-        place: its place among calls that run beside one another.
+        place: its place among calls that run beside one another, if their order may differ.
     """
 
     __slots__ = (
@@ -473,6 +473,24 @@ class TurnTracker:
         self._report(over)
         return call
 
+    def issue_group(self, *, blockable: bool = False) -> None:
+        """Issue the calls that were gathered so far; calls that begin later are another group.
+
+        For adapters that ask whether gathered calls may run. A group of which no call is asked
+        about is issued when it is over.
+
+        Args:
+            blockable: whether the adapter can answer every one of them without running it.
+        """
+        with here.critical, self._lock:
+            group = self._loose
+            if group is None or not group.calls:
+                return
+            group.calls.sort(key=_place)
+            group.loose, self._loose = False, None
+            self._add(group)
+        self._issue(group, blockable=blockable)
+
     def withdraw(self, call: TurnCall) -> None:
         """A gathered call was interrupted: it begins again, or never."""
         with here.critical, self._lock:
@@ -732,6 +750,7 @@ class TurnTracker:
 
     def _take_loose(self, loose: Turn) -> Turn:
         loose.observed = True
+        loose.calls.sort(key=_place)
         loose.spent, self._tokens, self._loose = self._tokens, None, None
         return loose
 

@@ -377,3 +377,30 @@ def test_a_call_is_awaited_while_it_has_not_begun(turns: TurnTracker) -> None:
     assert not turns.awaits("look", "here", None)
     turns.end(call, LOCKED, raised=True)
     assert turns.awaits("look", "here", None), "it may be tried again"
+
+
+def test_a_group_can_be_issued_before_its_calls_run(log: Log, turns: TurnTracker) -> None:
+    turns.issue_group()
+    assert not log.steps
+    second, first = turns.gather("write", "n2", arguments=2), turns.gather("write", "n1")
+    second.place, first.place = (0, "b", ""), (0, "a", "")
+    turns.issue_group(blockable=True)
+    (step,) = log.steps
+    assert [call.arguments for call in step.calls] == [None, 2], "in the order of their places"
+    late = turns.gather("write", "n3")
+    turns.end(first, DONE)
+    turns.end(second, LOCKED)
+    assert log.observed == [(0, (DONE, LOCKED))]
+    turns.end(late, DONE)
+    turns.next_turn()
+    assert len(log.steps) == 2
+
+
+def test_a_group_that_is_blocked_has_no_result(log: Log, turns: TurnTracker) -> None:
+    log.decision = Decision("block", "loop_repeats", "again")
+    call = turns.gather("write", "n1")
+    turns.issue_group(blockable=True)
+    assert call.turn.blocked
+    turns.end(call, DONE)
+    turns.next_turn()
+    assert not log.outcomes

@@ -1,0 +1,99 @@
+"""``tidegauge hook``: install and remove the hooks of coding agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tidegauge.receivers.hooks.installation import Change, Place
+
+__all__ = ["hook"]
+
+_AGENTS = ("codex", "gemini", "qwen", "opencode", "claude")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def hook() -> None:
+    """Install or remove the hooks through which coding agents report to 'tidegauge watch'.
+
+    \b
+    Examples:
+      tidegauge hook install               for all agents that you have, after a look at the changes
+      tidegauge hook install codex --yes   for one, without a question
+      tidegauge hook remove                take them out again
+
+    The agents are Codex CLI, Gemini CLI, Qwen Code, opencode and Claude Code. While no watcher
+    runs, the hooks do nothing. Other hooks and the formatting of the files are kept.
+    """
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    yes = click.option("--yes", "-y", is_flag=True, help="Make the changes without a question.")
+    agents = click.argument("agents", nargs=-1, type=click.Choice(_AGENTS), metavar="[AGENT]...")
+    return yes(agents(command))
+
+
+@hook.command()
+@_options
+def install(agents: tuple[str, ...], yes: bool) -> None:
+    """Add the hook to the settings of the AGENTs; without a name, of all that you have.
+
+    Shows the changes of each file, and asks. Run it again after you moved or updated tidegauge.
+
+    Exit code 1: a file cannot be read or written; 2: a settings file is not valid JSON, or wrong
+    usage. Nothing is changed then.
+    """
+    from tidegauge.receivers.hooks.installation import INSTALLABLE, Place
+    from tidegauge.receivers.hooks.installation import install as plan
+
+    place = Place.of_user()
+    chosen = agents or tuple(place.found())
+    if not chosen:
+        click.echo(f"no agent was found; name one of {', '.join(_AGENTS)}")
+        return
+    changes = plan(place, chosen)
+    if not changes:
+        click.echo(f"the hooks are installed: {', '.join(chosen)}")
+    if not _made(place, changes, yes=yes, installing=True):
+        return
+    for agent in chosen:
+        note = INSTALLABLE[agent].note
+        if note is not None:
+            click.echo(note)
+    click.echo("next: tidegauge watch")
+
+
+@hook.command()
+@_options
+def remove(agents: tuple[str, ...], yes: bool) -> None:
+    """Take the hook out of the settings of the AGENTs; without a name, of all of them.
+
+    A file in which nothing else has changed is restored byte by byte.
+    """
+    from tidegauge.receivers.hooks.installation import Place
+    from tidegauge.receivers.hooks.installation import remove as plan
+
+    place = Place.of_user()
+    changes = plan(place, agents or _AGENTS)
+    if not changes:
+        click.echo("there is no hook to remove")
+    _made(place, changes, yes=yes, installing=False)
+
+
+def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -> bool:
+    """Show the changes, ask, and make them. Returns whether they were made."""
+    from tidegauge.receivers.hooks.installation import apply
+
+    for change in changes:
+        click.echo(change.diff(), nl=False)
+    if changes and not yes and not click.confirm("Make these changes?"):
+        click.echo("nothing was changed")
+        return False
+    apply(place, changes, installing=installing)
+    for change in changes:
+        done = "removed" if change.after is None else "written"
+        click.echo(f"{change.agent}: {change.path} was {done}")
+    return True

@@ -1,0 +1,217 @@
+"""The runs that a command shows while they are at work: their reports and news."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegauge.events import (
+    Decision,
+    Intervention,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Step,
+    StepSink,
+)
+from tidegauge.policies import Policy
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.streaming_metrics.run_report import RunReport
+
+__all__ = ["LiveRun", "LiveRunSink"]
+
+_DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run that a command shows while it is at work.
+
+    Attributes:
+        agent: its agent.
+        task: its task, or another name by which it is shown.
+        state: the engine's state of it; read it with its lock. ``None``, the run has ended.
+        report: measurements up to its last event.
+        started: when it started, monotonic seconds.
+        looped: when its last loop began; ``None``, it has not looped.
+        ended: when it ended; ``None`` while it runs.
+        stop: why it was stopped, in a sentence.
+        interventions: how often the policy nudged, blocked or stopped it, or would have.
+    """
+
+    agent: str
+    task: str
+    state: MeasuredRun | None
+    report: RunReport
+    started: float
+    looped: float | None = None
+    ended: float | None = None
+    stop: str | None = None
+    interventions: Counter[Intervention] = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        """Its duration, up to now while it runs."""
+        return (self.ended or time.monotonic()) - self.started
+
+    @property
+    def status(self) -> str:
+        """``running``, ``looping``, ``stopped``, ``solved``, ``failed`` or ``ended``."""
+        if not self.report.finished:
+            return "looping" if self.report.loop_repeats else "running"
+        known = {"success": "solved", "failure": "failed", "unknown": "ended"}
+        return known.get(self.report.outcome, self.report.outcome)
+
+
+class LiveRunSink:
+    """A :class:`~tidegauge.events.StepSink` around the live one that keeps runs and news.
+
+    Args:
+        sink: the live sink.
+        engine: the engine that it feeds.
+        task: the name by which a run is shown beside its agent's.
+        planned: a policy that does not act; what it would do is in the news, too.
+        most: runs that are kept; one more drops the one that ended first. News are as many at most.
+
+    Attributes:
+        totals: how many ``runs`` and ``steps`` there were, and how often the policy did each of
+            its actions, or would have.
+    """
+
+    def __init__(
+        self,
+        sink: StepSink,
+        engine: Engine,
+        *,
+        task: Callable[[RunStarted], str] = lambda event: event.task or "",
+        planned: Policy | None = None,
+        most: int = 1_000,
+    ) -> None:
+        self._sink = sink
+        self._engine = engine
+        self._task = task
+        self._planned = planned
+        self._most = most
+        self._lock = threading.Lock()
+        self._runs: dict[str, LiveRun] = {}
+        self._news: deque[str] = deque(maxlen=most)
+        self.totals: Counter[str] = Counter()
+
+    @property
+    def runs(self) -> list[LiveRun]:
+        """Every run, in the order in which they started."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def news(self) -> Iterator[str]:
+        """The events since the last call, a line each."""
+        while self._news:
+            yield self._news.popleft()
+
+    def onset(self, agent: str) -> float | None:
+        """When the agent's last loop began, monotonic seconds; ``None``, it has not looped."""
+        times = [run.looped for run in self.runs if run.agent == agent and run.looped is not None]
+        return max(times, default=None)
+
+    def run_started(self, event: RunStarted) -> None:
+        self._sink.run_started(event)
+        state = self._engine.get(event.run)
+        if state is None:
+            return
+        with state.lock:
+            report = state.report()
+        run = LiveRun(event.agent, self._task(event), state, report, time.monotonic())
+        with self._lock:
+            self.totals["runs"] += 1
+            self._runs[event.run] = run
+            if len(self._runs) > self._most:
+                ended = (key for key, one in self._runs.items() if one.ended is not None)
+                del self._runs[next(ended, next(iter(self._runs)))]
+
+    def step_issued(self, event: Step) -> Decision:
+        decision = self._sink.step_issued(event)
+        with self._lock:
+            self.totals["steps"] += 1
+        self._update(event.run, decision)
+        if self._planned is not None:
+            self._plan(event.run, self._planned)
+        return decision
+
+    def step_observed(self, event: Outcome) -> Decision:
+        decision = self._sink.step_observed(event)
+        self._update(event.run, decision)
+        return decision
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        summary = self._sink.run_ended(event)
+        run = self._runs.get(event.run)
+        state = None if run is None else run.state
+        if run is None or state is None:
+            return summary
+        run.ended = time.monotonic()
+        with state.lock:
+            run.report = state.report()
+        run.state = None
+        if run.status != "stopped":
+            self._add_news(run, f"{run.status} after {run.report.steps} steps")
+        return summary
+
+    def _update(self, run_id: str, decision: Decision) -> None:
+        """Keep the run's new report, and add what is new in it to the news."""
+        run = self._runs.get(run_id)
+        state = None if run is None else run.state
+        if run is None or state is None or decision.signals is None:
+            return
+        before = run.report
+        with state.lock:
+            now = run.report = state.report()
+        if now.loop_repeats and not before.loop_repeats:
+            run.looped = time.monotonic()
+            first_step = now.loops[-1][0] if now.loops else 0
+            self._add_news(run, f"loops since step {first_step}, {now.loop_period} steps per round")
+        if decision.action != "go_on" and not (decision.stop and run.stop):
+            self._count(run, decision.action)
+        if decision.nudge or decision.block:
+            step = decision.signals.step
+            self._add_news(run, f"{_DONE[decision.action]} at step {step}: {decision.message}")
+        if decision.stop and run.stop is None:
+            run.stop = decision.message
+            self._add_news(run, f"stopped at step {now.intervention_step}: {decision.message}")
+        elif (
+            self._planned is None
+            and now.intervention == "would_stop"
+            and before.intervention is None
+        ):
+            signal = (now.intervention_reason or "").replace("_", " ")
+            step = now.intervention_step
+            self._add_news(run, f"would have been stopped at step {step} by {signal}")
+
+    def _plan(self, run_id: str, policy: Policy) -> None:
+        """Note what a policy would do about the step that was issued."""
+        run = self._runs.get(run_id)
+        state = None if run is None else run.state
+        if run is None or state is None:
+            return
+        with state.lock:
+            signals = state.signals()
+        decision = policy.decide(signals, blockable=True)
+        if decision.action != "go_on":
+            self._count(run, decision.action)
+            if run.interventions[decision.action] == 1:
+                done = _DONE[decision.action]
+                what = f"would have been {done} at step {signals.step}: {decision.message}"
+                self._add_news(run, what)
+
+    def _count(self, run: LiveRun, action: Intervention) -> None:
+        run.interventions[action] += 1
+        with self._lock:
+            self.totals[action] += 1
+
+    def _add_news(self, run: LiveRun, what: str) -> None:
+        self._news.append(f"{run.agent} / {run.task}: {what}")

@@ -1,0 +1,80 @@
+"""Tables of live runs on a terminal, as the demo and ``tidegauge watch`` show them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tidegauge.streaming_metrics.run_report import RunReport
+
+__all__ = ["RUN_NUMBERS", "STATUS_STYLES", "run_numbers", "section_table"]
+
+STATUS_STYLES: Final = {
+    "waiting": "dim",
+    "running": "cyan",
+    "looping": "bold red",
+    "stopped": "bold yellow",
+    "solved": "bold green",
+    "failed": "red",
+    "ended": "dim",
+}
+_TIMES: Final = "\u00d7"
+RUN_NUMBERS: Final = (
+    "steps",
+    f"period {_TIMES}\nrepeats",
+    "result\nstreak",
+    "failed\nrounds",
+    "novelty",
+)
+"""The names of :func:`run_numbers`."""
+
+
+def section_table(title: str) -> Table:
+    """A table with a title, without columns."""
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+
+
+def run_numbers(report: RunReport) -> tuple[str | Text, ...]:
+    """The measurements of a run, in the order of :data:`RUN_NUMBERS`."""
+    return (
+        str(report.steps),
+        _loop(report),
+        _count(report.result_streak, report.result_streak_max, report.finished),
+        _count(report.failed_rounds, report.failed_rounds_max, report.finished),
+        _novelty(report.novelty),
+    )
+
+
+def _loop(report: RunReport) -> Text:
+    """Period and repeats of the current loop; for a finished run, of its longest."""
+    period, repeats = report.loop_period, report.loop_repeats
+    if report.finished and report.loops:
+        _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
+    if not repeats:
+        return Text("")
+    return Text(f"{period} {_TIMES} {repeats}", style="red")
+
+
+def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
+    """The current count; for a finished run, its maximum."""
+    value = maximum if finished else now
+    if value is None:
+        return Text("")
+    return Text(str(value), style="red" if value >= 3 else "")
+
+
+def _novelty(value: float | None) -> Text:
+    if value is None:
+        return Text("")
+    return Text(f"{value:.2f}", style="red" if value < 0.25 else "yellow" if value < 0.5 else "")

@@ -1,0 +1,166 @@
+"""``tidegauge watch``: the coding agents of this machine, measured live through their hooks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILE,
+    FLAG,
+    POLICY,
+    PORT,
+    SECONDS,
+    SWITCH,
+    setting,
+    settings_options,
+)
+from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
+
+if TYPE_CHECKING:
+    from tidegauge.pipeline import Pipeline
+    from tidegauge.policies import Rule
+    from tidegauge.receivers.hooks.sessions import HookSessions
+
+__all__ = ["WatchSettings", "watch"]
+
+_HOST: Final = "127.0.0.1"
+_IDLE_CHECK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    """Settings of ``tidegauge watch``."""
+
+    act: bool = setting(
+        FLAG, False, "Nudge, refuse and stop agents as the policy decides; off, only show it."
+    )
+    policy: str | None = setting(
+        POLICY,
+        None,
+        "Rules such as loop_repeats=1:nudge,loop_repeats=2:block, or the file of a policy (.toml). "
+        "TIDEGAUGE_POLICY can name it, too. By default, a loop is nudged at its first repeated "
+        "step, refused from the second one, and stopped at the fifth.",
+    )
+    contents: bool = setting(
+        FLAG, False, "Show prompts, arguments and results; off, show digests of them."
+    )
+    metrics_port: int = setting(
+        PORT, 9464, "/metrics; / is the live page. If it is in use, a free port."
+    )
+    page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
+    record_to: str | None = setting(
+        FILE, None, "Record the runs as step events in this file, for replay."
+    )
+    idle_seconds: float = setting(SECONDS, 3_600.0, "End a run without an event for this long.")
+    max_runs: int = setting(COUNT, 1_000, "Limit of open runs.")
+
+
+@click.command()
+@settings_options(WatchSettings, "TIDEGAUGE_WATCH")
+def watch(settings: WatchSettings) -> None:
+    """Watch the coding agents of this machine: what they do, whether they loop, what that costs.
+
+    Install the hooks once with 'tidegauge hook install'. Then every session of Codex CLI, Gemini
+    CLI, Qwen Code, opencode and Claude Code is shown here while this command runs. Without it, the
+    hooks do nothing. Nothing leaves this machine.
+
+    \b
+    Examples:
+      tidegauge watch                       show what agents do, and what the policy would do
+      tidegauge watch --act                 nudge agents that loop, and refuse repeated calls
+      tidegauge watch --act --policy loop_repeats=3:nudge
+
+    A setting is taken from its flag, else from the variable TIDEGAUGE_WATCH_ and its name
+    (TIDEGAUGE_WATCH_METRICS_PORT), else from the file.
+
+    SIGTERM and Ctrl-C: end all runs, exit code 0. Exit code 1: cannot listen; 2: wrong usage, or
+    another watcher is at work.
+    """
+    from tidegauge.cli.watch_view import WatchView
+    from tidegauge.receivers.hooks.endpoint import HookEndpoint
+    from tidegauge.receivers.hooks.places import watch_folder
+    from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
+
+    stop = set_on_signal()
+    with contextlib.ExitStack() as closing:
+        pipeline = _pipeline(settings)
+        closing.callback(pipeline.shutdown)
+        planned = None if settings.act else replace(pipeline.settings, observe_only=False).decides()
+        view = WatchView(pipeline, planned, contents=settings.contents)
+        limits = SessionLimits(settings.max_runs, settings.idle_seconds)
+        sessions = HookSessions(pipeline.recorder, limits)
+        closing.callback(sessions.close)
+        endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
+        closing.callback(endpoint.stop)
+        endpoint.start()
+        _print_start(pipeline, settings, endpoint.address)
+        _end_idle_runs(sessions, stop)
+        with rarely_collected():
+            view.follow(stop)
+    view.summary()
+
+
+def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> None:
+    click.echo(f"hooks: {address}")
+    if pipeline.page_url is not None:
+        click.echo(f"live page: {pipeline.page_url}")
+    click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
+    does = "nudges, refuses and stops agents" if settings.act else "only observes agents"
+    click.echo(f"this command {does}; end it with Ctrl-C")
+
+
+def _end_idle_runs(sessions: HookSessions, stop: threading.Event) -> None:
+    """End idle runs from time to time, in a thread."""
+
+    def end() -> None:
+        while not stop.wait(_IDLE_CHECK_SECONDS):
+            sessions.end_idle()
+
+    threading.Thread(target=end, name="tidegauge-idle", daemon=True).start()
+
+
+def _pipeline(settings: WatchSettings) -> Pipeline:
+    from tidegauge.pipeline import configure
+    from tidegauge.policies import DEFAULT_RULES, parse_rules
+
+    policy = settings.policy
+    is_file = policy is not None and policy.endswith(".toml")
+    if policy is not None and not is_file:
+        rules = parse_rules(policy)
+    elif is_file or os.environ.get("TIDEGAUGE_POLICY"):
+        rules = DEFAULT_RULES
+    else:
+        rules = _default_rules()
+    return configure(
+        observe_only=not settings.act,
+        metrics_host=_HOST,
+        metrics_port=usable_port(_HOST, settings.metrics_port),
+        otlp_metrics=False,  # nothing leaves the machine
+        page=settings.page,
+        page_contents=settings.contents,
+        max_runs=settings.max_runs,
+        # The sessions end idle runs first, and give the reason.
+        idle_seconds=settings.idle_seconds * 2 or 1.0,
+        record_to=settings.record_to,
+        policy=policy if is_file else None,
+        rules=rules,
+    )
+
+
+def _default_rules() -> tuple[Rule, ...]:
+    """By the fourth identical step, the policy has acted twice."""
+    from tidegauge.policies import DEFAULT_RULES, Rule
+
+    return (
+        Rule("loop_repeats", 1, "nudge"),
+        Rule("loop_repeats", 2, "block"),
+        Rule("loop_repeats", 5, "stop"),
+        *(rule for rule in DEFAULT_RULES if rule.signal != "loop_repeats"),
+    )

@@ -1,0 +1,117 @@
+"""The output of ``tidegauge watch``: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidegauge.cli.live_runs import LiveRun, LiveRunSink
+from tidegauge.cli.run_tables import RUN_NUMBERS, STATUS_STYLES, run_numbers, section_table
+from tidegauge.cli.terminal import printable
+from tidegauge.events import Intervention, RunStarted
+from tidegauge.pipeline import Pipeline
+from tidegauge.policies import Policy
+
+__all__ = ["WatchView"]
+
+_NEWS_SECONDS: Final = 0.1
+_REFRESHES_PER_SECOND: Final = 4
+_MAX_NEWS: Final = 8
+_HEAD_LINES: Final = 12
+_FEWEST_ROWS: Final = 3
+_MAX_RUNS: Final = 200
+_MAX_NAME: Final = 40
+_SHORT_ID: Final = 8
+_ACTIONS: Final[dict[Intervention, str]] = {
+    "nudge": "nudged",
+    "block": "refused",
+    "stop": "stopped",
+}
+
+
+class WatchView:
+    """Shows runs while they are at work.
+
+    Args:
+        pipeline: what was configured; its sink is replaced by one that keeps the runs.
+        planned: the policy, if it does not act: what it would do is shown.
+        contents: whether prompts are shown.
+    """
+
+    def __init__(self, pipeline: Pipeline, planned: Policy | None, *, contents: bool) -> None:
+        self._contents = contents
+        self._acts = planned is None
+        recorder = pipeline.recorder
+        self._sink = LiveRunSink(
+            recorder.sink, pipeline.engine, task=self._name, planned=planned, most=_MAX_RUNS
+        )
+        recorder.sink = self._sink
+        self._news: deque[str] = deque(maxlen=_MAX_NEWS)
+        self._console = Console()
+
+    def follow(self, stop: threading.Event) -> None:
+        """Show runs until the event is set."""
+        if not self._console.is_terminal:
+            while not stop.wait(_NEWS_SECONDS):
+                self._print_news()
+            return
+        with Live(
+            get_renderable=self._frame,
+            console=self._console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+        ):
+            stop.wait()
+
+    def summary(self) -> None:
+        """Print the rest of the news, and what was done in all."""
+        if not self._console.is_terminal:
+            self._print_news()
+        totals = self._sink.totals
+        done = "" if self._acts else "would have been "
+        counts = ", ".join(f"{done}{word}: {totals[name]}" for name, word in _ACTIONS.items())
+        click.echo(f"{totals['runs']} runs, {totals['steps']} steps; {counts}")
+
+    def _name(self, event: RunStarted) -> str:
+        text = (event.conversation or "")[:_SHORT_ID]
+        if self._contents and event.task:
+            text = event.task.partition("\n")[0][:_MAX_NAME]
+        return printable(text)
+
+    def _print_news(self) -> None:
+        for line in self._sink.news():
+            click.echo(line)
+
+    def _frame(self) -> Group:
+        self._news.extend(self._sink.news())
+        rows = max(_FEWEST_ROWS, self._console.height - _HEAD_LINES - len(self._news))
+        lines = [Text(line, style="dim", no_wrap=True) for line in self._news]
+        return Group(self._table(self._sink.runs[-rows:]), "", *lines)
+
+    def _table(self, runs: Sequence[LiveRun]) -> Table:
+        table = section_table("runs")
+        table.add_column("agent", no_wrap=True)
+        table.add_column("session", no_wrap=True)
+        for name in RUN_NUMBERS:
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("policy" if self._acts else "policy\nwould have", no_wrap=True)
+        table.add_column("state", no_wrap=True)
+        for run in runs:
+            done = [
+                f"{word} {run.interventions[action]}"
+                for action, word in _ACTIONS.items()
+                if run.interventions[action]
+            ]
+            status = run.status
+            style = STATUS_STYLES.get(status, "")
+            cells = run_numbers(run.report)
+            table.add_row(run.agent, run.task, *cells, ", ".join(done), Text(status, style=style))
+        return table

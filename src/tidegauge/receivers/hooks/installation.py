@@ -1,0 +1,400 @@
+"""Puts hooks into the settings of coding agents, and takes them out again.
+
+A settings file keeps its formatting and all that is not ours. What it was before is kept beside the
+hook: if nothing else has changed since, removing the hooks restores it byte by byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidegauge.errors import ConfigurationError
+from tidegauge.receivers.hooks.json_edit import (
+    append_element,
+    append_member,
+    find_value,
+    remove_item,
+)
+
+__all__ = ["INSTALLABLE", "Change", "Place", "apply", "install", "remove"]
+
+_HERE: Final = Path(__file__).parent
+_CLIENT: Final = "hook_client.py"
+_PLUGIN: Final = "opencode_plugin.js"
+_PLUGIN_HEAD: Final = "// tidegauge:"
+_SECONDS: Final = 5
+_SETTINGS_MODE: Final = 0o600
+
+
+class Installable(NamedTuple):
+    """Where an agent has its hooks.
+
+    Args:
+        folder: its folder, from the home directory.
+        variable: the variable that names another folder; ``None``, there is none.
+        file: the file of its hooks, in the folder.
+        before: events with a tool; a hook names the tools for which it runs.
+        other: events without.
+        timeout: time limit of a hook in the unit of the agent.
+        tools: what stands for all tools.
+        note: what else the user must do.
+    """
+
+    folder: str
+    variable: str | None
+    file: str
+    before: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+    timeout: int = _SECONDS
+    tools: str = ".*"
+    note: str | None = None
+
+
+INSTALLABLE: Final[Mapping[str, Installable]] = {
+    "codex": Installable(
+        ".codex",
+        "CODEX_HOME",
+        "hooks.json",
+        ("PreToolUse", "PostToolUse"),
+        ("UserPromptSubmit", "Stop"),
+        note="Codex runs hooks only when you trust them: start codex once, and review them with "
+        "/hooks.",
+    ),
+    "gemini": Installable(
+        ".gemini",
+        None,
+        "settings.json",
+        ("BeforeTool", "AfterTool"),
+        ("BeforeAgent", "AfterAgent", "SessionEnd"),
+        timeout=_SECONDS * 1_000,
+    ),
+    "qwen": Installable(
+        ".qwen",
+        None,
+        "settings.json",
+        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
+        ("UserPromptSubmit", "Stop"),
+        timeout=_SECONDS * 1_000,  # 0.24 takes less than 1,000 for seconds, 0.15 does not
+    ),
+    "claude": Installable(
+        ".claude",
+        "CLAUDE_CONFIG_DIR",
+        "settings.json",
+        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
+        ("UserPromptSubmit", "Stop", "SubagentStop", "SessionEnd"),
+        tools="*",
+    ),
+    "opencode": Installable(".config/opencode", None, "plugin/tidegauge.js"),
+}
+"""The agents whose hooks can be installed, by name."""
+
+
+class Place(NamedTuple):
+    """Where everything is for one user.
+
+    Args:
+        home: the home directory.
+        data: the folder for the hook and for what settings were before.
+        environ: the environment.
+        python: the interpreter that runs the hook.
+    """
+
+    home: Path
+    data: Path
+    environ: Mapping[str, str]
+    python: str
+
+    @classmethod
+    def of_user(cls, environ: Mapping[str, str] = os.environ) -> Place:
+        """That of the user who runs this process."""
+        home = Path(os.path.expanduser("~"))
+        data = environ.get("XDG_DATA_HOME") or home / ".local" / "share"
+        # That of a virtual environment is gone with it.
+        return cls(home, Path(data) / "tidegauge", environ, os.path.realpath(sys.executable))
+
+    def folder(self, agent: str) -> Path:
+        """The folder of an agent's settings."""
+        where = INSTALLABLE[agent]
+        named = self.environ.get(where.variable) if where.variable is not None else None
+        return Path(named) if named else self.home / where.folder
+
+    def settings(self, agent: str) -> Path:
+        """The file of an agent's hooks; if it is a link, the file that it leads to."""
+        return Path(os.path.realpath(self.folder(agent) / INSTALLABLE[agent].file))
+
+    def found(self) -> list[str]:
+        """The agents that this user has: their folder exists, or their program."""
+        path = self.environ.get("PATH")
+        return [
+            agent
+            for agent in INSTALLABLE
+            if self.folder(agent).is_dir() or shutil.which(agent, path=path) is not None
+        ]
+
+    def command(self, agent: str) -> str:
+        """The command of an agent's hook. It succeeds and is silent even without its file."""
+        parts = [self.python, "-SE", str(self.data / _CLIENT), agent]
+        if os.name == "nt":
+            return f"{subprocess.list2cmdline(parts)} 2>NUL || exit 0"
+        return f"{shlex.join(parts)} 2>/dev/null || exit 0"
+
+
+class Change(NamedTuple):
+    """A change of a file.
+
+    Args:
+        agent: the agent.
+        path: the file.
+        before: its text; ``None``, it does not exist.
+        after: its text then; ``None``, it is removed.
+    """
+
+    agent: str
+    path: Path
+    before: str | None
+    after: str | None
+
+    def diff(self) -> str:
+        """The change, as ``diff -u`` shows it."""
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(keepends=True),
+            (self.after or "").splitlines(keepends=True),
+            "/dev/null" if self.before is None else str(self.path),
+            "/dev/null" if self.after is None else str(self.path),
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def install(place: Place, agents: Sequence[str]) -> list[Change]:
+    """The changes that give agents their hooks; none, if they have them.
+
+    Raises:
+        ConfigurationError: a settings file cannot be read as JSON.
+        OSError: a file cannot be read, or could not be written.
+    """
+    return _checked([_install(place, agent) for agent in agents])
+
+
+def remove(place: Place, agents: Sequence[str]) -> list[Change]:
+    """The changes that take the hooks out again; errors as for :func:`install`."""
+    return _checked([_remove(place, agent) for agent in agents])
+
+
+def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
+    """Make changes: all of them, or none if one fails.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if installing:
+        _write(place.data / _CLIENT, (_HERE / _CLIENT).read_text(encoding="utf-8"))
+    done: list[Change] = []
+    try:
+        for change in changes:
+            kept = place.data / f"{change.agent}.json"
+            if installing:
+                _keep(kept, change)
+            _write(change.path, change.after)
+            done.append(change)
+            if not installing:
+                kept.unlink(missing_ok=True)
+    except OSError:
+        for change in reversed(done):
+            with contextlib.suppress(OSError):
+                _write(change.path, change.before)
+        raise
+
+
+def _install(place: Place, agent: str) -> Change:
+    path = place.settings(agent)
+    before = _read(path)
+    if agent == "opencode":
+        if before is not None and not before.startswith(_PLUGIN_HEAD):
+            raise ConfigurationError(f"{path} is not of tidegauge; rename it")
+        return Change(agent, path, before, (_HERE / _PLUGIN).read_text(encoding="utf-8"))
+    where, command = INSTALLABLE[agent], place.command(agent)
+    groups = [(event, {"matcher": where.tools}) for event in where.before]
+    groups += [(event, {}) for event in where.other]
+    current = _parsed(path, before, where)
+    expected = {event: [command] for event, _ in groups}
+    if before is not None and _ours(current) == expected:
+        return Change(agent, path, before, before)
+    text = "{}\n" if before is None else _without_ours(before)
+    hook = {"type": "command", "command": command, "timeout": where.timeout}
+    for event, matcher in groups:
+        text = _with_group(text, event, {**matcher, "hooks": [hook]})
+    return Change(agent, path, before, text)
+
+
+def _remove(place: Place, agent: str) -> Change:
+    path = place.settings(agent)
+    before = _read(path)
+    if agent == "opencode":
+        ours = before is not None and before.startswith(_PLUGIN_HEAD)
+        return Change(agent, path, before, None if ours else before)
+    if before is None or not _ours(_parsed(path, before, INSTALLABLE[agent])):
+        return Change(agent, path, before, before)
+    known, original = _kept(place.data / f"{agent}.json", before)
+    return Change(agent, path, before, original if known else _without_ours(before))
+
+
+def _checked(changes: list[Change]) -> list[Change]:
+    """Those that change something, when all of them can be made."""
+    found = [change for change in changes if change.before != change.after]
+    for change in found:
+        folder = change.path.parent
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK) or (
+            change.before is not None and not os.access(change.path, os.W_OK)
+        ):
+            raise PermissionError(13, "Permission denied", str(change.path))
+    return found
+
+
+def _with_group(text: str, event: str, group: Any) -> str:
+    """The text with a group of hooks for an event, at the end of those that it has."""
+    hooks = find_value(text, ("hooks",))
+    if hooks is None:
+        return append_member(text, find_value(text, ()) or 0, 0, "hooks", {event: [group]})
+    groups = find_value(text, ("hooks", event))
+    if groups is None:
+        return append_member(text, hooks, 1, event, [group])
+    return append_element(text, groups, 2, group)
+
+
+def _without_ours(text: str) -> str:
+    """The text without our hooks, and without what is empty then."""
+    for event in _ours(json.loads(text)):
+        while True:
+            groups = json.loads(text)["hooks"][event]
+            place = next((n for n, one in enumerate(groups) if _our_commands(one)), None)
+            at = find_value(text, ("hooks", event))
+            if place is None or at is None:
+                break
+            hooks = groups[place]["hooks"]
+            if len(hooks) > len(_our_commands(groups[place])):  # a group with others' hooks, too
+                number = next(n for n, one in enumerate(hooks) if _is_ours(one))
+                text = _removed_hook(text, event, place, number)
+            elif len(groups) > 1:
+                text = remove_item(text, at, place)
+            else:
+                text = remove_item(text, find_value(text, ("hooks",)) or 0, event)
+                break
+    if json.loads(text).get("hooks") == {}:
+        text = remove_item(text, find_value(text, ()) or 0, "hooks")
+    return text
+
+
+def _removed_hook(text: str, event: str, place: int, number: int) -> str:
+    at = find_value(text, ("hooks", event, place, "hooks"))
+    return text if at is None else remove_item(text, at, number)
+
+
+def _ours(settings: Any) -> dict[str, list[str]]:
+    """Our commands in settings, by event."""
+    found: dict[str, list[str]] = {}
+    for event, groups in settings.get("hooks", {}).items():
+        for group in groups if isinstance(groups, list) else ():
+            found.setdefault(event, []).extend(_our_commands(group))
+    return {event: commands for event, commands in found.items() if commands}
+
+
+def _our_commands(group: Any) -> list[str]:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return [one["command"] for one in hooks or () if _is_ours(one)]
+
+
+def _is_ours(hook: Any) -> bool:
+    command = hook.get("command") if isinstance(hook, dict) else None
+    return isinstance(command, str) and "tidegauge" in command and _CLIENT in command
+
+
+def _parsed(path: Path, text: str | None, where: Installable) -> Any:
+    """The settings in a file.
+
+    Raises:
+        ConfigurationError: they are no JSON object, or have hooks in another form.
+    """
+    if text is None:
+        return {}
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path} is not valid JSON ({error}); correct it, nothing was changed"
+        ) from None
+    hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
+    events = (*where.before, *where.other)
+    if not isinstance(hooks, dict) or not all(
+        isinstance(hooks.get(event, []), list) for event in events
+    ):
+        raise ConfigurationError(
+            f"{path} has hooks in another form than expected; nothing was changed"
+        )
+    return settings
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8; nothing was changed") from None
+
+
+def _write(path: Path, text: str | None) -> None:
+    """Replace a file as a whole, with its mode; remove it without a text."""
+    if text is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else _SETTINGS_MODE
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(number, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _keep(kept: Path, change: Change) -> None:
+    """Keep what a file was before it had our hooks."""
+    original = change.before
+    if original is not None and change.agent != "opencode" and _ours(json.loads(original)):
+        known, before = _kept(kept, original)
+        original = before if known else _without_ours(original)
+    state = {"before": original, "after": _digest(change.after or "")}
+    _write(kept, json.dumps(state))
+
+
+def _kept(kept: Path, text: str) -> tuple[bool, str | None]:
+    """Whether a file is as it was left, and what it was before."""
+    try:
+        state = json.loads(kept.read_text(encoding="utf-8"))
+        return state["after"] == _digest(text), state["before"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False, None
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""The parts of payloads that several agents have in the same form."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from tidegauge.events import CallResult
+from tidegauge.receivers.hooks.hook_events import HookAnswer, HookEvent, Payload
+
+__all__ = ["read_event", "specific_answer", "text_of", "without_process_ids"]
+
+_PROCESS_IDS: Final = re.compile(r"^(?:Process Group PGID|Background PIDs): .*(?:\n|\Z)", re.M)
+_EXIT_CODE: Final = re.compile(r"^Exit Code: (\d+)$", re.M)
+
+
+def text_of(payload: Payload, name: str) -> str | None:
+    """The text with this name; ``None``, there is none."""
+    value = payload.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
+    """The event of a payload in the form that Codex, Qwen Code and Claude Code share.
+
+    Args:
+        payload: the payload.
+        result: the result in it, which each agent gives in another form.
+    """
+    session = text_of(payload, "session_id")
+    if session is None:
+        return None
+    model, inner = text_of(payload, "model"), text_of(payload, "agent_id")
+    match payload.get("hook_event_name"):
+        case "UserPromptSubmit":
+            prompt = text_of(payload, "prompt")
+            if prompt is None:
+                return None
+            return HookEvent("prompt", session, prompt=prompt, model=model, inner=inner)
+        case "PreToolUse":
+            kind: Any = "call"
+        case "PostToolUse" | "PostToolUseFailure":
+            kind = "result"
+        case "Stop" | "SubagentStop" | "StopFailure":
+            return HookEvent("end", session, inner=inner, reason=text_of(payload, "error"))
+        case "SessionEnd":
+            return HookEvent("end", session, reason=text_of(payload, "reason"))
+        case _:
+            return None
+    return HookEvent(
+        kind,
+        session,
+        tool=text_of(payload, "tool_name") or "",
+        arguments=payload.get("tool_input"),
+        call_id=text_of(payload, "tool_use_id"),
+        result=result,
+        model=model,
+        inner=inner,
+    )
+
+
+def specific_answer(payload: Payload, answer: HookAnswer) -> Payload | None:
+    """A refusal before a tool, or a text for the model after it, in the form that they share."""
+    event = payload.get("hook_event_name")
+    if event == "PreToolUse" and answer.action in ("refuse", "stop"):
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": answer.text}
+    elif event in ("PostToolUse", "PostToolUseFailure"):
+        decision = {"additionalContext": answer.text}
+    else:
+        return None
+    return {"hookSpecificOutput": {"hookEventName": event, **decision}}
+
+
+def without_process_ids(content: Any) -> CallResult:
+    """The result of a tool of Gemini CLI or Qwen Code, whose shell reports the ids of processes.
+
+    >>> without_process_ids("Output: none\\nExit Code: 1\\nProcess Group PGID: 1993\\n")
+    CallResult(outcome='Output: none\\nExit Code: 1\\n', error=True)
+    """
+    if not isinstance(content, str):
+        return CallResult(content)
+    text = _PROCESS_IDS.sub("", content)
+    code = _EXIT_CODE.search(text)
+    return CallResult(text, None if code is None else code[1] != "0")

@@ -1,0 +1,340 @@
+"""Makes runs of the events of hooks, and answers them.
+
+A run is what one prompt of the user asks for, until the agent has answered or the next prompt
+comes. Calls that begin before any of them ends are one step. A step is reported when all of its
+calls have ended, so it does not depend on time. Only where the policy may act, a call that was made
+before in the run waits for a moment, for the calls beside it; then its step is reported before it
+runs, and can be refused.
+
+- *Joined*: a result belongs to the call with its id. Without ids, it belongs to the oldest open
+  call with the same tool and arguments, else with the same tool. A result without a call is
+  ignored: the call was refused, or began before the watcher.
+- *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
+- *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
+  begins a second after it; its result stays unknown.
+- *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
+  refused. Such calls are not steps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tidegauge._guard import guarded
+from tidegauge.events import Decision, RunStarted
+from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
+from tidegauge.instrumentation.run_map import RunMap, RunScope
+from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
+from tidegauge.instrumentation.values import same_value, text_digest
+from tidegauge.receivers.hooks.agents import AGENTS
+from tidegauge.receivers.hooks.hook_events import (
+    ALLOW,
+    HookAgent,
+    HookAnswer,
+    HookEvent,
+    Payload,
+)
+
+__all__ = ["HookSessions", "SessionLimits"]
+
+_MAX_CALLS: Final = 1_000
+"""Calls that a run remembers: open ones, and those made before."""
+
+_STOPPED: Final = "Finish now: say what is missing. Every further call will be refused."
+
+
+class SessionLimits(NamedTuple):
+    """The limits of sessions.
+
+    Args:
+        runs: open runs; one more ends the one that is idle for longest.
+        idle_seconds: a run without an event for so long is ended.
+        beside_seconds: how long a call that was made before waits for the calls beside it.
+        round_seconds: a call that begins so long after the last one is not beside it.
+    """
+
+    runs: int = 1_000
+    idle_seconds: float = 3_600.0
+    beside_seconds: float = 0.1
+    round_seconds: float = 1.0
+
+
+class _SessionRun:
+    """A run of a session.
+
+    Attributes:
+        root: the session and, of a sub-agent, its id.
+        recorded: takes its steps.
+        turns: tracks its calls.
+        changed: protects what follows, and is notified when a step was issued.
+        group: the calls that were gathered and are not issued yet.
+        open: the calls that have not ended, by their keys.
+        latest: the turn of the last call that began.
+        made: digests of the calls that were made.
+        asking: keys of the calls that wait for an answer.
+        nudge: the nudge in the last answer to a result.
+        begun: when the last call began.
+        calls: how many calls began.
+        held: whether the map holds it.
+        last_seen: when it had its last event, by the clock of the map.
+        open_ids: nothing; the map asks for it.
+    """
+
+    def __init__(self, root: tuple[str, ...], recorded: RecordedRun) -> None:
+        self.root = root
+        self.recorded = recorded
+        self.turns = TurnTracker(recorded)
+        self.changed = threading.Condition()
+        self.group: list[TurnCall] = []
+        self.open: OrderedDict[str, TurnCall] = OrderedDict()
+        self.made: OrderedDict[str, None] = OrderedDict()
+        self.asking: set[str] = set()
+        self.latest: Turn | None = None
+        self.nudge: Decision | None = None
+        self.begun = 0.0
+        self.calls = 0
+        self.held = False
+        self.last_seen = 0.0
+        self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
+
+    def end(self, **ending: Any) -> None:
+        """Report the rest of its steps, and its end."""
+        try:
+            self.turns.next_turn(ends=True)
+        finally:
+            self.recorded.end(**ending)
+
+    def find(self, event: HookEvent) -> str | None:
+        """The key of the open call that an event is about."""
+        if event.call_id is not None:
+            return event.call_id if event.call_id in self.open else None
+        named = [(key, call) for key, call in self.open.items() if call.name == event.tool]
+        named = [one for one in named if one[1].turn is self.latest] or named
+        same = (key for key, call in named if same_value(call.arguments, event.arguments))
+        return next(same, named[0][0] if named else None)
+
+
+class HookSessions:
+    """The sessions of all agents.
+
+    Args:
+        recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
+        limits: the limits.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        limits: SessionLimits = SessionLimits(),  # noqa: B008 -- immutable
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recorder = recorder
+        self._limits = limits
+        self._clock = clock
+        self._runs: RunMap[tuple[str, ...], _SessionRun] = RunMap(
+            max_runs=limits.runs, idle_seconds=limits.idle_seconds, clock=clock
+        )
+        self._opening = threading.Lock()
+
+    @guarded("hooks.receive", default=b"")
+    def receive(self, agent_name: str, payload: bytes) -> bytes:
+        """What the hook of an agent prints for a payload; nothing, the agent goes on.
+
+        Args:
+            agent_name: one of :data:`~tidegauge.receivers.hooks.agents.AGENTS`.
+            payload: the JSON object that the agent gave its hook.
+        """
+        found = _read(agent_name, payload)
+        if found is None:
+            return b""
+        agent, content, event = found
+        answer = self.take(agent, event)
+        if answer.action == "allow":
+            return b""
+        printed = agent.write(content, answer)
+        if printed is None:
+            self._give_back(event)
+            return b""
+        return orjson.dumps(printed)
+
+    @guarded("hooks.receive", default=None)
+    def lost(self, agent_name: str, payload: bytes) -> None:
+        """The hook did not wait for the answer: a nudge in it is given again."""
+        found = _read(agent_name, payload)
+        if found is not None:
+            self._give_back(found[2])
+
+    def _give_back(self, event: HookEvent) -> None:
+        """The model does not read the nudge in the answer to an event: it is given again."""
+        scope = self._runs.find(_root(event))
+        if scope is not None:
+            run = scope.run
+            with run.changed:
+                nudge, run.nudge = run.nudge, None
+            if nudge is not None:
+                run.recorded.give_back_nudge(nudge)
+
+    def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        """Take an event; returns the answer to it."""
+        match event.kind:
+            case "prompt":
+                self._end(event)
+                self._open(agent, event)
+            case "end":
+                self._end(event)
+            case "call":
+                return self._call(agent, event)
+            case "result":
+                return self._result(agent, event)
+        return ALLOW
+
+    def end_idle(self) -> None:
+        """End the runs that are idle for too long; call it from time to time."""
+        self._runs.end_idle()
+
+    def close(self) -> None:
+        """End all runs."""
+        self._runs.close_all()
+
+    def _find(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+        """The session's run; a new one, if its prompt was not seen."""
+        with self._opening:
+            scope = self._runs.find(_root(event))
+            run = self._open(agent, event) if scope is None else scope.run
+        self._runs.seen(run)
+        return run
+
+    def _open(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+        outer = self._runs.find((event.session,)) if event.inner is not None else None
+        started = RunStarted(
+            run=new_run_id(),
+            agent=event.agent or agent.name,
+            task=event.prompt,
+            model=event.model,
+            parent=None if outer is None else outer.run.recorded.id,
+            conversation=event.session,
+        )
+        run = _SessionRun(_root(event), self._recorder.start_run(started, traced=False))
+        self._runs.open(RunScope(run))
+        return run
+
+    def _end(self, event: HookEvent) -> None:
+        scope = self._runs.find(_root(event))
+        if scope is not None:
+            self._runs.close(scope.run)
+            scope.run.end(reason=event.reason)
+
+    def _call(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        run = self._find(agent, event)
+        with run.changed:
+            if run.recorded.decision.stop:
+                return _stop(agent, run.recorded.decision)
+            key, call, again = self._begin(run, event)
+            if not (again and self._recorder.acts):
+                return ALLOW
+            run.asking.add(key)
+            run.changed.wait_for(lambda: call not in run.group, self._limits.beside_seconds)
+            if call in run.group:
+                asked = all(one.id in run.asking for one in run.group)
+                run.group = []
+                run.turns.issue_group(blockable=asked)
+                run.changed.notify_all()
+            run.asking.discard(key)
+            decision = run.recorded.decision
+            if decision.stop:
+                run.open.pop(key, None)
+                return _stop(agent, decision)
+            if call.turn.blocked and call.turn.decision is not None:
+                run.open.pop(key, None)
+                return HookAnswer("refuse", _text(call.turn.decision))
+        return ALLOW
+
+    def _begin(self, run: _SessionRun, event: HookEvent) -> tuple[str, TurnCall, bool]:
+        """A call begins: its key, the call, and whether it was made before."""
+        now = self._clock()
+        digest = _digest(event)
+        if run.group and now - run.begun > self._limits.round_seconds:
+            self._report_group(run)
+        run.begun = now
+        run.calls += 1
+        key = event.call_id or f"#{run.calls}"
+        call = run.turns.gather(event.tool, key, arguments=event.arguments)
+        call.place = (0, event.tool, digest)
+        if call not in run.group:
+            run.group.append(call)
+        run.open[key], run.latest = call, call.turn
+        while len(run.open) > _MAX_CALLS:
+            run.open.popitem(last=False)
+        again = digest in run.made
+        run.made[digest] = None
+        run.made.move_to_end(digest)
+        if len(run.made) > _MAX_CALLS:
+            run.made.popitem(last=False)
+        return key, call, again
+
+    def _report_group(self, run: _SessionRun) -> None:
+        """The calls of a step are over, also those without a result."""
+        run.group = []
+        run.turns.next_turn()
+        run.changed.notify_all()
+
+    def _result(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        scope = self._runs.find(_root(event))
+        if scope is None:
+            return ALLOW
+        run = scope.run
+        self._runs.seen(run)
+        with run.changed:
+            key = run.find(event)
+            if key is None:
+                return ALLOW
+            call = run.open.pop(key)
+            run.turns.end(call, event.result)
+            if run.group and all(one.ended for one in run.group):
+                self._report_group(run)
+            decision = run.recorded.decision
+            if decision.stop:
+                answer = _stop(agent, decision)
+                return answer if agent.stops else answer._replace(action="nudge")
+            nudge = run.nudge = run.recorded.take_nudge()
+            return ALLOW if nudge is None else HookAnswer("nudge", _text(nudge))
+
+
+def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEvent] | None:
+    """The agent, its payload and the event in it; ``None``, there is none."""
+    agent = AGENTS.get(agent_name)
+    try:
+        content = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    if agent is None or not isinstance(content, dict):
+        return None
+    event = agent.read(content)
+    return None if event is None else (agent, content, event)
+
+
+def _root(event: HookEvent) -> tuple[str, ...]:
+    return (event.session,) if event.inner is None else (event.session, event.inner)
+
+
+def _digest(event: HookEvent) -> str:
+    arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS)
+    return text_digest(f"{event.tool}\0{arguments.decode()}")
+
+
+def _text(decision: Decision) -> str:
+    return decision.advice or decision.message or ""
+
+
+def _stop(agent: HookAgent, decision: Decision) -> HookAnswer:
+    text = decision.message or ""
+    if agent.stops:
+        return HookAnswer("stop", f"tidegauge stopped this run: {text}.")
+    return HookAnswer("refuse", f"tidegauge stopped this run: {text}.\n{_STOPPED}")

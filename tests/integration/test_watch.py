@@ -1,0 +1,131 @@
+"""``tidegauge watch`` as a process, with the hook that agents run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from support.hook_payloads import PAYLOADS
+from support.processes import stopped_in_the_end, wait_until_ready, without_otel
+from support.requirements import needs
+from tidegauge.receivers.hooks import hook_client
+
+pytestmark = needs(hasattr(socket, "AF_UNIX"), "this platform has no Unix sockets")
+
+
+class Watcher(NamedTuple):
+    """A watcher at work."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    folder: Path
+
+    def hook(self, agent: str, kind: str, call_id: str = "c1") -> Any:
+        """What the hook of an agent prints."""
+        ran = subprocess.run(
+            [sys.executable, "-SE", hook_client.__file__, agent],
+            input=json.dumps(PAYLOADS[agent](kind, call_id)).encode(),
+            env={"XDG_RUNTIME_DIR": str(self.folder)},
+            capture_output=True,
+            check=True,
+        )
+        return json.loads(ran.stdout) if ran.stdout else None
+
+    def loop(self, agent: str, calls: int) -> list[Any]:
+        """What the hooks print in a session that repeats a call."""
+        answers = [self.hook(agent, "prompt")]
+        for number in range(calls):
+            answers.append(self.hook(agent, "call", f"c{number}"))
+            if answers[-1] is None:
+                answers.append(self.hook(agent, "result", f"c{number}"))
+        return [*answers, self.hook(agent, "end")]
+
+    def stop(self) -> str:
+        """End it as Ctrl-C does; returns what it printed."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(30) == 0, self.log.read_text()
+        return self.log.read_text()
+
+
+@contextlib.contextmanager
+def watching(tmp_path: Path, *flags: str) -> Iterator[Watcher]:
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
+                *("watch", "--metrics-port", "0", *flags),
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path)),
+        )
+    with stopped_in_the_end(process):
+        wait_until_ready(process, log, lambda: "end it with Ctrl-C" in log.read_text())
+        yield Watcher(process, log, tmp_path)
+
+
+def test_it_observes_agents_and_shows_what_it_would_have_done(tmp_path: Path) -> None:
+    with watching(tmp_path) as watcher:
+        assert set(watcher.loop("codex", 4)) == {None}
+        found = re.search(r"metrics: (\S+)", watcher.log.read_text())
+        assert found is not None
+        with urllib.request.urlopen(found[1]) as page:
+            metrics = page.read().decode()
+        assert 'tidegauge_steps_total{agent="codex",task_group=""} 4.0' in metrics
+        out = watcher.stop()
+    assert "codex / s1: would have been nudged at step 2: the same step repeated once" in out
+    assert "codex / s1: would have been refused at step 3" in out
+    assert "would have been refused: 1, would have been stopped: 0" in out
+    assert "Read it" not in out
+    assert "missing.yaml" not in out
+
+
+def test_with_act_it_nudges_refuses_and_stops(tmp_path: Path) -> None:
+    with watching(tmp_path, "--act", "--contents") as watcher:
+        answers = [answer for answer in watcher.loop("gemini", 4) if answer is not None]
+        nudge, refusal = answers
+        assert "additionalContext" in nudge["hookSpecificOutput"]
+        assert refusal["decision"] == "deny"
+        out = watcher.stop()
+    assert "gemini / Read it: nudged at step 2" in out
+    assert "gemini / Read it: refused at step 3" in out
+    assert "1 runs, 4 steps; nudged: 1, refused: 1, stopped: 0" in out
+
+
+def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:
+    with watching(tmp_path):
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
+                *("watch", "--metrics-port", "0"),
+            ],
+            capture_output=True,
+            text=True,
+            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path)),
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "another 'tidegauge watch' listens on" in ran.stderr
+
+
+def test_a_policy_replaces_the_rules(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        'format = 1\n\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "block"\n'
+    )
+    for given in (str(policy), "loop_repeats=3:block"):
+        with watching(tmp_path, "--act", "--policy", given) as watcher:
+            answers = [answer for answer in watcher.loop("codex", 6) if answer is not None]
+            assert len(answers) == 2
+            assert "nudged: 0, refused: 2, stopped: 0" in watcher.stop()

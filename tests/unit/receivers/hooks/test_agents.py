@@ -1,0 +1,140 @@
+"""What is read of each agent's payloads, and what is answered in its form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.hook_payloads import COMMAND, FAILED, PAYLOADS
+from tidegauge.events import CallResult
+from tidegauge.receivers.hooks.agents import AGENTS
+from tidegauge.receivers.hooks.hook_events import HookAnswer
+
+NUDGE, REFUSE, STOP = (
+    HookAnswer("nudge", "look"),
+    HookAnswer("refuse", "no"),
+    HookAnswer("stop", "end"),
+)
+
+RESULTS = {
+    "codex": CallResult(FAILED),
+    "gemini": CallResult(
+        f"<untrusted_context>\nOutput: {FAILED}Exit Code: 1\n</untrusted_context>", True
+    ),
+    "qwen": CallResult(f"Command: c\nOutput: {FAILED}Exit Code: 1\n", True),
+    "claude": CallResult({"stdout": "", "stderr": FAILED}),
+    "opencode": CallResult(FAILED, True),
+    "generic": CallResult(FAILED, True),
+}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_events_are_read(name: str) -> None:
+    agent, shape = AGENTS[name], PAYLOADS[name]
+    kinds = ("prompt", "call", "result", "end")
+    prompt, call, result, end = (agent.read(shape(kind)) for kind in kinds)
+    assert prompt is not None
+    assert call is not None
+    assert result is not None
+    assert end is not None
+    assert [one.kind for one in (prompt, call, result, end)] == list(kinds)
+    assert {one.session for one in (prompt, call, result, end)} == {"s1"}
+    assert prompt.prompt == "Read it"
+    assert call.arguments == result.arguments == COMMAND
+    assert call.tool == result.tool != ""
+    assert call.call_id == result.call_id == (None if name == "gemini" else "c1")
+    assert result.result == RESULTS[name]
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+@pytest.mark.parametrize("hostile", [{}, {"hook_event_name": 3}, {"session_id": []}])
+def test_other_payloads_are_no_events(name: str, hostile: dict[str, Any]) -> None:
+    assert AGENTS[name].read(hostile) is None
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_fields_of_other_types_are_left_out(name: str) -> None:
+    for kind in ("prompt", "call", "result", "end"):
+        payload = PAYLOADS[name](kind)
+        for field in payload:
+            for value in (None, 3, [], {}, "x"):
+                AGENTS[name].read({**payload, field: value})
+                AGENTS[name].write({**payload, field: value}, REFUSE)
+
+
+def deny(event: str, text: str) -> dict[str, Any]:
+    reason = {"permissionDecision": "deny", "permissionDecisionReason": text}
+    return {"hookSpecificOutput": {"hookEventName": event, **reason}}
+
+
+def context(event: str, text: str) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "nudged", "stopped"),
+    [
+        (
+            "codex",
+            deny("PreToolUse", "no"),
+            context("PostToolUse", "look"),
+            deny("PreToolUse", "end"),
+        ),
+        (
+            "qwen",
+            deny("PreToolUse", "no"),
+            context("PostToolUseFailure", "look"),
+            deny("PreToolUse", "end"),
+        ),
+        (
+            "claude",
+            deny("PreToolUse", "no"),
+            context("PostToolUse", "look"),
+            {"continue": False, "stopReason": "end"},
+        ),
+        (
+            "gemini",
+            {"decision": "deny", "reason": "no"},
+            context("AfterTool", "look"),
+            {"continue": False, "stopReason": "end"},
+        ),
+        *(
+            (
+                name,
+                {"action": "refuse", "message": "no"},
+                {"action": "nudge", "message": "look"},
+                {"action": "stop", "message": "end"},
+            )
+            for name in ("opencode", "generic")
+        ),
+    ],
+)
+def test_answers(name: str, refused: Any, nudged: Any, stopped: Any) -> None:
+    agent, shape = AGENTS[name], PAYLOADS[name]
+    assert agent.write(shape("call"), REFUSE) == refused
+    assert agent.write(shape("result"), NUDGE) == nudged
+    assert agent.write(shape("call"), STOP) == stopped
+    assert agent.write(shape("end"), REFUSE) is None
+
+
+def test_a_prompt_between_rounds_is_none_of_the_users() -> None:
+    assert AGENTS["qwen"].read({**PAYLOADS["qwen"]("prompt"), "prompt": ""}) is None
+
+
+def test_a_command_of_opencode_that_was_refused_has_a_result() -> None:
+    state = {"status": "error", "input": COMMAND, "error": "not allowed"}
+    part = {"type": "tool", "tool": "bash", "callID": "c1", "state": state}
+    given = {"sessionID": "s1", "part": part}
+    event = AGENTS["opencode"].read({"hook": "event:message.part.updated", "input": given})
+    assert event is not None
+    assert (event.kind, event.call_id) == ("result", "c1")
+    assert event.result == CallResult("not allowed", True)
+    state["status"] = "completed"
+    assert AGENTS["opencode"].read({"hook": "event:message.part.updated", "input": given}) is None
+
+
+def test_a_sub_agent_has_its_own_calls() -> None:
+    event = AGENTS["claude"].read({**PAYLOADS["claude"]("call"), "agent_id": "a7"})
+    assert event is not None
+    assert event.inner == "a7"
