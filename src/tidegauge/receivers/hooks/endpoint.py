@@ -85,7 +85,7 @@ class HookEndpoint:
         )
 
     def start(self) -> None:
-        """HookAnswer, in a thread."""
+        """Answer hooks, in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
