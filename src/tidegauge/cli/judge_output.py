@@ -67,11 +67,20 @@ class RunsToJudge:
         files: the recordings.
         errors: reports errors in them.
         max_tokens: largest record of a run, in estimated tokens.
+        sessions_of: the coding agent whose sessions the files are; see ``--from``.
     """
 
-    def __init__(self, files: Iterable[str], errors: InputErrors, *, max_tokens: int) -> None:
+    def __init__(
+        self,
+        files: Iterable[str],
+        errors: InputErrors,
+        *,
+        max_tokens: int,
+        sessions_of: str | None = None,
+    ) -> None:
         self._files = list(files)
         self._errors = errors
+        self._sessions_of = sessions_of
         self._room = max_tokens * CHARACTERS_PER_TOKEN
 
     def each(self, take: Callable[[Transcript], object]) -> None:
@@ -87,7 +96,7 @@ class RunsToJudge:
             take(transcript)
 
         transcripts = Transcripts(taken, room=self._room)
-        read_recordings(self._files, transcripts, self._errors)
+        read_recordings(self._files, transcripts, self._errors, sessions_of=self._sessions_of)
         transcripts.close()
         if again:
             names = ", ".join(printable(run) for run in dict.fromkeys(again[:_MAX_NAMED]))

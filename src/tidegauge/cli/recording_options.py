@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import click
 import orjson
@@ -33,7 +35,7 @@ from tidegauge.policies import (
     read_policy,
     score_named,
 )
-from tidegauge.recordings.line_replay import Line, Replay, read_lines
+from tidegauge.recordings.line_replay import Fault, Line, Replay, read_lines
 
 __all__ = [
     "InputSettings",
@@ -62,12 +64,28 @@ def scores_setting() -> Any:
     return setting(IN_FILE, None, "Scores of the runs, as tidegauge judge writes them.")
 
 
+_AGENTS: Final = ("codex", "claude", "gemini", "qwen", "opencode", "openhands", "mini-swe-agent")
+
+
+def _agent(value: Any) -> str:
+    if value not in (*_AGENTS, "auto"):
+        raise ValueError(f"{value!r} is not known; use {', '.join(_AGENTS)} or auto")
+    return str(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputSettings:
     """Settings of every command that reads recordings."""
 
     files: tuple[str, ...] = setting(FILES, MISSING, "")
     strict: bool = setting(FLAG, False, "Stop at the first error in the input, with exit code 2.")
+    sessions_of: str | None = setting(
+        SettingType("AGENT", _agent),
+        None,
+        "The files are sessions of this coding agent, or folders with them: "
+        f"{', '.join(_AGENTS)}; auto finds out from their content.",
+        "--from",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +149,13 @@ def read_traces(
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
     sink = TraceSink(scores, on_trace=traces.append, rules=rules)
-    skipped = read_recordings(settings.files, sink, errors, ignore_actions=settings.ignore_actions)
+    skipped = read_recordings(
+        settings.files,
+        sink,
+        errors,
+        ignore_actions=settings.ignore_actions,
+        sessions_of=settings.sessions_of,
+    )
     sink.close()
     return traces, skipped, errors
 
@@ -144,6 +168,7 @@ def read_recordings(
     ignore_actions: Iterable[str] = (),
     t_max: int | None = None,
     keep_line: Callable[[str, bytes], None] | None = None,
+    sessions_of: str | None = None,
 ) -> int:
     """Replay all files into a sink, with progress on a terminal; gives the number of skipped lines.
 
@@ -154,14 +179,15 @@ def read_recordings(
         ignore_actions: actions whose steps are left out.
         t_max: turns within which success counts, for every run.
         keep_line: gets the run and the text of every line that was not skipped.
+        sessions_of: the coding agent whose sessions the files are, or ``auto``; ``None``, they are
+            recordings.
     """
     replay = Replay(
         sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=errors.fault
     )
+    sources = _recordings(files) if sessions_of is None else _sessions(files, sessions_of)
     with ByteProgress(total_bytes(files)) as progress:
-        for file in files:
-            source = "<stdin>" if file == "-" else click.format_filename(file)
-            lines = _lines(file)
+        for source, lines in sources:
             while True:
                 try:
                     line = next(lines, None)
@@ -170,6 +196,9 @@ def read_recordings(
                     break
                 if line is None:
                     break
+                if isinstance(line, Fault):
+                    replay.skip(line)
+                    continue
                 skipped = replay.skipped_lines
                 replay.take(line, source)
                 if keep_line is not None and replay.skipped_lines == skipped:
@@ -179,12 +208,62 @@ def read_recordings(
     return replay.skipped_lines
 
 
+_Source: TypeAlias = tuple[str, Iterator[Line | Fault]]
+"""The name of a file, and its lines."""
+
+
+def _recordings(files: Sequence[str]) -> Iterator[_Source]:
+    for file in files:
+        yield "<stdin>" if file == "-" else click.format_filename(file), _lines(file)
+
+
 def _lines(file: str) -> Iterator[Line]:
     if file == "-":
         yield from read_lines(sys.stdin.buffer)
         return
     with open(file, "rb", buffering=_BUFFER_BYTES) as stream:
         yield from read_lines(stream)
+
+
+def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
+    """The sessions of coding agents in files and folders; says what ``auto`` took them for."""
+    from tidegauge.receivers.transcripts.session_files import find_sessions
+
+    found: Counter[str] = Counter()
+    for file in files:
+        if file == "-":
+            raise click.UsageError("sessions have no standard input; use files or folders")
+        sessions = find_sessions(Path(file), agent)
+        if not sessions:
+            click.echo(f"{click.format_filename(file)}: no sessions of {agent} in it", err=True)
+        for session in sessions:
+            yield click.format_filename(session), _session_lines(session, agent, found)
+    if agent == "auto" and found:
+        counts = [f"{count} of {name}" for name, count in found.items()]
+        click.echo(f"sessions: {', '.join(counts)}", err=True)
+
+
+def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[Line | Fault]:
+    from tidegauge.receivers.transcripts.session_files import (
+        SessionError,
+        guess_agent,
+        read_session,
+    )
+
+    source = click.format_filename(session)
+    known = guess_agent(session) if agent == "auto" else agent
+    if known is None:
+        yield Fault(source, 1, "it is a session of no coding agent that is known")
+        return
+    found[known] += 1
+    try:
+        for part in read_session(session, known):
+            if part.error is not None:
+                yield Fault(source, part.number, part.error)
+            for number, line in enumerate(part.lines):
+                yield Line(part.number, orjson.dumps(line), 0 if number else part.size)
+    except SessionError as error:
+        yield Fault(source, 1, str(error))
 
 
 def _keep(line: Line, keep_line: Callable[[str, bytes], None]) -> None:

@@ -68,6 +68,7 @@ def replay(settings: ReplaySettings) -> None:
             errors,
             ignore_actions=settings.ignore_actions,
             t_max=settings.t_max,
+            sessions_of=settings.sessions_of,
         )
     if settings.json:
         data = document(runs, skipped_lines=skipped)

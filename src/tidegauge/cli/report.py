@@ -62,6 +62,7 @@ def report(settings: ReportSettings) -> None:
         policy=settings.rules(),
         ignore_actions=settings.ignore_actions,
         errors=errors,
+        sessions_of=settings.sessions_of,
     )
     click.echo(f"{settings.out}: {runs} runs, {os.path.getsize(settings.out) / 1e6:.1f} MB")
     errors.exit_if_unreadable()

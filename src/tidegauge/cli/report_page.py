@@ -49,6 +49,7 @@ def write_report(
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
     errors: InputErrors | None = None,
+    sessions_of: str | None = None,
 ) -> int:
     """Write the page of some recordings; returns the number of runs.
 
@@ -62,6 +63,7 @@ def write_report(
         ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
         errors: reports errors in the recordings.
+        sessions_of: the coding agent whose sessions the files are; see ``--from``.
 
     Raises:
         OSError: the page cannot be written, or the scores cannot be read.
@@ -80,6 +82,7 @@ def write_report(
         ignore_actions=ignore_actions,
         t_max=t_max,
         keep_line=report.keep_line,
+        sessions_of=sessions_of,
     )
     runs = report.reported()
     numbers = document(report.runs, skipped_lines=skipped)

@@ -92,7 +92,12 @@ def select(settings: SelectSettings) -> None:
             stream = stack.enter_context(open_output(settings.out))
         selected = SelectedRuns(holds, stream)
         read_recordings(
-            settings.files, selected, errors, t_max=settings.t_max, keep_line=selected.keep_line
+            settings.files,
+            selected,
+            errors,
+            t_max=settings.t_max,
+            keep_line=selected.keep_line,
+            sessions_of=settings.sessions_of,
         )
         selected.close()
     click.echo(f"{selected.chosen} of {selected.seen} runs", err=True)

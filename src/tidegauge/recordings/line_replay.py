@@ -123,9 +123,10 @@ class Replay:
         try:
             self._deliver(line, source)
         except StepEventError as error:
-            fault = Fault(source, line.number, str(error))
-        else:
-            return
+            self.skip(Fault(source, line.number, str(error)))
+
+    def skip(self, fault: Fault) -> None:
+        """Count a line that cannot be used, and report why."""
         self.skipped_lines += 1
         self._report(fault)
 

@@ -1,0 +1,89 @@
+"""Sessions of Claude Code: ``~/.claude/projects/*/*.jsonl``, by its documentation.
+
+What a sub-agent does is a run by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegauge.events import ABSENT, Call, CallResult
+from tidegauge.receivers.transcripts.session_transcript import (
+    Record,
+    SessionTranscript,
+    mapping,
+    parsed_time,
+    text_in,
+    without_our_text,
+)
+
+__all__ = ["ClaudeTranscript"]
+
+
+class ClaudeTranscript(SessionTranscript):
+    """A session of Claude Code."""
+
+    agent = "claude"
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self._message = ""  # id of the last answer: its parts may stand in several lines
+        self._inner: ClaudeTranscript | None = None
+
+    @classmethod
+    def recognizes(cls, record: Record) -> bool:
+        """Whether a record is one of Claude Code's."""
+        return "sessionId" in record and "content" in mapping(record.get("message"))
+
+    def read(self, record: Record) -> None:
+        """Read one line."""
+        self.session = text_in(record, "sessionId") or self.session
+        if record.get("isMeta"):
+            return
+        if record.get("isSidechain"):
+            self._sub_agent(record)
+            return
+        message, time = mapping(record.get("message")), parsed_time(record.get("timestamp"))
+        content: Any = message.get("content")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        match record.get("type"):
+            case "user":
+                self._user([mapping(part) for part in parts], time)
+            case "assistant":
+                self._answer(message, [mapping(part) for part in parts], time)
+
+    def end(self, *, reason: str | None = None, time: float | None = None) -> None:
+        """The run is over, and so is what a sub-agent did in it."""
+        if self._inner is not None:
+            self._lines += self._inner.close()
+        super().end(reason=reason, time=time)
+
+    def _sub_agent(self, record: Record) -> None:
+        if self._inner is None:
+            self._inner = ClaudeTranscript(f"{self.session}-sub")
+        own = {key: value for key, value in record.items() if key != "isSidechain"}
+        self._lines += self._inner.take({**own, "sessionId": f"{self.session}-sub"})
+
+    def _user(self, parts: list[Record], time: float | None) -> None:
+        results = [part for part in parts if part.get("type") == "tool_result"]
+        for part in results:
+            content = without_our_text(part.get("content", ABSENT))
+            result = CallResult(content, part.get("is_error") is True or None)
+            self.observe(text_in(part, "tool_use_id") or "", result, time)
+        if not results:
+            self.prompt("\n".join(filter(None, [text_in(part, "text") for part in parts])), time)
+
+    def _answer(self, message: Record, parts: list[Record], time: float | None) -> None:
+        self.model = text_in(message, "model") or self.model
+        same = text_in(message, "id") == self._message and self._message != ""
+        self._message = text_in(message, "id") or ""
+        if not same:
+            self.choose({}, time=time)
+        for part in parts:
+            if part.get("type") == "tool_use":
+                call = Call(text_in(part, "name") or "tool", part.get("input"))
+                self.choose_also(text_in(part, "id") or "", call, time)
+        usage = mapping(message.get("usage"))
+        counts = [usage.get("input_tokens"), usage.get("output_tokens")]
+        spent = [count for count in counts if isinstance(count, int)]
+        self.spend(sum(spent) if spent else None)

@@ -1,0 +1,92 @@
+"""Sessions of Codex CLI: ``~/.codex/sessions/**/rollout-*.jsonl``.
+
+Results lose what is new at every call: the chunk id, the wall time, and the token count.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from tidegauge.events import Call, CallResult
+from tidegauge.receivers.transcripts.session_transcript import (
+    Record,
+    SessionTranscript,
+    mapping,
+    parsed_arguments,
+    parsed_time,
+    text_in,
+    without_our_text,
+)
+
+__all__ = ["CodexTranscript"]
+
+_TYPES: Final = ("session_meta", "turn_context", "response_item", "event_msg")
+_VOLATILE: Final = re.compile(
+    r"^(?:Chunk ID: \w+|Wall time: [\d.]+ seconds|Original token count: \d+)(?:\n|\Z)", re.M
+)
+_EXIT_CODE: Final = re.compile(r"^Process exited with code (-?\d+)$", re.M)
+
+
+class CodexTranscript(SessionTranscript):
+    """A session of Codex CLI."""
+
+    agent = "codex"
+
+    @classmethod
+    def recognizes(cls, record: Record) -> bool:
+        """Whether a record is one of Codex's."""
+        return record.get("type") in _TYPES and isinstance(record.get("payload"), dict)
+
+    def read(self, record: Record) -> None:
+        """Read one line."""
+        payload, time = mapping(record.get("payload")), parsed_time(record.get("timestamp"))
+        match record.get("type"):
+            case "session_meta":
+                self.session = text_in(payload, "id") or self.session
+            case "turn_context":
+                self.model = text_in(payload, "model") or self.model
+            case "token_usage_record":
+                total = mapping(payload.get("usage")).get("total_tokens")
+                self.spend(total if isinstance(total, int) else None)
+            case "event_msg":
+                self._event(payload, time)
+            case "response_item":
+                self._item(payload, time)
+
+    def _event(self, payload: Record, time: float | None) -> None:
+        item = mapping(payload.get("item"))
+        match payload.get("type"):
+            case "item_completed" if item.get("type") == "UserMessage":
+                parts = item.get("content")
+                texts = [text_in(mapping(one), "text") for one in parts or ()]
+                self.prompt("\n".join(filter(None, texts)) or None, time)
+            case "user_message":
+                self.prompt(text_in(payload, "message"), time)
+            case "task_complete":
+                self.end(time=time)
+            case "turn_aborted":
+                self.end(reason=text_in(payload, "reason") or "aborted", time=time)
+
+    def _item(self, payload: Record, time: float | None) -> None:
+        call_id = text_in(payload, "call_id")
+        if call_id is None:
+            return
+        match payload.get("type"):
+            case "function_call" | "custom_tool_call":
+                given: Any = payload.get("arguments", payload.get("input"))
+                call = Call(text_in(payload, "name") or "tool", parsed_arguments(given))
+                if self.answered:
+                    self.choose({call_id: call}, time=time)
+                else:
+                    self.choose_also(call_id, call, time)
+            case "function_call_output" | "custom_tool_call_output":
+                self.observe(call_id, _result(payload.get("output")), time)
+
+
+def _result(output: Any) -> CallResult:
+    if not isinstance(output, str):
+        return CallResult(output)
+    code = _EXIT_CODE.search(output)
+    text = without_our_text(_VOLATILE.sub("", output))
+    return CallResult(text, None if code is None else code[1] != "0")

@@ -1,0 +1,94 @@
+"""Sessions of Gemini CLI: ``~/.gemini/tmp/*/chats/session-*.jsonl``.
+
+A message is written again, whole, when its calls are done. Results lose the ids of processes, and
+what a hook has added to them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from tidegauge.events import Call, CallResult
+from tidegauge.receivers.hooks.payload_fields import without_process_ids
+from tidegauge.receivers.transcripts.session_transcript import (
+    Record,
+    SessionTranscript,
+    mapping,
+    parsed_time,
+    text_in,
+)
+
+__all__ = ["GeminiTranscript"]
+
+_CONTEXT: Final = re.compile(r"\n\n<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
+_NO_PROMPTS: Final = ("<session_context>", "System: Potential loop detected")
+"""How messages begin that Gemini CLI writes in the name of the user."""
+
+
+class GeminiTranscript(SessionTranscript):
+    """A session of Gemini CLI."""
+
+    agent = "gemini"
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self._last = ""  # id of the last message with calls
+
+    @classmethod
+    def recognizes(cls, record: Record) -> bool:
+        """Whether a record is one of Gemini CLI's."""
+        return "projectHash" in record or (
+            record.get("type") in ("gemini", "user") and "content" in record and "id" in record
+        )
+
+    def read(self, record: Record) -> None:
+        """Read one line."""
+        self.session = text_in(record, "sessionId") or self.session
+        time = parsed_time(record.get("timestamp"))
+        match record.get("type"):
+            case "user":
+                task = _prompt(record.get("content"))
+                if task is not None:
+                    self.prompt(task, time)
+            case "gemini":
+                self.model = text_in(record, "model") or self.model
+                self._answer(record, time)
+
+    def _answer(self, record: Record, time: float | None) -> None:
+        calls, message = record.get("toolCalls"), text_in(record, "id") or ""
+        if not isinstance(calls, list) or not calls:
+            return
+        given = [mapping(call) for call in calls]
+        ids = [text_in(call, "id") or str(number) for number, call in enumerate(given)]
+        if message != self._last:
+            self._last = message
+            total = mapping(record.get("tokens")).get("total")
+            chosen = {
+                one: Call(text_in(call, "name") or "tool", call.get("args"))
+                for one, call in zip(ids, given, strict=True)
+            }
+            self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+        for one, call in zip(ids, given, strict=True):
+            if call.get("result") or call.get("status") in ("error", "cancelled"):
+                self.observe(one, _result(call), parsed_time(call.get("timestamp")))
+
+
+def _prompt(content: Any) -> str | None:
+    """What the user asks; ``None``, the message has results, or what Gemini says of the session."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [text_in(mapping(part), "text") for part in parts]
+    text = "\n".join(filter(None, texts))
+    return text if text and not text.startswith(_NO_PROMPTS) else None
+
+
+def _result(call: Record) -> CallResult:
+    results = call.get("result")
+    first = mapping(results[0]) if isinstance(results, list) and results else {}
+    response = mapping(mapping(first.get("functionResponse")).get("response"))
+    output = response.get("output", response.get("error"))
+    if isinstance(output, str):
+        output = _CONTEXT.sub("", output)
+    result = without_process_ids(output)
+    failed = call.get("status") == "error" or "error" in response
+    return result._replace(error=True) if failed else result

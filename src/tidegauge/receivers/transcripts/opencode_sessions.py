@@ -1,0 +1,99 @@
+"""Sessions of opencode: its SQLite database, ``~/.local/share/opencode/opencode.db``, read only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from tidegauge.events import Call, CallResult
+from tidegauge.receivers.transcripts.session_transcript import (
+    Record,
+    SessionTranscript,
+    mapping,
+    parsed_time,
+    text_in,
+    without_our_text,
+)
+
+__all__ = ["OpencodeTranscript", "read_database"]
+
+_SESSIONS: Final = "SELECT id FROM session ORDER BY time_created, id"
+_MESSAGES: Final = (
+    "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+)
+_PARTS: Final = "SELECT data FROM part WHERE message_id = ? ORDER BY time_created, id"
+
+
+class OpencodeTranscript(SessionTranscript):
+    """A session of opencode, whose messages are records, with their ``parts``."""
+
+    agent = "opencode"
+
+    @classmethod
+    def recognizes(cls, record: Record) -> bool:
+        """Messages are in a database only."""
+        return False
+
+    def read(self, record: Record) -> None:
+        """Read one message."""
+        time = parsed_time(record.get("time_created"))
+        parts = [mapping(part) for part in record.get("parts", ())]
+        match record.get("role"):
+            case "user":
+                texts = [text_in(part, "text") for part in parts]
+                self.prompt("\n".join(filter(None, texts)) or None, time)
+            case "assistant":
+                self.model = text_in(record, "modelID") or self.model
+                total = mapping(record.get("tokens")).get("total")
+                tools = [part for part in parts if part.get("type") == "tool"]
+                chosen = {text_in(part, "callID") or "": _call(part) for part in tools}
+                self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+                for part in tools:
+                    state = mapping(part.get("state"))
+                    ended = parsed_time(mapping(state.get("time")).get("end"))
+                    result = _result(state)
+                    if result is not None:
+                        self.observe(text_in(part, "callID") or "", result, ended)
+
+
+def read_database(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """The lines of all its sessions; a sub-agent has a separate session.
+
+    Raises:
+        sqlite3.Error: it is no database of opencode.
+    """
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        for (session,) in database.execute(_SESSIONS).fetchall():
+            transcript = OpencodeTranscript(str(session))
+            for message, time, data in database.execute(_MESSAGES, (session,)):
+                parts = [_object(part) for (part,) in database.execute(_PARTS, (message,))]
+                yield transcript.take({**_object(data), "time_created": time, "parts": parts})
+            yield transcript.close()
+
+
+def _object(data: Any) -> Record:
+    try:
+        return mapping(orjson.loads(data))
+    except (orjson.JSONDecodeError, TypeError):
+        return {}
+
+
+def _call(part: Record) -> Call:
+    return Call(text_in(part, "tool") or "tool", mapping(part.get("state")).get("input"))
+
+
+def _result(state: Record) -> CallResult | None:
+    match state.get("status"):
+        case "completed":
+            code = mapping(state.get("metadata")).get("exit")
+            error = code != 0 if isinstance(code, int) else None
+            return CallResult(without_our_text(state.get("output")), error)
+        case "error":
+            return CallResult(state.get("error"), True)
+        case _:
+            return None

@@ -1,0 +1,212 @@
+"""The sessions of coding agents in files and folders."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
+from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
+from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
+from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript, read_database
+from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
+from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
+from tidegauge.receivers.transcripts.session_transcript import SessionTranscript
+from tidegauge.recordings.line_replay import MAX_LINE_BYTES, read_lines
+
+__all__ = ["AGENTS", "SessionError", "SessionPart", "find_sessions", "guess_agent", "read_session"]
+
+AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
+    {
+        kind.agent: kind
+        for kind in (
+            CodexTranscript,
+            ClaudeTranscript,
+            GeminiTranscript,
+            QwenTranscript,
+            OpencodeTranscript,
+            OpenHandsTranscript,
+            MiniSweAgentTranscript,
+        )
+    }
+)
+"""The agents whose sessions are read, by their names."""
+
+_PATTERNS: Final = {
+    "codex": "rollout-*.jsonl",
+    "claude": "*.jsonl",
+    "gemini": "session-*.jsonl",
+    "qwen": "chats/*.jsonl",
+    "opencode": "opencode*.db",
+    "openhands": "events",
+    "mini-swe-agent": "*.traj.json",
+}
+_MAX_FILES: Final = 100_000
+_MAX_FILE_BYTES: Final = 1 << 30
+_LOOKED_AT: Final = 20
+"""Lines of a file that show whose it is."""
+
+
+class SessionError(TidegaugeError, ValueError):
+    """A file that is no session of this agent; the message says why."""
+
+
+class SessionPart(NamedTuple):
+    """Lines of a recording that a part of a file completes.
+
+    Attributes:
+        lines: the lines, as objects.
+        number: that of the line that was read, or of the message or event.
+        size: how many bytes were read.
+        error: why the part was skipped.
+    """
+
+    lines: Sequence[dict[str, Any]]
+    number: int
+    size: int = 0
+    error: str | None = None
+
+
+def find_sessions(path: Path, agent: str) -> list[Path]:
+    """The files, or for OpenHands the folders, of sessions in a folder, by their names.
+
+    A path that is a session, or is no folder, is returned as it is.
+
+    Args:
+        path: where to look.
+        agent: whose sessions; ``auto``, those of any agent.
+    """
+    if not path.is_dir() or _is_conversation(path):
+        return [path]
+    patterns = _PATTERNS.values() if agent == "auto" else [_PATTERNS[agent]]
+    found = {one for pattern in patterns for one in islice(path.rglob(pattern), _MAX_FILES)}
+    return sorted(one for one in found if not one.is_dir() or _is_conversation(one))
+
+
+def _is_conversation(path: Path) -> bool:
+    """Whether a folder has the events of a conversation of OpenHands."""
+    return path.is_dir() and any(path.glob("event-*.json"))
+
+
+def guess_agent(path: Path) -> str | None:
+    """The agent whose session a file is, by its content; ``None``, it is none that is known.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        return "openhands" if _is_conversation(path) else None
+    with open(path, "rb") as file:
+        if file.read(16) == b"SQLite format 3\0":
+            return "opencode"
+        file.seek(0)
+        records = [_parsed(line.content) for line in islice(read_lines(file), _LOOKED_AT)]
+    for record in filter(None, records):
+        for agent, kind in AGENTS.items():
+            if kind.recognizes(record):
+                return agent
+    whole = _whole_file(path) if path.suffix == ".json" else None
+    found = whole is not None and MiniSweAgentTranscript.recognizes(whole)
+    return "mini-swe-agent" if found else None
+
+
+def read_session(path: Path, agent: str) -> Iterator[SessionPart]:
+    """The lines of a session, part by part.
+
+    Raises:
+        SessionError: it is no session of this agent.
+        OSError: it cannot be read.
+    """
+    match agent:
+        case "opencode":
+            return _from_database(path)
+        case "openhands":
+            return _from_folder(path)
+        case "mini-swe-agent":
+            return _from_object(path)
+        case _:
+            return _from_lines(path, AGENTS[agent])
+
+
+def _from_lines(path: Path, kind: type[SessionTranscript]) -> Iterator[SessionPart]:
+    transcript, number, known = kind(path.stem), 0, False
+    with open(path, "rb") as file:
+        for line in read_lines(file):
+            number = line.number
+            record, error = _parsed(line.content), None
+            if record is None:
+                if line.content is not None and not line.content.strip():
+                    continue
+                limit = MAX_LINE_BYTES >> 20
+                error = f"use one JSON object of at most {limit} MiB in a line"
+            known = known or (record is not None and kind.recognizes(record))
+            lines = transcript.take(record) if record is not None and known else []
+            yield SessionPart(lines, number, line.size, error)
+    yield SessionPart(transcript.close(), number)
+    if not known and number:
+        raise SessionError(f"no line of it is one of {kind.agent}'s; use --from auto to find out")
+
+
+def _from_folder(path: Path) -> Iterator[SessionPart]:
+    transcript, number = OpenHandsTranscript(path.absolute().parent.name), 0
+    for number, file in enumerate(sorted(path.glob("event-*.json")), start=1):
+        record, size = _whole_file(file), os.path.getsize(file)
+        if record is None:
+            yield SessionPart([], number, size, f"{file.name} is no JSON object")
+        else:
+            yield SessionPart(transcript.take(record), number, size)
+    if not number:
+        raise SessionError("it has no files event-*.json; give the folder of a conversation")
+    yield SessionPart(transcript.close(), number)
+
+
+def _from_object(path: Path) -> Iterator[SessionPart]:
+    whole = _whole_file(path)
+    messages = None if whole is None else whole.get("messages")
+    if whole is None or not isinstance(messages, list):
+        raise SessionError("it is no trajectory: use a JSON object with messages")
+    transcript = MiniSweAgentTranscript(path.name.removesuffix(".traj.json"))
+    for number, message in enumerate(messages, start=1):
+        if isinstance(message, dict):
+            yield SessionPart(transcript.take(message), number)
+        else:
+            yield SessionPart([], number, 0, "the message is no JSON object")
+    info = whole.get("info")
+    status = info.get("exit_status") if isinstance(info, dict) else None
+    transcript.end(reason=status if isinstance(status, str) and status else None)
+    yield SessionPart(transcript.close(), len(messages), os.path.getsize(path))
+
+
+def _from_database(path: Path) -> Iterator[SessionPart]:
+    if not path.is_file():
+        raise FileNotFoundError(2, "No such file", str(path))
+    try:
+        for number, lines in enumerate(read_database(path), start=1):
+            yield SessionPart(lines, number)
+    except sqlite3.Error as error:
+        raise SessionError(f"it is no database of opencode: {error}") from None
+
+
+def _parsed(content: bytes | None) -> dict[str, Any] | None:
+    if content is None:
+        return None
+    try:
+        record = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _whole_file(path: Path) -> dict[str, Any] | None:
+    if os.path.getsize(path) > _MAX_FILE_BYTES:
+        return None
+    return _parsed(path.read_bytes())

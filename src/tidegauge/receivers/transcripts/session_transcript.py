@@ -1,0 +1,223 @@
+"""One session of a coding agent, record by record, as lines of a recording.
+
+A run is what one prompt of the user asks for, until the next prompt or the end of the session; its
+id has that of the session. The calls of one answer of the model are one step, which is complete
+when the next answer, prompt or end comes. A call without a result keeps none. ``docs/replay.md``
+describes the lines.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final, TypeAlias
+
+import orjson
+
+from tidegauge.events import ABSENT, Call, CallResult
+
+__all__ = [
+    "Record",
+    "SessionTranscript",
+    "mapping",
+    "parsed_arguments",
+    "parsed_time",
+    "text_in",
+    "without_our_text",
+]
+
+Record: TypeAlias = Mapping[str, Any]
+
+_MAX_CALLS: Final = 1_000
+"""Calls of one answer; further ones are left out."""
+
+_OURS: Final = re.compile(r"\n\n?tidegauge: .*\Z", re.DOTALL)
+
+
+class SessionTranscript(ABC):
+    """Makes lines of the records of a session.
+
+    Args:
+        session: its id, if the records do not give one.
+    """
+
+    agent: ClassVar[str]
+    """Name of the agent, as the ``agent`` of its runs."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.model: str | None = None
+        self._lines: list[dict[str, Any]] = []
+        self._run: str | None = None
+        self._runs = 0
+        self._task: str | None = None
+        self._calls: dict[str, Call] = {}  # of the last answer, by their ids
+        self._results: dict[str, CallResult] = {}
+        self._tokens: int | None = None
+        self._issued: float | None = None
+        self._observed: float | None = None
+
+    @classmethod
+    @abstractmethod
+    def recognizes(cls, record: Record) -> bool:
+        """Whether a record is one of this agent's."""
+
+    @abstractmethod
+    def read(self, record: Record) -> None:
+        """Read one record."""
+
+    def take(self, record: Record) -> list[dict[str, Any]]:
+        """The lines that one more record completes."""
+        self.read(record)
+        lines, self._lines = self._lines, []
+        return lines
+
+    def close(self) -> list[dict[str, Any]]:
+        """The lines that the end of the session completes."""
+        self.end()
+        lines, self._lines = self._lines, []
+        return lines
+
+    def prompt(self, task: str | None, time: float | None = None) -> None:
+        """The user asks for something: the next run."""
+        self.end(time=time)
+        self._task = task
+        self._begin(time)
+
+    def choose(
+        self, chosen: Mapping[str, Call], *, tokens: int | None = None, time: float | None = None
+    ) -> None:
+        """The model has answered with these calls, by their ids: the next step."""
+        self._complete()
+        if not chosen:
+            return
+        self._calls = dict(list(chosen.items())[:_MAX_CALLS])
+        self._tokens, self._issued = tokens, time
+
+    def choose_also(self, call_id: str, call: Call, time: float | None = None) -> None:
+        """The same answer of the model has one more call."""
+        if not self._calls:
+            self.choose({call_id: call}, time=time)
+        elif len(self._calls) < _MAX_CALLS:
+            self._calls[call_id] = call
+
+    def spend(self, tokens: int | None) -> None:
+        """How many tokens the last answer took."""
+        if self._calls and tokens is not None:
+            self._tokens = tokens
+
+    def observe(self, call_id: str, result: CallResult, time: float | None = None) -> None:
+        """The result of a call; the first one counts."""
+        if call_id in self._calls and call_id not in self._results:
+            self._results[call_id] = result
+            self._observed = time
+
+    @property
+    def answered(self) -> bool:
+        """Whether a call of the last answer has a result."""
+        return bool(self._results)
+
+    def end(self, *, reason: str | None = None, time: float | None = None) -> None:
+        """The run is over."""
+        self._complete()
+        if self._run is not None:
+            self._add("end", reason=reason, time=_written(time))
+            self._run = None
+        self._task = None
+
+    @property
+    def run(self) -> str | None:
+        """Id of the open run."""
+        return self._run
+
+    def _begin(self, time: float | None) -> None:
+        if self._run is None:
+            self._runs += 1
+            self._run = f"{self.agent}-{self.session}-{self._runs}"
+            task, model, at = self._task, self.model, _written(time)
+            self._add("start", agent=self.agent, task=task, model=model, time=at)
+
+    def _complete(self) -> None:
+        """The calls of the last answer are a step."""
+        if not self._calls:
+            return
+        self._begin(self._issued)
+        calls = [
+            _round(call, self._results.get(call_id, CallResult()))
+            for call_id, call in self._calls.items()
+        ]
+        seconds = None
+        if self._issued is not None and self._observed is not None:
+            seconds = max(0.0, self._observed - self._issued)
+        issued = _written(self._issued)
+        self._add("step", calls=calls, tokens=self._tokens, seconds=seconds, time=issued)
+        self._calls, self._results = {}, {}
+        self._tokens = self._issued = self._observed = None
+
+    def _add(self, kind: str, **fields: Any) -> None:
+        given = {name: value for name, value in fields.items() if value is not None}
+        self._lines.append({"type": kind, "run": self._run, **given})
+
+
+def _round(call: Call, result: CallResult) -> dict[str, Any]:
+    """A call of a round, with its result."""
+    found: dict[str, Any] = {"action": call.action, "args": call.arguments}
+    if result.outcome is not ABSENT:
+        found["outcome"] = result.outcome
+    if result.error is not None:
+        found["error"] = result.error
+    return found
+
+
+def _written(time: float | None) -> str | None:
+    return None if time is None else datetime.fromtimestamp(time, UTC).isoformat()
+
+
+def mapping(value: object) -> Record:
+    """The value, if it is an object; else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def text_in(record: Record, name: str) -> str | None:
+    """The text with this name; ``None``, there is none."""
+    value = record.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def parsed_arguments(given: Any) -> Any:
+    """The arguments of a call that are JSON text; anything else, unchanged.
+
+    >>> parsed_arguments('{"q": 1}'), parsed_arguments("ls")
+    ({'q': 1}, 'ls')
+    """
+    try:
+        return orjson.loads(given)
+    except (orjson.JSONDecodeError, TypeError):
+        return given
+
+
+def parsed_time(value: object) -> float | None:
+    """Seconds since the epoch of a time in ISO 8601, or in milliseconds.
+
+    >>> parsed_time("1970-01-01T00:00:02Z"), parsed_time(2000), parsed_time("soon")
+    (2.0, 2.0, None)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value / 1_000
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def without_our_text(result: object) -> Any:
+    r"""A result without what ``tidegauge watch`` has added to it, and without its last line breaks.
+
+    >>> without_our_text("nothing\n\ntidegauge: the same result again")
+    'nothing'
+    """
+    return _OURS.sub("", result).rstrip("\n") if isinstance(result, str) else result
