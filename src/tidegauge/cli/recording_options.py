@@ -25,6 +25,7 @@ from tidegauge.cli.command_settings import (
 )
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, total_bytes
+from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.policies import (
     SCORES,
@@ -232,7 +233,7 @@ def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
     found: Counter[str] = Counter()
     for file in files:
         if file == "-":
-            raise click.UsageError("sessions have no standard input; use files or folders")
+            raise ConfigurationError("--from reads no standard input; use files or folders")
         sessions = find_sessions(Path(file), agent)
         if not sessions:
             click.echo(f"{click.format_filename(file)}: no sessions of {agent} in it", err=True)

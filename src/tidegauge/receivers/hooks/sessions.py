@@ -304,7 +304,7 @@ class HookSessions:
                 answer = _stop(agent, decision)
                 return answer if agent.stops else answer._replace(action="nudge")
             nudge = run.nudge = run.recorded.take_nudge()
-            return ALLOW if nudge is None else HookAnswer("nudge", _text(nudge))
+            return ALLOW if nudge is None else HookAnswer("nudge", f"tidegauge: {_text(nudge)}")
 
 
 def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEvent] | None:

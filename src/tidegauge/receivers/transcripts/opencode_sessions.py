@@ -42,7 +42,8 @@ class OpencodeTranscript(SessionTranscript):
     def read(self, record: Record) -> None:
         """Read one message."""
         time = parsed_time(record.get("time_created"))
-        parts = [mapping(part) for part in record.get("parts", ())]
+        listed = record.get("parts")
+        parts = [mapping(part) for part in listed] if isinstance(listed, list) else []
         match record.get("role"):
             case "user":
                 texts = [text_in(part, "text") for part in parts]

@@ -33,7 +33,7 @@ Record: TypeAlias = Mapping[str, Any]
 _MAX_CALLS: Final = 1_000
 """Calls of one answer; further ones are left out."""
 
-_OURS: Final = re.compile(r"\n\n?tidegauge: .*\Z", re.DOTALL)
+_OURS: Final = re.compile(r"\n\n?tidegauge(?::| stopped this run:) .*\Z", re.DOTALL)
 
 
 class SessionTranscript(ABC):

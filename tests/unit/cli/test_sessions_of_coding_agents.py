@@ -1,0 +1,87 @@
+"""Captured sessions of coding agents have the steps and loops that they must have."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.requirements import missing
+
+DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[4] / "shared" / "data"))
+CAPTURED = DATA / "coding_agents"
+EXPECTED: dict[str, Any] = (
+    json.loads((CAPTURED / "expected.json").read_text())
+    if (CAPTURED / "expected.json").exists()
+    else {}
+)
+NOT_READ = ("hooks.jsonl", "telemetry.jsonl", ".md", "analytics.jsonl")
+CASES = [name for name in EXPECTED if not name.startswith("_") and not name.endswith(NOT_READ)] or [
+    "none"
+]
+AGENTS = {"codex-cli": "codex", "gemini-cli": "gemini", "qwen-code": "qwen"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["given", "auto"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_session_is_read_as_it_must_be(tidegauge: Any, name: str, known: bool) -> None:
+    if name == "none":
+        missing("captures of coding agents are not here")
+    wanted = EXPECTED[name]
+    product = wanted["agent"]
+    agent = AGENTS.get(product, product.removesuffix("-sdk"))
+    given = agent if known else "auto"
+    done = tidegauge("replay", "--json", "--from", given, str(CAPTURED / name))
+    assert done.code == 0
+    found = done.document
+    assert found["skipped_lines"] == 0
+    [run] = found["runs"]
+    assert (run["agent"], run["steps"]) == (agent, wanted["steps"])
+    loops = [(one["first_step"], one["period"], one["repeats"]) for one in run["loops"]]
+    flags = ["."] * wanted["steps"]
+    for first, period, repeats in loops:
+        flags[first : first + period * repeats] = "x" * (period * repeats)
+    assert "".join(flags) == wanted["flags"]
+
+
+def test_what_it_took_the_files_for_is_said(tidegauge: Any) -> None:
+    if not EXPECTED:
+        missing("captures of coding agents are not here")
+    done = tidegauge("replay", "--from", "auto", str(CAPTURED / "openhands"))
+    assert done.faults[-1] == "sessions: 4 of openhands"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--from", "codex", "{folder}"), 0, "no sessions of codex in it"),
+        (("--from", "codex", "-"), 2, "use files or folders"),
+        (("--from", "nobody", "{folder}"), 2, "use codex, claude"),
+        (("--from", "gemini", "{folder}/none.jsonl"), 1, "No such file"),
+        (("--from", "opencode", "{folder}/file.jsonl"), 0, "it is no database of opencode"),
+        (("--from", "auto", "{folder}/file.jsonl"), 0, "session of no coding agent"),
+    ],
+)
+def test_wrong_files_are_one_line(
+    tidegauge: Any, arguments: tuple[str, ...], code: int, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file.jsonl").write_text('{"a": 1}\n')
+    given = [each.format(folder=tmp_path) for each in arguments]
+    done = tidegauge("replay", *given)
+    assert (done.code, len(done.faults)) == (code, 1), done.err
+    assert says in done.err
+
+
+def test_a_session_becomes_a_recording(tidegauge: Any, tmp_path: Path) -> None:
+    call = {"type": "function_call", "name": "ls", "arguments": "{}", "call_id": "1"}
+    line = {"type": "response_item", "payload": call}
+    (tmp_path / "rollout.jsonl").write_text(json.dumps(line))
+    chosen = tidegauge(
+        "select", "--from", "codex", "rollout.jsonl", "--where", "steps == 1", "-o", "runs.jsonl"
+    )
+    assert chosen.code == 0
+    runs = tidegauge("replay", "--json", "runs.jsonl").document["runs"]
+    assert [(run["run"], run["steps"]) for run in runs] == [("codex-rollout-1", 1)]

@@ -1,0 +1,334 @@
+"""What each reader makes of the records of its agent: runs, steps, results without what changes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
+from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
+from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
+from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
+from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
+from tidegauge.receivers.transcripts.session_files import (
+    AGENTS,
+    SessionError,
+    find_sessions,
+    guess_agent,
+    read_session,
+)
+from tidegauge.recordings.step_events import parse_event
+
+
+def lines_of(kind: Any, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    transcript = kind("s")
+    lines = [line for record in records for line in transcript.take(record)]
+    return [*lines, *transcript.close()]
+
+
+def steps_of(kind: Any, records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    return [line["calls"] for line in lines_of(kind, records) if line["type"] == "step"]
+
+
+def item(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "response_item", "payload": {"type": kind, **fields}}
+
+
+def codex_call(call_id: str) -> dict[str, Any]:
+    return item("function_call", name="exec_command", arguments='{"cmd": "ls"}', call_id=call_id)
+
+
+def codex_result(call_id: str, chunk: str) -> dict[str, Any]:
+    output = (
+        f"Chunk ID: {chunk}\nWall time: 0.0{chunk[:1]} seconds\nProcess exited with code 1\n"
+        "Original token count: 13\nOutput:\nno such file\n"
+    )
+    return item("function_call_output", call_id=call_id, output=output)
+
+
+LS = {"action": "exec_command", "args": {"cmd": "ls"}}
+FAILED = {"outcome": "Process exited with code 1\nOutput:\nno such file", "error": True}
+
+
+class TestCodex:
+    def test_calls_before_a_result_are_one_step_and_results_lose_what_changes(self) -> None:
+        records = [
+            codex_call("1"),
+            codex_call("2"),
+            codex_result("2", "3f"),
+            codex_result("1", "9"),
+        ]
+        both = {**LS, **FAILED}
+        assert steps_of(CodexTranscript, records) == [[both, both]]
+
+    def test_a_prompt_is_a_run_with_the_tokens_of_its_answers(self) -> None:
+        def prompt(text: str) -> dict[str, Any]:
+            said = {"type": "UserMessage", "content": [{"type": "text", "text": text}]}
+            return {"type": "event_msg", "payload": {"type": "item_completed", "item": said}}
+
+        spent = {"type": "token_usage_record", "payload": {"usage": {"total_tokens": 30}}}
+        records = [
+            {"type": "session_meta", "payload": {"id": "abc"}},
+            {"type": "turn_context", "payload": {"model": "m"}},
+            prompt("first"),
+            codex_call("1"),
+            spent,
+            codex_result("1", "3f"),
+            {"type": "event_msg", "payload": {"type": "task_complete"}},
+            prompt("second"),
+            codex_call("2"),
+            {"type": "event_msg", "payload": {"type": "turn_aborted", "reason": "interrupted"}},
+        ]
+        first, second = "codex-abc-1", "codex-abc-2"
+        assert lines_of(CodexTranscript, records) == [
+            {"type": "start", "run": first, "agent": "codex", "task": "first", "model": "m"},
+            {"type": "step", "run": first, "calls": [{**LS, **FAILED}], "tokens": 30},
+            {"type": "end", "run": first},
+            {"type": "start", "run": second, "agent": "codex", "task": "second", "model": "m"},
+            {"type": "step", "run": second, "calls": [LS]},
+            {"type": "end", "run": second, "reason": "interrupted"},
+        ]
+
+
+class TestGemini:
+    def message(self, pgid: int, more: str = "", **fields: Any) -> dict[str, Any]:
+        text = f"Output: none\nExit Code: 1\nProcess Group PGID: {pgid}\n{more}"
+        response = {"functionResponse": {"response": {"output": text}}}
+        call = {"id": "c", "name": "sh", "args": {}, "result": [response], "status": "success"}
+        return {"id": str(pgid), "type": "gemini", "toolCalls": [call], **fields}
+
+    def test_a_message_that_is_written_again_counts_once(self) -> None:
+        without = {"id": "7", "type": "gemini", "content": "", "tokens": {"total": 5}}
+        message = self.message(7, tokens={"total": 5})
+        hook = self.message(8, "\n\n<hook_context>tidegauge: again</hook_context>")
+        found = lines_of(GeminiTranscript, [without, message, message, hook])
+        assert [line.get("tokens") for line in found if line["type"] == "step"] == [5, None]
+        steps = [line["calls"] for line in found if line["type"] == "step"]
+        first = steps[0][0]
+        assert (first["outcome"].rstrip(), first["error"]) == ("Output: none\nExit Code: 1", True)
+        assert steps[1][0]["outcome"].rstrip() == first["outcome"].rstrip()
+
+    def test_what_gemini_says_of_the_session_is_no_prompt(self) -> None:
+        said = ["<session_context>\nToday", "find it", "System: Potential loop detected. Stop"]
+        records = [
+            {"id": str(n), "type": "user", "content": [{"text": text}]}
+            for n, text in enumerate(said)
+        ]
+        records.append({"id": "9", "type": "user", "content": [{"functionResponse": {}}]})
+        starts = [one for one in lines_of(GeminiTranscript, records) if one["type"] == "start"]
+        assert [start["task"] for start in starts] == ["find it"]
+
+
+def qwen(kind: str, *parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "sessionId": "q", "message": {"parts": list(parts)}, **fields}
+
+
+def test_qwen() -> None:
+    call = {"functionCall": {"id": "1", "name": "sh", "args": {"command": "ls"}}}
+    output = "Exit Code: 0\nProcess Group PGID: 4\n\ntidegauge: the same again"
+    result = {"functionResponse": {"id": "1", "response": {"output": output}}}
+    denied = {"functionResponse": {"id": "1", "response": {"error": "no"}}}
+    used = {"usageMetadata": {"totalTokenCount": 9}}
+    records = [
+        qwen("user", {"text": "find it"}),
+        qwen("assistant", {"text": "hm"}, call, **used),
+        qwen("tool_result", result),
+        qwen("assistant", call),
+        qwen("tool_result", denied, toolCallResult={"status": "error"}),
+        qwen("assistant", {"text": "done"}),
+    ]
+    start, one, other, end = lines_of(QwenTranscript, records)
+    assert (start["run"], start["task"], one["tokens"]) == ("qwen-q-1", "find it", 9)
+    assert one["calls"][0]["outcome"].rstrip() == "Exit Code: 0"
+    assert one["calls"][0]["error"] is False
+    assert (other["calls"][0]["outcome"], other["calls"][0]["error"]) == ("no", True)
+    assert end["type"] == "end"
+
+
+def claude(kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+    message = {"content": content, **fields.pop("message", {})}
+    return {"type": kind, "sessionId": "c", "message": message, **fields}
+
+
+def test_claude_code() -> None:
+    def use(call_id: str) -> dict[str, Any]:
+        return {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls"}}
+
+    def result(call_id: str, **fields: Any) -> dict[str, Any]:
+        return {"type": "tool_result", "tool_use_id": call_id, "content": "none", **fields}
+
+    answer = {"id": "m1", "model": "m", "usage": {"input_tokens": 3, "output_tokens": 4}}
+    records = [
+        claude("user", "find it"),
+        claude("user", "for the model only", isMeta=True),
+        claude("assistant", [use("1")], message=answer),
+        claude("assistant", [use("2")], message=answer),
+        claude("user", "look there", isSidechain=True),
+        claude("assistant", [use("9")], isSidechain=True),
+        claude("user", [result("1"), result("2", is_error=True)]),
+        claude("assistant", [{"type": "text", "text": "done"}], message={"id": "m2"}),
+    ]
+    lines = lines_of(ClaudeTranscript, records)
+    tasks = [line["task"] for line in lines if line["type"] == "start"]
+    assert tasks == ["find it", "look there"]
+    steps = {line["run"]: line for line in lines if line["type"] == "step"}
+    own = steps["claude-c-1"]
+    assert [call.get("error") for call in own["calls"]] == [None, True]
+    assert own["tokens"] == 7
+    assert len(steps["claude-c-sub-1"]["calls"]) == 1
+
+
+def test_openhands() -> None:
+    def action(call_id: str, response: str) -> dict[str, Any]:
+        call = {"arguments": '{"command": "ls"}'}
+        shared = {"kind": "ActionEvent", "source": "agent", "tool_name": "terminal"}
+        ids = {"tool_call_id": call_id, "llm_response_id": response}
+        return {**shared, **ids, "tool_call": call}
+
+    text = [{"type": "text", "text": "none"}]
+    seen = {"content": text, "is_error": False, "exit_code": 1}
+    records = [
+        {"kind": "MessageEvent", "source": "user", "llm_message": {"content": text}},
+        action("1", "r1"),
+        action("2", "r1"),
+        {"kind": "ObservationEvent", "tool_call_id": "1", "observation": seen},
+        {"kind": "AgentErrorEvent", "tool_call_id": "2", "error": "broken"},
+        action("3", "r2"),
+    ]
+    call = {"action": "terminal", "args": {"command": "ls"}}
+    assert steps_of(OpenHandsTranscript, records) == [
+        [{**call, "outcome": "none", "error": True}, {**call, "outcome": "broken", "error": True}],
+        [call],
+    ]
+
+
+def test_mini_swe_agent() -> None:
+    function = {"name": "bash", "arguments": '{"command": "ls"}'}
+    records: list[dict[str, Any]] = [
+        {"role": "system", "content": "you can"},
+        {"role": "user", "content": "find it"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]},
+        {"role": "tool", "tool_call_id": "1", "content": "none\n", "extra": {"returncode": 2}},
+        {"role": "user", "content": "use a tool"},
+    ]
+    start, step, end = lines_of(MiniSweAgentTranscript, records)
+    assert start["task"] == "find it"
+    call = {"action": "bash", "args": {"command": "ls"}, "outcome": "none", "error": True}
+    assert step["calls"] == [call]
+    assert end["type"] == "end"
+
+
+def database(path: Path) -> Path:
+    """A database of opencode with a session and that of a sub-agent."""
+    made = sqlite3.connect(path)
+    made.executescript(
+        "CREATE TABLE session (id, time_created); CREATE TABLE message (id, session_id, "
+        "time_created, data); CREATE TABLE part (id, message_id, time_created, data);"
+    )
+    state = {"status": "completed", "input": {"a": 1}, "output": "none\n", "metadata": {"exit": 1}}
+    tool = {"type": "tool", "tool": "bash", "callID": "1", "state": state}
+    for number, session in enumerate(("outer", "inner")):
+        made.execute("INSERT INTO session VALUES (?, ?)", (session, number))
+        for at, (role, part) in enumerate(
+            [("user", {"type": "text", "text": "find it"}), ("assistant", tool)]
+        ):
+            message = f"{session}{at}"
+            said = json.dumps({"role": role, "tokens": {"total": 4}})
+            made.execute("INSERT INTO message VALUES (?, ?, ?, ?)", (message, session, at, said))
+            made.execute(
+                "INSERT INTO part VALUES (?, ?, ?, ?)", (at, message, at, json.dumps(part))
+            )
+    made.commit()
+    made.close()
+    return path
+
+
+class TestFiles:
+    def test_a_database_is_read_only(self, tmp_path: Path) -> None:
+        path = database(tmp_path / "opencode.db")
+        before = path.read_bytes()
+        lines = [line for part in read_session(path, "opencode") for line in part.lines]
+        call = {"action": "bash", "args": {"a": 1}, "outcome": "none", "error": True}
+        assert [one["calls"] for one in lines if one["type"] == "step"] == [[call], [call]]
+        assert path.read_bytes() == before
+        assert guess_agent(path) == "opencode"
+
+    @pytest.mark.parametrize("agent", AGENTS)
+    def test_what_is_no_session_is_one_error(self, agent: str, tmp_path: Path) -> None:
+        path = tmp_path / "file.jsonl"
+        path.write_text('{"a": 1}\nnot JSON\n')
+        with pytest.raises((SessionError, NotADirectoryError)):
+            list(read_session(path, agent))
+        assert guess_agent(path) is None
+
+    def test_a_broken_line_is_skipped(self, tmp_path: Path) -> None:
+        path = tmp_path / "rollout-1.jsonl"
+        records = [codex_call("1"), codex_result("1", "3f"), codex_call("2")]
+        whole = [json.dumps(record) for record in records]
+        path.write_text("\n".join([whole[0], "{broken", "", whole[1], whole[2][:-9]]))
+        parts = list(read_session(path, "codex"))
+        assert [part.number for part in parts if part.error] == [2, 5]
+        assert sum(len(part.lines) for part in parts) == 3
+
+    def test_sessions_in_folders_are_found_by_their_names(self, tmp_path: Path) -> None:
+        names = ["a/rollout-1.jsonl", "chats/session-2.jsonl", "x.traj.json", "y.txt"]
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        events = tmp_path / "talk" / "events"
+        events.mkdir(parents=True)
+        (tmp_path / "events").mkdir()  # without any
+        (events / "event-00000-1.json").write_text("{}")
+        assert find_sessions(tmp_path, "codex") == [tmp_path / "a/rollout-1.jsonl"]
+        assert find_sessions(tmp_path, "openhands") == [events]
+        assert find_sessions(events, "openhands") == [events]
+        assert len(find_sessions(tmp_path, "auto")) == 4
+        assert find_sessions(tmp_path / "y.txt", "codex") == [tmp_path / "y.txt"]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "payload",
+                    "message",
+                    "content",
+                    "parts",
+                    "id",
+                    "item",
+                    "text",
+                    "kind",
+                    "role",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+NAMES = (
+    *("type", "payload", "message", "content", "toolCalls", "timestamp", "sessionId", "parts"),
+    *("kind", "source", "role", "tool_calls", "extra", "tokens", "observation", "time_created"),
+    *("tool_call_id", "llm_message"),
+)
+SAID = ("user", "assistant", "gemini", "tool", "response_item", "event_msg", "ActionEvent")
+RECORDS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.sampled_from(SAID), max_size=6)
+
+
+@pytest.mark.parametrize("kind", AGENTS.values(), ids=lambda kind: kind.agent)
+@given(records=st.lists(RECORDS, max_size=5))
+def test_any_record_gives_valid_lines_or_none(kind: Any, records: list[dict[str, Any]]) -> None:
+    for line in lines_of(kind, records):
+        parse_event(line)
