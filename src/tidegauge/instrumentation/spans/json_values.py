@@ -19,6 +19,7 @@ __all__ = [
     "error_type",
     "failure_text",
     "integer",
+    "json_value",
     "labels",
     "langchain_result",
     "langchain_task",
@@ -79,6 +80,18 @@ def parsed(value: object) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
+
+
+def json_value(value: object) -> Any:
+    """The value of a JSON text, a text in quotes included; see :func:`parsed`.
+
+    >>> json_value('"AGENT"'), json_value('{"q": 1}'), json_value("plain")
+    ('AGENT', {'q': 1}, 'plain')
+    """
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
+        inside = parsed(f"[{value}]")
+        return inside[0] if isinstance(inside, list) and len(inside) == 1 else value
+    return parsed(value)
 
 
 def _may_be_parsed(value: str) -> bool:
@@ -185,11 +198,15 @@ def control_flow(span: SpanData) -> bool:
 
 
 def langchain_tool_message(value: object) -> Mapping[str, Any] | None:
-    """The fields of a serialised ``ToolMessage``, in any of its three forms."""
+    """The fields of a serialised ``ToolMessage``, in any of its three forms.
+
+    >>> langchain_tool_message({"type": "tool", "content": "none", "tool_call_id": "c"})["content"]
+    'none'
+    """
     if type(value) is not dict:
         return None
-    if "tool_call_id" in value:
-        return value if value.get("type") == "tool" else None
+    if value.get("type") == "tool" and "tool_call_id" in value:  # its fields, not wrapped
+        return value
     fields = value.get("data") if "data" in value else value.get("kwargs")
     if type(fields) is dict and fields.get("type", value.get("type")) == "tool":
         return fields

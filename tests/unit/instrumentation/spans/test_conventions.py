@@ -411,3 +411,33 @@ def test_langfuse_s_handler_for_langchain() -> None:
     assert (raised.id, raised.raised) == ("c1", True)
     broken = {**tool, f"{metadata}lc_agent_name": '"helper'}
     assert read("langfuse-sdk", "look", broken).info.agent == '"helper'
+
+
+def test_langfuse_of_langchain_writes_metadata_and_messages_as_json() -> None:
+    metadata = "langfuse.observation.metadata."
+    common = {f"{metadata}lc_agent_name": '"helper"', f"{metadata}thread_id": '"t1"'}
+    said = {"type": "tool", "content": "nothing", "id": "new", "status": "error"}
+    tool = read(
+        "langfuse-sdk",
+        "look",
+        {
+            **common,
+            f"{metadata}tool_call_id": '"c1"',
+            "langfuse.observation.type": "tool",
+            "langfuse.observation.input": '{"q": 1}',
+            "langfuse.observation.output": json.dumps({**said, "tool_call_id": "c1"}),
+        },
+    )
+    assert (tool.info.agent, tool.info.conversation) == ("helper", "t1")
+    assert (tool.id, tool.result) == ("c1", CallResult("nothing", True))
+    update = {"messages": [{**said, "tool_call_id": "c2"}]}
+    command = read(
+        "langfuse-sdk",
+        "look",
+        {
+            "langfuse.observation.type": "tool",
+            "langfuse.observation.output": json.dumps({"update": update, "goto": []}),
+            f"{metadata}tool_call_id": '"c2"',
+        },
+    )
+    assert (command.id, command.result.outcome) == ("c2", "nothing")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
     control_flow,
     integer,
+    json_value,
     labels,
     langchain_result,
     langchain_task,
@@ -84,7 +83,8 @@ def _said(output: object) -> list[Mapping[str, Any]]:
 def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
     output = _value(attributes, _OUTPUT)
-    result, answers = langchain_result(output)
+    call_id = text(_metadata(attributes).get("tool_call_id"))
+    result, answers = langchain_result(output, call_id=call_id)
     if span.failed or output is ABSENT:
         result = tool_result(span, output)
     given = _value(attributes, _INPUT)
@@ -92,7 +92,7 @@ def _tool(span: SpanData) -> ToolSpan:
         _run_info(attributes),
         span.name,
         given,
-        answers or text(_metadata(attributes).get("tool_call_id")),
+        call_id or answers,
         result,
         span.failed and not control_flow(span),
     )
@@ -123,21 +123,17 @@ def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
-    """What users and frameworks noted of an observation. Its LangChain handler writes JSON."""
-    metadata = {
-        key[len(_METADATA) :]: _unquoted(value)
+    """What users and LangChain attached: a JSON value each, a text in quotes included.
+
+    >>> _metadata({"langfuse.observation.metadata.lc_agent_name": '"searcher"'})
+    {'lc_agent_name': 'searcher'}
+    """
+    found = {
+        key[len(_METADATA) :]: json_value(value)
         for key, value in attributes.items()
         if key.startswith(_METADATA)
     }
-    metadata.update(mapping(attributes.get("langfuse.observation.metadata")))
-    return metadata
-
-
-def _unquoted(value: object) -> object:
-    if type(value) is str and value.startswith('"'):
-        with contextlib.suppress(ValueError):
-            return json.loads(value)
-    return value
+    return {**found, **mapping(attributes.get("langfuse.observation.metadata"))}
 
 
 def _tokens(attributes: Attributes) -> int | None:

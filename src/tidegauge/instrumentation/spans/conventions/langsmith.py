@@ -72,8 +72,6 @@ def _tool(span: SpanData) -> ToolSpan:
     if type(output) is dict and output.keys() == {"output"}:
         output = output["output"]
     call_id = text(attributes.get("gen_ai.tool.call.id"))
-    if type(output) is dict and output.get("type") == "tool":  # a message, not wrapped
-        output = {"type": "tool", "data": output}
     result, answers = langchain_result(output, call_id=call_id)
     if span.failed or output is ABSENT:
         result = tool_result(span, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.spans.chat_messages import answers_in, calls_in, messages, task_in
@@ -11,12 +11,12 @@ from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
     control_flow,
     integer,
+    json_value,
     labels,
     langchain_result,
     langchain_task,
     last_content,
     mapping,
-    parsed,
     text,
 )
 from tidegauge.instrumentation.spans.span import (
@@ -38,13 +38,13 @@ _MODELS: Final = ("CHAT_MODEL", "LLM")
 
 
 def _read(span: SpanData) -> KnownSpan | None:
-    kind = _plain(span.attributes[_TYPE])
+    kind = json_value(span.attributes[_TYPE])
     if kind in _MODELS:
         return _model(span)
     if kind == "TOOL":
         return _tool(span)
     if kind in _AGENTS:
-        given, answer = (_plain(span.attributes.get(name)) for name in (_INPUT, _OUTPUT))
+        given, answer = (json_value(span.attributes.get(name)) for name in (_INPUT, _OUTPUT))
         info = _run_info(span.attributes, langchain_task(given))
         sure = kind == "AGENT"
         if sure:
@@ -55,11 +55,11 @@ def _read(span: SpanData) -> KnownSpan | None:
 
 def _model(span: SpanData) -> ModelSpan:
     attributes = span.attributes
-    given = _plain(attributes.get(_INPUT))
+    given = json_value(attributes.get(_INPUT))
     if type(given) is dict:
         given = given.get("messages", given.get("input", given.get("contents")))
     shown = [] if isinstance(given, str) else messages(given) or []
-    output, calls = _plain(attributes.get(_OUTPUT)), None
+    output, calls = json_value(attributes.get(_OUTPUT)), None
     if output is not None:
         if type(output) is dict:
             nested = ("choices", "output", "generations", "messages", "candidates")
@@ -71,20 +71,18 @@ def _model(span: SpanData) -> ModelSpan:
         calls,
         _tokens(attributes),
         tuple(answers_in(shown)),
-        text(_plain(attributes.get("mlflow.llm.model"))),
+        text(json_value(attributes.get("mlflow.llm.model"))),
         span.failed,
     )
 
 
 def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
-    output = _plain(attributes.get(_OUTPUT, ABSENT))
-    if type(output) is dict and output.get("type") == "tool":  # a message, not wrapped
-        output = {"type": "tool", "data": output}
+    output = json_value(attributes.get(_OUTPUT, ABSENT))
     result, answers = langchain_result(output)
     if span.failed or output is ABSENT:
         result = tool_result(span, output)
-    given = _plain(attributes.get(_INPUT, ABSENT))
+    given = json_value(attributes.get(_INPUT, ABSENT))
     call_id = None
     if (
         type(given) is dict and given.get("type") == "tool_call"
@@ -100,23 +98,11 @@ def _tool(span: SpanData) -> ToolSpan:
     )
 
 
-def _plain(value: Any) -> Any:
-    """The value of an attribute, which is JSON, a text in quotes included.
-
-    >>> _plain('"AGENT"'), _plain('{"q": 1}'), _plain("plain")
-    ('AGENT', {'q': 1}, 'plain')
-    """
-    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
-        inside = parsed(f"[{value}]")
-        return inside[0] if isinstance(inside, list) and len(inside) == 1 else value
-    return parsed(value)
-
-
 def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     metadata = mapping(attributes.get("metadata"))
     return RunInfo(
         text(metadata.get("lc_agent_name")),
-        text(metadata.get("thread_id") or _plain(attributes.get("mlflow.trace.session"))),
+        text(metadata.get("thread_id") or json_value(attributes.get("mlflow.trace.session"))),
         task,
         labels(attributes, metadata),
     )
@@ -130,7 +116,7 @@ def _tokens(attributes: Attributes) -> int | None:
 
 
 def _encloses(attributes: Attributes) -> bool:
-    return _plain(attributes.get(_TYPE)) in _AGENTS
+    return json_value(attributes.get(_TYPE)) in _AGENTS
 
 
 CONVENTION: Final = Convention("MLflow", frozenset({_TYPE}), _encloses, _read)

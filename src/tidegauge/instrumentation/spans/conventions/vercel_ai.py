@@ -15,6 +15,7 @@ from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
     control_flow,
     integer,
+    json_value,
     labels,
     mapping,
     parsed,
@@ -82,23 +83,15 @@ def _model(span: SpanData) -> ModelSpan:
 
 def _tool(span: SpanData) -> ToolSpan:
     attributes = span.attributes
+    result = attributes.get("ai.toolCall.result", attributes.get("ai.toolCall.output", ABSENT))
     return ToolSpan(
         _run_info(attributes),
         text(attributes.get("ai.toolCall.name")) or span.name,
         parsed(attributes.get("ai.toolCall.args", attributes.get("ai.toolCall.input", ABSENT))),
         text(attributes.get("ai.toolCall.id")),
-        tool_result(span, _result(attributes)),
+        tool_result(span, json_value(result)),
         span.failed and not control_flow(span),
     )
-
-
-def _result(attributes: Attributes) -> object:
-    """The result of a tool, which is JSON, a text in quotes included."""
-    result = attributes.get("ai.toolCall.result", attributes.get("ai.toolCall.output", ABSENT))
-    if isinstance(result, str) and len(result) > 1 and result[0] == result[-1] == '"':
-        [plain] = parsed(f"[{result}]") if type(parsed(f"[{result}]")) is list else [result]
-        return plain
-    return parsed(result)
 
 
 def _run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
