@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -259,3 +260,36 @@ def test_an_agent_beside_the_span_of_the_tool_that_it_is_in(how: str) -> None:
         for span in tracer.spans
     ]
     assert as_scripted(read(batches(beside, how))) == sorted(truth(boss), key=str)
+
+
+@pytest.mark.parametrize("how", BATCHINGS)
+def test_an_agent_in_a_tool_that_ends_before_the_answer_that_chose_it(how: str) -> None:
+    """As the Vercel AI SDK streams: tools run while the model still answers."""
+    spans: list[SpanData] = []
+
+    def add(span: int, parent: int | None, name: str, start: int, end: int, **given: Any) -> None:
+        times = (start * 1_000_000, end * 1_000_000)
+        attributes = {f"ai.{key.replace('_', '.')}": value for key, value in given.items()}
+        resource = {"service.name": "svc"}
+        ids = (7, span, parent)
+        spans.append(SpanData(*ids, name, "ai", attributes, *times, resource=resource))
+
+    def turn(agent: str, span: int, parent: int, tool: str, start: int, end: int) -> None:
+        call = f'[{{"toolCallId": "c{span}", "toolName": "{tool}", "input": "{{}}"}}]'
+        chat = "ai.streamText.doStream"
+        named: dict[str, Any] = {"telemetry_functionId": agent}
+        add(span, parent, chat, start, end, operationId=chat, response_toolCalls=call, **named)
+        shown: dict[str, Any] = {"toolCall_name": tool, "toolCall_id": f"c{span}", **named}
+        ran = (start + 1, end - 1)
+        add(span + 1, parent, "ai.toolCall", *ran, operationId="ai.toolCall", **shown)
+
+    boss = {"operationId": "ai.streamText", "telemetry_functionId": "boss"}
+    helper = {"operationId": "ai.streamText", "telemetry_functionId": "helper"}
+    turn("boss", 10, 1, "search", 1, 20)
+    turn("boss", 20, 1, "helper", 21, 100)
+    add(30, 21, "ai.streamText", 23, 98, **helper)
+    turn("helper", 40, 30, "search", 24, 60)
+    add(1, None, "ai.streamText", 0, 110, **boss)
+    spans.sort(key=lambda span: span.end)
+    found = as_scripted(read(batches(spans, how)))
+    assert found == [Scripted("boss", None, 2), Scripted("helper", "boss", 1)]

@@ -29,7 +29,7 @@ from tidegauge._critical import here, reset_after_fork
 from tidegauge._span_faults import UnreadReason, span_faults
 from tidegauge.instrumentation.recorder import Recorder, new_run_id
 from tidegauge.instrumentation.spans.agent_names import AgentNames, plain_name
-from tidegauge.instrumentation.spans.convention_reader import read_span
+from tidegauge.instrumentation.spans.convention_reader import convention_of, read_span
 from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
 from tidegauge.instrumentation.spans.external_run import (
     ExternalRun,
@@ -328,7 +328,9 @@ class Grouping:
                 child.run = self._open(
                     child, inner, span, reading, around, resource=resource, recorder=recorder
                 )
-                in_tool = tool is not None or bool(run.turns.waiting())
+                convention = convention_of(span.attributes, span.scope)
+                in_tool = convention is not None and convention.in_tools
+                in_tool = in_tool or tool is not None or bool(run.turns.waiting())
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())

@@ -21,6 +21,8 @@ class Convention(NamedTuple):
             arrive: it may look at the markers alone.
         read: what an ended span is; ``None``: nothing of an agent's run.
         scope: the only instrumentation that uses it; empty, any may.
+        in_tools: whether an agent inside another one is always in one of its tools. Elsewhere it
+            may be a node of a graph, which is a step.
     """
 
     name: str
@@ -28,3 +30,4 @@ class Convention(NamedTuple):
     encloses: Callable[[Attributes], bool]
     read: Callable[[SpanData], KnownSpan | None]
     scope: str = ""
+    in_tools: bool = False

@@ -124,4 +124,6 @@ def _encloses(attributes: Attributes) -> bool:
     return str(attributes.get(_OPERATION)) in _AGENTS
 
 
-CONVENTION: Final = Convention("Vercel AI SDK 5 and 6", frozenset({_OPERATION}), _encloses, _read)
+CONVENTION: Final = Convention(
+    "Vercel AI SDK 5 and 6", frozenset({_OPERATION}), _encloses, _read, in_tools=True
+)
