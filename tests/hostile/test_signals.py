@@ -343,7 +343,7 @@ def _two_steps_of_an_agent(task: str) -> None:
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("kind", _KINDS)
 def test_an_error_at_every_moment_of_a_step(kind: str, part: int) -> None:
-    check(raises_at_every_moment, kind, str(part), "2", deadline=60)
+    check(raises_at_every_moment, kind, str(part), "2", deadline=180)
 
 
 def acts_at_every_moment(kind: str, deed: str) -> None:
@@ -378,4 +378,4 @@ def acts_at_every_moment(kind: str, deed: str) -> None:
 @pytest.mark.parametrize("deed", ["tool", "snapshot"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_handler_at_every_moment_of_a_step(kind: str, deed: str) -> None:
-    check(acts_at_every_moment, kind, deed, deadline=60)
+    check(acts_at_every_moment, kind, deed, deadline=180)
