@@ -19,7 +19,8 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
 - *Grouped*: calls that begin side by side, as the nodes of a superstep do, are one turn. It is
   issued and observed when the next group begins, or the model is asked again.
 - *Late or repeated*: a turn is observed once. Results that come later are ignored. If the model is
-  asked again in the same node before any call ran, and chooses the same, that is the same turn.
+  asked again in the same node before any call has a result, and chooses the same, that is the same
+  turn.
 - *Made again*: a task that is tried again makes its turns again; they are the same turns (see
   ``attempts``). One of them that failed stays open until it is made again, or another turn is.
 - *Bounded*: a tracker waits for at most 1,000 calls and knows at most 1,000 blocked ones. Beyond
@@ -786,13 +787,13 @@ class TurnTracker:
         """Whether the model chose the calls of the last turn again; then they get the new ids.
 
         The model is asked again in the same execution of a node if middleware or a parser rejected
-        its answer.
+        its answer. If it was shown results of its calls, they were run, and it chose again.
         """
         if len(last.calls) != len(chosen):
             return False
         pairs = list(zip(last.calls, chosen, strict=True))
         for call, again in pairs:
-            if call.begun or call.name != again.name:
+            if call.begun or call.result is not None or call.name != again.name:
                 return False
             if not same_value(call.arguments, again.arguments):
                 return False

@@ -454,6 +454,19 @@ class AgentRun:
         else:
             self.turns.add_tokens(answer.tokens)
 
+    def settle_answered(self, messages: object) -> None:
+        """Calls with an answer are no structured output: code in the node ran them, or refused.
+
+        Args:
+            messages: what the model is shown; only the answers at their end are looked at.
+        """
+        if not self.choices:
+            return
+        answered = {call_id for call_id, _ in tool_answers(messages)}
+        for chain, choice in list(self.choices.items()):
+            if any(call.id in answered for call in choice.answer.calls):
+                self.settle(chain)
+
     def use(self, name: str) -> None:
         """A tool is about to run that was not used: calls of its name are no structured output."""
         if len(self.used) < _MAX_USED:

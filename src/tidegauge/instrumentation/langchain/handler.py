@@ -556,6 +556,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope.tool is None:
             if run.checkpointer is None and run.key is not None and not run.unique:
                 _find_out_checkpointer(run)
+            scope.run.settle_answered(messages)
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
