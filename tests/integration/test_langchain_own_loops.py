@@ -29,15 +29,13 @@ WAYS = [via_invoke, via_ainvoke, via_stream, via_astream]
 
 
 def looking(*places: str) -> ScriptedChatModel:
-    """Looks into each place once; into the last one for ever, if there are no others."""
+    """Looks into one place after the other."""
 
     def say(messages: Sequence[BaseMessage]) -> AIMessage:
         turn = turns(messages)
-        if len(places) == 1:
-            return chooses(("look", {"place": places[0]}))
-        return (
-            answers("none") if turn == len(places) else chooses(("look", {"place": places[turn]}))
-        )
+        if turn == len(places):
+            return answers("none")
+        return chooses(("look", {"place": places[turn]}))
 
     return ScriptedChatModel(script=say)
 
@@ -91,7 +89,7 @@ async def test_a_loop_is_stopped(made: Make, way: Callable[..., Any]) -> None:
     handler = TidegaugeCallbackHandler(agent="looker")
     with testing.capture(stop_on_loop=2) as seen:
         reports = Reports(seen)
-        agent, given = made(looking("desk"))
+        agent, given = made(looking(*["desk"] * 9))
         with pytest.raises(tidegauge.RunStopped) as stopped:
             await way(agent, given, {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
