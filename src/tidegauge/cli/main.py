@@ -73,8 +73,8 @@ def cli() -> None:
       tidegauge demo                             see all metrics at work
       tidegauge replay runs.jsonl                measure recorded runs, as a table
       tidegauge replay runs.jsonl --json         the same, every number of every run
-    tidegauge replay --from codex ~/.codex/sessions
-                                               measure the sessions of a coding agent
+      tidegauge replay --from codex ~/.codex/sessions
+                                                 measure the sessions of a coding agent
       tidegauge replay runs.jsonl --policy loop_repeats=3
                                                  where that rule would have stopped them
       tidegauge backtest runs.jsonl              what stopping at a threshold would save

@@ -36,6 +36,13 @@ from tidegauge.policies import (
     read_policy,
     score_named,
 )
+from tidegauge.receivers.transcripts.session_files import (
+    AGENTS,
+    SessionError,
+    find_sessions,
+    guess_agent,
+    read_session,
+)
 from tidegauge.recordings.line_replay import Fault, Line, Replay, read_lines
 
 __all__ = [
@@ -65,12 +72,9 @@ def scores_setting() -> Any:
     return setting(IN_FILE, None, "Scores of the runs, as tidegauge judge writes them.")
 
 
-_AGENTS: Final = ("codex", "claude", "gemini", "qwen", "opencode", "openhands", "mini-swe-agent")
-
-
 def _agent(value: Any) -> str:
-    if value not in (*_AGENTS, "auto"):
-        raise ValueError(f"{value!r} is not known; use {', '.join(_AGENTS)} or auto")
+    if value not in (*AGENTS, "auto"):
+        raise ValueError(f"{value!r} is not known; use {', '.join(AGENTS)} or auto")
     return str(value)
 
 
@@ -84,7 +88,7 @@ class InputSettings:
         SettingType("AGENT", _agent),
         None,
         "The files are sessions of this coding agent, or folders with them: "
-        f"{', '.join(_AGENTS)}; auto finds out from their content.",
+        f"{', '.join(AGENTS)}; auto finds out from their content.",
         "--from",
     )
 
@@ -228,8 +232,6 @@ def _lines(file: str) -> Iterator[Line]:
 
 def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
     """The sessions of coding agents in files and folders; says what ``auto`` took them for."""
-    from tidegauge.receivers.transcripts.session_files import find_sessions
-
     found: Counter[str] = Counter()
     for file in files:
         if file == "-":
@@ -245,12 +247,6 @@ def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
 
 
 def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[Line | Fault]:
-    from tidegauge.receivers.transcripts.session_files import (
-        SessionError,
-        guess_agent,
-        read_session,
-    )
-
     source = click.format_filename(session)
     known = guess_agent(session) if agent == "auto" else agent
     if known is None:
@@ -262,7 +258,12 @@ def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[L
             if part.error is not None:
                 yield Fault(source, part.number, part.error)
             for number, line in enumerate(part.lines):
-                yield Line(part.number, orjson.dumps(line), 0 if number else part.size)
+                try:
+                    content = orjson.dumps(line)
+                except orjson.JSONEncodeError as error:  # too many levels
+                    yield Fault(source, part.number, str(error))
+                    continue
+                yield Line(part.number, content, 0 if number else part.size)
     except SessionError as error:
         yield Fault(source, 1, str(error))
 

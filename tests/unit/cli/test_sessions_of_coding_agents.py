@@ -40,6 +40,12 @@ def test_a_session_is_read_as_it_must_be(tidegauge: Any, name: str, known: bool)
     assert found["skipped_lines"] == 0
     [run] = found["runs"]
     assert (run["agent"], run["steps"]) == (agent, wanted["steps"])
+    chosen = tidegauge(
+        "select", "--from", given, str(CAPTURED / name), "--where", "steps > 0", "-o", "runs.jsonl"
+    )
+    assert chosen.code == 0
+    lines = map(json.loads, Path("runs.jsonl").read_text().splitlines())
+    assert sum(len(line.get("calls", ())) for line in lines) == wanted["calls"]
     loops = [(one["first_step"], one["period"], one["repeats"]) for one in run["loops"]]
     flags = ["."] * wanted["steps"]
     for first, period, repeats in loops:
@@ -73,6 +79,23 @@ def test_wrong_files_are_one_line(
     done = tidegauge("replay", *given)
     assert (done.code, len(done.faults)) == (code, 1), done.err
     assert says in done.err
+
+
+def test_arguments_with_too_many_levels_cost_their_step(tidegauge: Any, tmp_path: Path) -> None:
+    deep = '{"a":' * 300 + "1" + "}" * 300
+    calls = [("1", deep), ("2", "{}")]
+    lines = [
+        {"type": "function_call", "name": "ls", "arguments": given, "call_id": one}
+        for one, given in calls
+    ]
+    answered = {"type": "function_call_output", "call_id": "1", "output": "none"}
+    records = [lines[0], answered, lines[1]]
+    (tmp_path / "rollout.jsonl").write_text(
+        "\n".join(json.dumps({"type": "response_item", "payload": one}) for one in records)
+    )
+    done = tidegauge("replay", "--json", "--from", "codex", "rollout.jsonl")
+    assert (done.code, len(done.faults)) == (0, 1), done.err
+    assert [run["steps"] for run in done.document["runs"]] == [1]
 
 
 def test_a_session_becomes_a_recording(tidegauge: Any, tmp_path: Path) -> None:

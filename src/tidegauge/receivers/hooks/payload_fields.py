@@ -10,6 +10,15 @@ from tidegauge.receivers.hooks.hook_events import HookAnswer, HookEvent, Payload
 
 __all__ = ["read_event", "specific_answer", "text_of", "without_process_ids"]
 
+_TRAILER: Final = re.compile(
+    r"(?:^(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): [^\n]*(?:\n|\Z))+"
+    r"(?:</untrusted_context>)?\s*\Z",
+    re.M,
+)
+"""What the shell says after the output of a command."""
+
+_MAX_TRAILER: Final = 2_000
+
 _PROCESS_IDS: Final = re.compile(r"^(?:Process Group PGID|Background PIDs): .*(?:\n|\Z)", re.M)
 _EXIT_CODE: Final = re.compile(r"^Exit Code: (\d+)$", re.M)
 
@@ -79,6 +88,9 @@ def without_process_ids(content: Any) -> CallResult:
     """
     if not isinstance(content, str):
         return CallResult(content)
-    text = _PROCESS_IDS.sub("", content)
-    code = _EXIT_CODE.search(text)
-    return CallResult(text, None if code is None else code[1] != "0")
+    trailer = _TRAILER.search(content, max(0, len(content) - _MAX_TRAILER))
+    if trailer is None:
+        return CallResult(content)
+    codes = _EXIT_CODE.findall(trailer[0])
+    text = content[: trailer.start()] + _PROCESS_IDS.sub("", trailer[0])
+    return CallResult(text, codes[-1] != "0" if codes else None)

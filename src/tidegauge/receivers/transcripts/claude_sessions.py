@@ -5,7 +5,8 @@ What a sub-agent does is a run by itself.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from typing import Any, Final
 
 from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
@@ -20,6 +21,15 @@ from tidegauge.receivers.transcripts.session_transcript import (
 __all__ = ["ClaudeTranscript"]
 
 
+_MAX_LINES: Final = 10_000
+_TOKENS: Final = (
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "output_tokens",
+)
+
+
 class ClaudeTranscript(SessionTranscript):
     """A session of Claude Code."""
 
@@ -28,7 +38,8 @@ class ClaudeTranscript(SessionTranscript):
     def __init__(self, session: str) -> None:
         super().__init__(session)
         self._message = ""  # id of the last answer: its parts may stand in several lines
-        self._inner: ClaudeTranscript | None = None
+        self._inner: dict[str, ClaudeTranscript] = {}  # by the id of the sub-agent
+        self._agents: OrderedDict[str, str] = OrderedDict()  # the sub-agent of a line, by its id
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
@@ -54,15 +65,21 @@ class ClaudeTranscript(SessionTranscript):
 
     def end(self, *, reason: str | None = None, time: float | None = None) -> None:
         """The run is over, and so is what a sub-agent did in it."""
-        if self._inner is not None:
-            self._lines += self._inner.close()
+        for inner in self._inner.values():
+            self._lines += inner.close()
         super().end(reason=reason, time=time)
 
     def _sub_agent(self, record: Record) -> None:
-        if self._inner is None:
-            self._inner = ClaudeTranscript(f"{self.session}-sub")
+        """What a sub-agent does. One without an id begins with a line that follows none of its."""
+        line, before = text_in(record, "uuid") or "", text_in(record, "parentUuid") or ""
+        agent = text_in(record, "agentId") or self._agents.get(before, line)
+        self._agents[line] = agent
+        if len(self._agents) > _MAX_LINES:
+            self._agents.popitem(last=False)
+        session = f"{self.session}-{agent or 'sub'}"
+        inner = self._inner.setdefault(agent, ClaudeTranscript(session))
         own = {key: value for key, value in record.items() if key != "isSidechain"}
-        self._lines += self._inner.take({**own, "sessionId": f"{self.session}-sub"})
+        self._lines += inner.take({**own, "sessionId": session})
 
     def _user(self, parts: list[Record], time: float | None) -> None:
         results = [part for part in parts if part.get("type") == "tool_result"]
@@ -84,6 +101,5 @@ class ClaudeTranscript(SessionTranscript):
                 call = Call(text_in(part, "name") or "tool", part.get("input"))
                 self.choose_also(text_in(part, "id") or "", call, time)
         usage = mapping(message.get("usage"))
-        counts = [usage.get("input_tokens"), usage.get("output_tokens")]
-        spent = [count for count in counts if isinstance(count, int)]
+        spent = [usage[name] for name in _TOKENS if isinstance(usage.get(name), int)]
         self.spend(sum(spent) if spent else None)

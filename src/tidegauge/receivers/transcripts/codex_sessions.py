@@ -1,6 +1,7 @@
 """Sessions of Codex CLI: ``~/.codex/sessions/**/rollout-*.jsonl``.
 
-Results lose what is new at every call: the chunk id, the wall time, and the token count.
+The head of a result loses what is new at every call: the chunk id, the wall time, and the token
+count. What the command has printed stays as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tidegauge.events import Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
+    listed,
     mapping,
     parsed_arguments,
     parsed_time,
@@ -25,6 +27,7 @@ _TYPES: Final = ("session_meta", "turn_context", "response_item", "event_msg")
 _VOLATILE: Final = re.compile(
     r"^(?:Chunk ID: \w+|Wall time: [\d.]+ seconds|Original token count: \d+)(?:\n|\Z)", re.M
 )
+_OUTPUT: Final = re.compile(r"^Output:$", re.M)
 _EXIT_CODE: Final = re.compile(r"^Process exited with code (-?\d+)$", re.M)
 
 
@@ -48,7 +51,8 @@ class CodexTranscript(SessionTranscript):
                 self.model = text_in(payload, "model") or self.model
             case "token_usage_record":
                 total = mapping(payload.get("usage")).get("total_tokens")
-                self.spend(total if isinstance(total, int) else None)
+                if not self.spent:  # else it is of an answer without calls, which is no step
+                    self.spend(total if isinstance(total, int) else None)
             case "event_msg":
                 self._event(payload, time)
             case "response_item":
@@ -58,8 +62,7 @@ class CodexTranscript(SessionTranscript):
         item = mapping(payload.get("item"))
         match payload.get("type"):
             case "item_completed" if item.get("type") == "UserMessage":
-                parts = item.get("content")
-                texts = [text_in(mapping(one), "text") for one in parts or ()]
+                texts = [text_in(mapping(one), "text") for one in listed(item.get("content"))]
                 self.prompt("\n".join(filter(None, texts)) or None, time)
             case "user_message":
                 self.prompt(text_in(payload, "message"), time)
@@ -87,6 +90,9 @@ class CodexTranscript(SessionTranscript):
 def _result(output: Any) -> CallResult:
     if not isinstance(output, str):
         return CallResult(output)
-    code = _EXIT_CODE.search(output)
-    text = without_our_text(_VOLATILE.sub("", output))
+    printed = _OUTPUT.search(output)
+    if printed is None:
+        return CallResult(without_our_text(output))
+    head, code = output[: printed.start()], _EXIT_CODE.search(output, 0, printed.start())
+    text = without_our_text(_VOLATILE.sub("", head) + output[printed.start() :])
     return CallResult(text, None if code is None else code[1] != "0")

@@ -7,6 +7,7 @@ what a hook has added to them.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import Any, Final
 
 from tidegauge.events import Call, CallResult
@@ -14,6 +15,7 @@ from tidegauge.receivers.hooks.payload_fields import without_process_ids
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
+    listed,
     mapping,
     parsed_time,
     text_in,
@@ -21,6 +23,7 @@ from tidegauge.receivers.transcripts.session_transcript import (
 
 __all__ = ["GeminiTranscript"]
 
+_MAX_SEEN: Final = 1_000
 _CONTEXT: Final = re.compile(r"\n\n<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
 _NO_PROMPTS: Final = ("<session_context>", "System: Potential loop detected")
 """How messages begin that Gemini CLI writes in the name of the user."""
@@ -33,7 +36,7 @@ class GeminiTranscript(SessionTranscript):
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
-        self._last = ""  # id of the last message with calls
+        self._seen: OrderedDict[str, None] = OrderedDict()  # ids of messages with calls
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
@@ -56,13 +59,15 @@ class GeminiTranscript(SessionTranscript):
                 self._answer(record, time)
 
     def _answer(self, record: Record, time: float | None) -> None:
-        calls, message = record.get("toolCalls"), text_in(record, "id") or ""
-        if not isinstance(calls, list) or not calls:
+        given = [mapping(call) for call in listed(record.get("toolCalls"))]
+        message = str(record.get("id"))
+        if not given:
             return
-        given = [mapping(call) for call in calls]
         ids = [text_in(call, "id") or str(number) for number, call in enumerate(given)]
-        if message != self._last:
-            self._last = message
+        if message not in self._seen:
+            self._seen[message] = None
+            if len(self._seen) > _MAX_SEEN:
+                self._seen.popitem(last=False)
             total = mapping(record.get("tokens")).get("total")
             chosen = {
                 one: Call(text_in(call, "name") or "tool", call.get("args"))
@@ -83,8 +88,7 @@ def _prompt(content: Any) -> str | None:
 
 
 def _result(call: Record) -> CallResult:
-    results = call.get("result")
-    first = mapping(results[0]) if isinstance(results, list) and results else {}
+    first = mapping(next(iter(listed(call.get("result"))), None))
     response = mapping(mapping(first.get("functionResponse")).get("response"))
     output = response.get("output", response.get("error"))
     if isinstance(output, str):

@@ -6,6 +6,7 @@ from tidegauge.events import Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
+    listed,
     mapping,
     parsed_arguments,
     text_in,
@@ -35,8 +36,7 @@ class MiniSweAgentTranscript(SessionTranscript):
                 response = mapping(extra.get("response"))
                 self.model = text_in(response, "model") or self.model
                 total = mapping(response.get("usage")).get("total_tokens")
-                calls = record.get("tool_calls")
-                given = [mapping(call) for call in calls] if isinstance(calls, list) else []
+                given = [mapping(call) for call in listed(record.get("tool_calls"))]
                 chosen = {text_in(call, "id") or "": _call(call) for call in given}
                 self.choose(chosen, tokens=total if isinstance(total, int) else None)
             case "tool":

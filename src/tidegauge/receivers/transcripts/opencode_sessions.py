@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,9 @@ import orjson
 from tidegauge.events import Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
+    SessionError,
     SessionTranscript,
+    listed,
     mapping,
     parsed_time,
     text_in,
@@ -42,8 +43,7 @@ class OpencodeTranscript(SessionTranscript):
     def read(self, record: Record) -> None:
         """Read one message."""
         time = parsed_time(record.get("time_created"))
-        listed = record.get("parts")
-        parts = [mapping(part) for part in listed] if isinstance(listed, list) else []
+        parts = [mapping(part) for part in listed(record.get("parts"))]
         match record.get("role"):
             case "user":
                 texts = [text_in(part, "text") for part in parts]
@@ -66,8 +66,17 @@ def read_database(path: Path) -> Iterator[list[dict[str, Any]]]:
     """The lines of all its sessions; a sub-agent has a separate session.
 
     Raises:
-        sqlite3.Error: it is no database of opencode.
+        SessionError: it is no database of opencode.
     """
+    import sqlite3  # not every Python has it
+
+    try:
+        yield from _sessions(sqlite3, path)
+    except sqlite3.Error as error:
+        raise SessionError(f"it is no database of opencode: {error}") from None
+
+
+def _sessions(sqlite3: Any, path: Path) -> Iterator[list[dict[str, Any]]]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
         for (session,) in database.execute(_SESSIONS).fetchall():
             transcript = OpencodeTranscript(str(session))

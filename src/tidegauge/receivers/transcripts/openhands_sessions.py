@@ -8,6 +8,7 @@ from tidegauge.events import Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
+    listed,
     mapping,
     parsed_arguments,
     parsed_time,
@@ -61,5 +62,5 @@ class OpenHandsTranscript(SessionTranscript):
 
 
 def _text(content: Any) -> str | None:
-    parts = content if isinstance(content, list) else []
-    return "\n".join(filter(None, [text_in(mapping(part), "text") for part in parts])) or None
+    texts = [text_in(mapping(one), "text") for one in listed(content)]
+    return "\n".join(filter(None, texts)) or None

@@ -5,13 +5,12 @@ Results lose the ids of processes, and what ``tidegauge watch`` has added to the
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegauge.events import Call, CallResult
 from tidegauge.receivers.hooks.payload_fields import without_process_ids
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
+    listed,
     mapping,
     parsed_time,
     text_in,
@@ -37,7 +36,7 @@ class QwenTranscript(SessionTranscript):
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         time = parsed_time(record.get("timestamp"))
-        parts = [mapping(part) for part in _list(mapping(record.get("message")).get("parts"))]
+        parts = [mapping(part) for part in listed(mapping(record.get("message")).get("parts"))]
         match record.get("type"):
             case "user":
                 texts = [text_in(part, "text") for part in parts]
@@ -66,7 +65,3 @@ def _result(response: Record, *, failed: bool) -> CallResult:
     output = without_our_text(response.get("output", response.get("error")))
     result = without_process_ids(output)
     return result._replace(error=True) if failed or "error" in response else result
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

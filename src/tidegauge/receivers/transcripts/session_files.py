@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tidegauge.errors import TidegaugeError
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
@@ -20,7 +18,7 @@ from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgent
 from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript, read_database
 from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
-from tidegauge.receivers.transcripts.session_transcript import SessionTranscript
+from tidegauge.receivers.transcripts.session_transcript import SessionError, SessionTranscript
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, read_lines
 
 __all__ = ["AGENTS", "SessionError", "SessionPart", "find_sessions", "guess_agent", "read_session"]
@@ -50,14 +48,9 @@ _PATTERNS: Final = {
     "openhands": "events",
     "mini-swe-agent": "*.traj.json",
 }
-_MAX_FILES: Final = 100_000
 _MAX_FILE_BYTES: Final = 1 << 30
 _LOOKED_AT: Final = 20
 """Lines of a file that show whose it is."""
-
-
-class SessionError(TidegaugeError, ValueError):
-    """A file that is no session of this agent; the message says why."""
 
 
 class SessionPart(NamedTuple):
@@ -88,7 +81,7 @@ def find_sessions(path: Path, agent: str) -> list[Path]:
     if not path.is_dir() or _is_conversation(path):
         return [path]
     patterns = _PATTERNS.values() if agent == "auto" else [_PATTERNS[agent]]
-    found = {one for pattern in patterns for one in islice(path.rglob(pattern), _MAX_FILES)}
+    found = {one for pattern in patterns for one in path.rglob(pattern)}
     return sorted(one for one in found if not one.is_dir() or _is_conversation(one))
 
 
@@ -189,11 +182,8 @@ def _from_object(path: Path) -> Iterator[SessionPart]:
 def _from_database(path: Path) -> Iterator[SessionPart]:
     if not path.is_file():
         raise FileNotFoundError(2, "No such file", str(path))
-    try:
-        for number, lines in enumerate(read_database(path), start=1):
-            yield SessionPart(lines, number)
-    except sqlite3.Error as error:
-        raise SessionError(f"it is no database of opencode: {error}") from None
+    for number, lines in enumerate(read_database(path), start=1):
+        yield SessionPart(lines, number)
 
 
 def _parsed(content: bytes | None) -> dict[str, Any] | None:

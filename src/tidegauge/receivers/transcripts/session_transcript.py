@@ -16,11 +16,14 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import orjson
 
+from tidegauge.errors import TidegaugeError
 from tidegauge.events import ABSENT, Call, CallResult
 
 __all__ = [
     "Record",
+    "SessionError",
     "SessionTranscript",
+    "listed",
     "mapping",
     "parsed_arguments",
     "parsed_time",
@@ -30,10 +33,17 @@ __all__ = [
 
 Record: TypeAlias = Mapping[str, Any]
 
+_LATEST: Final = 253_402_300_799.0
+"""Seconds since the epoch at the end of the year 9999."""
+
 _MAX_CALLS: Final = 1_000
 """Calls of one answer; further ones are left out."""
 
 _OURS: Final = re.compile(r"\n\n?tidegauge(?::| stopped this run:) .*\Z", re.DOTALL)
+
+
+class SessionError(TidegaugeError, ValueError):
+    """A file that is no session of this agent; the message says why."""
 
 
 class SessionTranscript(ABC):
@@ -115,6 +125,11 @@ class SessionTranscript(ABC):
             self._observed = time
 
     @property
+    def spent(self) -> bool:
+        """Whether it is known how many tokens the last answer took."""
+        return self._tokens is not None
+
+    @property
     def answered(self) -> bool:
         """Whether a call of the last answer has a result."""
         return bool(self._results)
@@ -180,6 +195,11 @@ def mapping(value: object) -> Record:
     return value if isinstance(value, Mapping) else {}
 
 
+def listed(value: object) -> list[Any]:
+    """The value, if it is a list; else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def text_in(record: Record, name: str) -> str | None:
     """The text with this name; ``None``, there is none."""
     value = record.get(name)
@@ -187,15 +207,16 @@ def text_in(record: Record, name: str) -> str | None:
 
 
 def parsed_arguments(given: Any) -> Any:
-    """The arguments of a call that are JSON text; anything else, unchanged.
+    """The arguments of a call, if they are the JSON text of an object; anything else, unchanged.
 
-    >>> parsed_arguments('{"q": 1}'), parsed_arguments("ls")
-    ({'q': 1}, 'ls')
+    >>> parsed_arguments('{"q": 1}'), parsed_arguments("5")
+    ({'q': 1}, '5')
     """
     try:
-        return orjson.loads(given)
+        found = orjson.loads(given)
     except (orjson.JSONDecodeError, TypeError):
         return given
+    return found if isinstance(found, dict) else given
 
 
 def parsed_time(value: object) -> float | None:
@@ -205,13 +226,15 @@ def parsed_time(value: object) -> float | None:
     (2.0, 2.0, None)
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return value / 1_000
-    if not isinstance(value, str):
+        seconds = value / 1_000
+    elif isinstance(value, str):
+        try:
+            seconds = datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    else:
         return None
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError):
-        return None
+    return seconds if 0 <= seconds <= _LATEST else None
 
 
 def without_our_text(result: object) -> Any:

@@ -10,6 +10,7 @@ from support.hook_payloads import COMMAND, FAILED, PAYLOADS
 from tidegauge.events import CallResult
 from tidegauge.receivers.hooks.agents import AGENTS
 from tidegauge.receivers.hooks.hook_events import HookAnswer
+from tidegauge.receivers.hooks.payload_fields import without_process_ids
 
 NUDGE, REFUSE, STOP = (
     HookAnswer("nudge", "look"),
@@ -138,3 +139,13 @@ def test_a_sub_agent_has_its_own_calls() -> None:
     event = AGENTS["claude"].read({**PAYLOADS["claude"]("call"), "agent_id": "a7"})
     assert event is not None
     assert event.inner == "a7"
+
+
+def test_what_a_command_prints_is_neither_its_exit_code_nor_a_process_id() -> None:
+    printed = "Exit Code: 7\nProcess Group PGID: 1\nmore\n"
+    ended = "Exit Code: 0\nSignal: 0\nProcess Group PGID: 9"
+    found = without_process_ids(f"Output: {printed}{ended}")
+    assert found == CallResult(f"Output: {printed}Exit Code: 0\nSignal: 0\n", False)
+    assert without_process_ids(printed) == CallResult(printed)
+    huge = "Error: none\n" * 500_000 + "end"
+    assert without_process_ids(huge) == CallResult(huge)

@@ -15,15 +15,16 @@ from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
+from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript
 from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
 from tidegauge.receivers.transcripts.session_files import (
     AGENTS,
-    SessionError,
     find_sessions,
     guess_agent,
     read_session,
 )
+from tidegauge.receivers.transcripts.session_transcript import SessionError
 from tidegauge.recordings.step_events import parse_event
 
 
@@ -96,6 +97,24 @@ class TestCodex:
             {"type": "end", "run": second, "reason": "interrupted"},
         ]
 
+    def test_the_tokens_of_an_answer_without_calls_are_of_no_step(self) -> None:
+        def spent(total: int) -> dict[str, Any]:
+            return {"type": "token_usage_record", "payload": {"usage": {"total_tokens": total}}}
+
+        records = [codex_call("1"), spent(30), codex_result("1", "3f"), spent(99)]
+        lines = lines_of(CodexTranscript, records)
+        assert [line.get("tokens") for line in lines if line["type"] == "step"] == [30]
+
+    def test_what_a_command_prints_stays_as_it_is(self) -> None:
+        printed = "Wall time: 3.1 seconds\nProcess exited with code 7"
+        result = codex_result("1", "3f")
+        result["payload"]["output"] += printed
+        [[call]] = steps_of(CodexTranscript, [codex_call("1"), result])
+        assert call["outcome"] == f"{FAILED['outcome']}\n{printed}"
+        other = item("function_call_output", call_id="1", output=printed)
+        [[call]] = steps_of(CodexTranscript, [codex_call("1"), other])
+        assert call == {**LS, "outcome": printed}
+
 
 class TestGemini:
     def message(self, pgid: int, more: str = "", **fields: Any) -> dict[str, Any]:
@@ -164,25 +183,30 @@ def test_claude_code() -> None:
     def result(call_id: str, **fields: Any) -> dict[str, Any]:
         return {"type": "tool_result", "tool_use_id": call_id, "content": "none", **fields}
 
-    answer = {"id": "m1", "model": "m", "usage": {"input_tokens": 3, "output_tokens": 4}}
+    used = {"input_tokens": 3, "cache_read_input_tokens": 5, "output_tokens": 4}
+    answer = {"id": "m1", "model": "m", "usage": used}
+    chain = {"isSidechain": True}
     records = [
         claude("user", "find it"),
         claude("user", "for the model only", isMeta=True),
         claude("assistant", [use("1")], message=answer),
         claude("assistant", [use("2")], message=answer),
-        claude("user", "look there", isSidechain=True),
-        claude("assistant", [use("9")], isSidechain=True),
+        claude("user", "look there", uuid="a", **chain),
+        claude("user", "look here", uuid="b", **chain),
+        claude("assistant", [use("9")], uuid="c", parentUuid="a", **chain),
+        claude("assistant", [use("9")], uuid="d", parentUuid="b", **chain),
+        claude("user", [result("9")], uuid="e", parentUuid="d", **chain),
         claude("user", [result("1"), result("2", is_error=True)]),
         claude("assistant", [{"type": "text", "text": "done"}], message={"id": "m2"}),
     ]
     lines = lines_of(ClaudeTranscript, records)
     tasks = [line["task"] for line in lines if line["type"] == "start"]
-    assert tasks == ["find it", "look there"]
+    assert tasks == ["find it", "look there", "look here"]
     steps = {line["run"]: line for line in lines if line["type"] == "step"}
     own = steps["claude-c-1"]
     assert [call.get("error") for call in own["calls"]] == [None, True]
-    assert own["tokens"] == 7
-    assert len(steps["claude-c-sub-1"]["calls"]) == 1
+    assert own["tokens"] == 12
+    assert ["outcome" in steps[f"claude-c-{one}-1"]["calls"][0] for one in "ab"] == [False, True]
 
 
 def test_openhands() -> None:
@@ -294,7 +318,7 @@ class TestFiles:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -332,3 +356,12 @@ RECORDS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.sampled_from(SAID)
 def test_any_record_gives_valid_lines_or_none(kind: Any, records: list[dict[str, Any]]) -> None:
     for line in lines_of(kind, records):
         parse_event(line)
+
+
+def test_records_of_wrong_forms_are_no_error() -> None:
+    user = {"type": "UserMessage", "content": 5}
+    said = {"type": "event_msg", "payload": {"type": "item_completed", "item": user}}
+    assert [line["type"] for line in lines_of(CodexTranscript, [said])] == ["start", "end"]
+    late = {"role": "user", "time_created": 1e18, "parts": 7}
+    [start, _] = lines_of(OpencodeTranscript, [late])
+    assert "time" not in start
