@@ -128,6 +128,7 @@ class AgentRun:
         checkpointer: refers weakly to what stores its checkpoints; ``None``, not known.
         continues: it continues a run that is not known here, and its model was not asked yet: the
             calls that are run were chosen in that one.
+        resumed: it waited for a person, and continues.
         idle_seconds: it waits for a person for at most so long.
         given: how many messages it was given.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
@@ -175,6 +176,7 @@ class AgentRun:
         "node_steps",
         "open_ids",
         "recorded",
+        "resumed",
         "root",
         "span",
         "tools",
@@ -201,7 +203,7 @@ class AgentRun:
         self.key = key
         self.idle_seconds = idle_seconds
         self.checkpointer: Callable[[], object] | None = None
-        self.continues = False
+        self.continues = self.resumed = False
         self._enter(root, metadata)
         self.models: dict[int, ModelCall] = {}
         self.tools: dict[int, TurnCall] = {}
@@ -256,7 +258,6 @@ class AgentRun:
             self._leave_models()
             self.models.clear()
         self.tools.clear()
-        self.continues = False
         self.turns.pause()
         self.recorded.suspend("interrupt", self.checkpoint)
         if self.around is not None:
@@ -281,6 +282,7 @@ class AgentRun:
             ends_itself: it is graceful also where it has no middleware.
         """
         self._success = success
+        self.resumed = True
         self.ends_itself = ends_itself
         self.graceful = self.graceful or ends_itself
         if self.around is not None and self in self.around.run.waiting:

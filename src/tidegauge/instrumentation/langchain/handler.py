@@ -330,8 +330,10 @@ class TidegaugeCallbackHandler(RunHolder):
         """A graph continues from a checkpoint: the run that was paused there continues."""
         self._runs.open_postponed(event.run_id, label(event.checkpoint_id))
         scope = self._runs.scope_of(event.run_id)
-        if scope is not None and scope.run.root == event.run_id.int:
-            scope.run.continues = scope.run.recorded.steps == 0  # no run that was paused is known
+        if scope is None or scope.run.root != event.run_id.int:
+            return
+        if not scope.run.resumed:  # no run that was paused is known
+            scope.run.continues = scope.run.recorded.steps == 0
 
     @_hook
     def on_chat_model_start(

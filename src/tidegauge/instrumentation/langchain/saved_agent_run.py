@@ -29,6 +29,7 @@ def save_agent_run(run: AgentRun) -> dict[str, Any]:
         "steps": run.recorded.steps,
         "turns": run.turns.state(),
         "nodes": run.model_nodes,
+        "continues": run.continues,
         "idle_seconds": run.idle_seconds,
         "inside": [save_agent_run(inside) for inside in run.waiting],
     }
@@ -54,6 +55,7 @@ def _load(
     run = AgentRun(_NO_ROOT, recorded, {}, key=key, idle_seconds=state["idle_seconds"])
     run.turns.load(state["turns"])
     run.model_nodes = state["nodes"]
+    run.continues = state["continues"]
     for inside in state["inside"]:
         run.waiting.append(_load(recorder, saved, inside, run))
     if around is not None:
