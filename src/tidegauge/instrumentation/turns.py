@@ -11,9 +11,10 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
   to run beside one another are one turn, which is issued when the adapter says that it is over.
 - *Observed*: when the last of its calls has ended. A call that raised may be tried again until the
   model is asked again; until then its turn stays open. A blocked turn is not observed.
-- *Joined*: a call that begins is found by the model's id of it. Without an id it is found by its
-  name and arguments, then by its name. If a framework gives only names, it is the first call that
-  has not begun. Calls that never begin take their results from the answers that the model is shown.
+- *Joined*: a call that begins is found by the model's id of it. Without an id, or if other calls of
+  its answer have the same one, it is found by its name and arguments, then by its name. If a
+  framework gives only names, it is the first call that has not begun. Calls that never begin take
+  their results from the answers that the model is shown.
 - *By hand*: code inside the run may report calls itself, with all that a step can have. Calls that
   the model chose, and that did not begin yet, are those; other ones are a turn by themselves.
 - *Grouped*: calls that begin side by side, as the nodes of a superstep do, are one turn. It is
@@ -138,6 +139,7 @@ class Turn:
         reported: the step as code inside the run reported it; ``None``, an adapter did.
         outcome: what that code reported of its result.
         held: whether the task that made it is tried again, and did not make it again yet.
+        same_ids: whether several of its calls have the same id.
     """
 
     __slots__ = (
@@ -151,6 +153,7 @@ class Turn:
         "observed",
         "outcome",
         "reported",
+        "same_ids",
         "seconds",
         "spent",
         "step",
@@ -176,6 +179,7 @@ class Turn:
         self.reported: Step | None = None
         self.outcome: Outcome | None = None
         self.held = False
+        self.same_ids = False
 
     @property
     def signals(self) -> Signals | StepSignals | None:
@@ -359,7 +363,8 @@ class TurnTracker:
         """
         if call_id is not None:
             call = self._by_id.get(call_id)
-            if call is not None and call.result is None:  # the usual case needs no lock
+            if call is not None and call.result is None and not call.turn.same_ids:
+                # the usual case needs no lock
                 call.begun = True
                 return call
         with here.critical, self._lock:
@@ -622,10 +627,14 @@ class TurnTracker:
             return []
         shown = list(answers)  # reads user objects: without the lock
         unrun: list[TurnCall] = []
+        same: dict[str, list[TurnCall]] = {}  # calls of one answer with equal ids, not answered yet
         with here.critical, self._lock:
             over = self._take_over(hold=not ends)
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
+                if call is not None and call.turn.same_ids:
+                    others = same.setdefault(call_id, _with_id(call))
+                    call = others.pop() if others else None  # the answers come last first
                 if call is not None and call.result is None and call.turn in self._open:
                     call.result = result
                     if not call.begun:
@@ -696,7 +705,9 @@ class TurnTracker:
         for call in turn.calls:
             if call.id is not None:
                 before = by_id.get(call.id)
-                if before is not None and len(before.turn.calls) == 1:
+                if before is not None and before is not call and before.turn is turn:
+                    turn.same_ids = True
+                elif before is not None and len(before.turn.calls) == 1:
                     self._open.remove(before.turn)  # the model reuses its ids
                 by_id[call.id] = call
         held = self._blocked if turn.blocked else self._open
@@ -758,20 +769,23 @@ class TurnTracker:
     def _find(self, name: str, arguments: object, call_id: str | None) -> TurnCall | None:
         """The chosen call that is about to run."""
         if call_id is not None:
-            return self._by_id.get(call_id)
+            known = self._by_id.get(call_id)
+            if known is None or not known.turn.same_ids:
+                return known
+            return _same_call(_with_id(known), name, arguments) or known
         held = [*self._open, *self._blocked] if arguments is ABSENT else list(self._open)
         calls = [call for turn in held for call in turn.calls if self._is_current(call)]
-        named = [call for call in calls if call.name == name]
         if arguments is ABSENT:
+            named = [call for call in calls if call.name == name]
             return next((call for call in (*named, *calls) if not call.begun), None)
-        same = [call for call in named if same_value(call.arguments, arguments)]
-        fresh = next((call for call in (*same, *named) if not call.begun), None)
-        return fresh or next(iter(same), None)
+        return _same_call(calls, name, arguments)
 
     def _find_chosen(self, call: Call, call_id: str | None) -> TurnCall | None:
         """The chosen call that code inside the run is about to run, or to run again."""
         if call_id is not None:
             known = self._by_id.get(call_id)
+            if known is not None and known.turn.same_ids:
+                known = _same_call(_with_id(known), call.action, call.arguments) or known
             return None if known is None or (known.begun and not known.raised) else known
         chosen = [one for turn in self._open if turn.reported is None for one in turn.calls]
         named = [one for one in chosen if one.name == call.action and self._is_current(one)]
@@ -781,7 +795,10 @@ class TurnTracker:
 
     def _is_current(self, call: TurnCall) -> bool:
         """Whether no later call has taken its id."""
-        return call.id is None or self._by_id.get(call.id) is call
+        if call.id is None:
+            return True
+        known = self._by_id.get(call.id)
+        return known is call or (known is not None and known.turn is call.turn)
 
     def _is_retry(self, last: Turn, chosen: Sequence[ChosenCall]) -> bool:
         """Whether the model chose the calls of the last turn again; then they get the new ids.
@@ -869,6 +886,19 @@ def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
         action, state = map(bytes.fromhex, data["digests"])
         turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
     return turn
+
+
+def _with_id(call: TurnCall) -> list[TurnCall]:
+    """The calls of its answer that have the same id."""
+    return [one for one in call.turn.calls if one.id == call.id]
+
+
+def _same_call(calls: Sequence[TurnCall], name: str, arguments: object) -> TurnCall | None:
+    """Of these calls the one that is about to run, by its name and arguments, else by its name."""
+    named = [call for call in calls if call.name == name]
+    same = [call for call in named if same_value(call.arguments, arguments)]
+    fresh = next((call for call in (*same, *named) if not call.begun), None)
+    return fresh or next(iter(same), None)
 
 
 def _place(call: TurnCall) -> tuple[int, str, str]:
