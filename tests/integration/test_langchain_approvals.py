@@ -115,7 +115,7 @@ def test_calls_of_a_run_that_is_not_known_here_are_no_steps_after_a_second_pause
     with testing.capture() as seen:
         first = Reports(seen)
         agent.invoke(TASK, on("one", TidegaugeCallbackHandler()))
-    pauses = {pause.value: pause.id for pause in agent.get_state(on("one")).interrupts}
+    pauses = {pause.value: pause.id for pause in agent.get_state(on("one")).interrupts}  # type: ignore[arg-type]
     with testing.capture() as seen:
         second = Reports(seen)
         for place in PLACES:
