@@ -25,7 +25,7 @@ from tidegauge.instrumentation.open_run import (
     Returned,
     find_current_run,
 )
-from tidegauge.instrumentation.turns import Turn
+from tidegauge.instrumentation.turn_calls import Turn
 from tidegauge.instrumentation.values import is_a
 
 __all__ = ["agent", "tool"]

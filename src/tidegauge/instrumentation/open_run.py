@@ -25,7 +25,7 @@ from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step, made
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.turns import OpenTurns, Turn, TurnCall
+from tidegauge.instrumentation.turn_calls import OpenTurns, Turn, TurnCall
 from tidegauge.instrumentation.values import failure_text, is_a, truth
 
 __all__ = [

@@ -15,7 +15,7 @@ from opentelemetry.trace import Span
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import arrived_from_outside
 from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.turns import TurnCall
+from tidegauge.instrumentation.turn_calls import TurnCall
 
 __all__ = ["HeldRun", "RunMap", "RunScope"]
 

@@ -9,7 +9,8 @@ from tidegauge.events import GO_ON, CallResult, Decision, Outcome, Step
 from tidegauge.instrumentation.open_run import OpenRun, Returned
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.task_attempts import Attempts
-from tidegauge.instrumentation.turns import Turn, TurnTracker
+from tidegauge.instrumentation.turn_calls import Turn
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import is_a
 
 __all__ = ["SharedRun"]

@@ -35,10 +35,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-from opentelemetry.trace import INVALID_SPAN, Span
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tidegauge._critical import here
 from tidegauge.events import (
@@ -48,212 +46,24 @@ from tidegauge.events import (
     CallResult,
     Decision,
     Outcome,
-    Signals,
     Step,
     StepSignals,
     made,
 )
+from tidegauge.instrumentation.call_groups import NO_PLACE, CallGroup, Place
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.task_attempts import Attempts
+from tidegauge.instrumentation.turn_calls import (
+    ChosenCall,
+    OpenTurns,
+    Turn,
+    TurnCall,
+    same_call,
+    with_id,
+)
 from tidegauge.instrumentation.values import same_value, text_digest
 
-__all__ = ["MAX_CALLS", "ChosenCall", "OpenTurns", "Turn", "TurnCall", "TurnTracker"]
-
-MAX_CALLS: Final = 1_000
-"""Limit of the calls that a run waits for, and of the blocked calls that it knows."""
-
-
-class ChosenCall(NamedTuple):
-    """A tool call that the model chose."""
-
-    name: str
-    arguments: object
-    id: str | None = None
-
-
-class TurnCall:
-    """One call of a turn.
-
-    Attributes:
-        turn: the turn that it belongs to.
-        name: name of the tool.
-        arguments: its arguments; ``ABSENT``, not known yet.
-        id: the model's id of the call; ``None``, it has none.
-        begun: whether its tool was started.
-        result: its result; ``None``, it has not ended.
-        raised: whether it raised an exception, so that it may be tried again.
-        output: the result that a hook reported before the call ended.
-        span: its span, if the adapter opens one.
-        place: its place among calls that run beside one another, if their order may differ.
-    """
-
-    __slots__ = (
-        "arguments",
-        "begun",
-        "id",
-        "name",
-        "output",
-        "place",
-        "raised",
-        "result",
-        "span",
-        "turn",
-    )
-
-    turn: Turn
-
-    def __init__(self, name: str, arguments: object = ABSENT, call_id: str | None = None) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.id = call_id
-        self.begun = False
-        self.result: CallResult | None = None
-        self.raised = False
-        self.output: object = ABSENT
-        self.span: Span = INVALID_SPAN
-        self.place: tuple[int, str, str] | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self.result is not None
-
-
-class Turn:
-    """The calls of one step.
-
-    Attributes:
-        calls: in the order in which they were chosen.
-        loose: whether no answer chose its calls, and it is issued when all of them are known.
-        node: the execution of a graph's node in which they were chosen; ``None``, no graph.
-        step: index of the step; ``None`` if there is nothing to observe: the step is blocked, or
-            could not be reported.
-        decision: the decision when the step was issued; ``None``, not issued yet.
-        observed: whether its result was reported, or will never be reported.
-        spent: tokens spent on choosing it.
-        tokens: tokens spent inside its tools.
-        issued: when it was issued, by the monotonic clock.
-        waited: how long it waited for a person since then, in seconds.
-        began: when the first call of a group began, by the monotonic clock.
-        seconds: how long a group took; ``None`` takes the time since the step was issued.
-        reported: the step as code inside the run reported it; ``None``, an adapter did.
-        outcome: what that code reported of its result.
-        held: whether the task that made it is tried again, and did not make it again yet.
-        same_ids: whether several of its calls have the same id.
-    """
-
-    __slots__ = (
-        "began",
-        "calls",
-        "decision",
-        "held",
-        "issued",
-        "loose",
-        "node",
-        "observed",
-        "outcome",
-        "reported",
-        "same_ids",
-        "seconds",
-        "spent",
-        "step",
-        "tokens",
-        "waited",
-    )
-
-    def __init__(self, calls: list[TurnCall], node: object = None, *, loose: bool = False) -> None:
-        self.calls = calls
-        for call in calls:
-            call.turn = self
-        self.loose = loose
-        self.node = node
-        self.step: int | None = None
-        self.decision: Decision | None = None
-        self.observed = False
-        self.spent: int | None = None
-        self.tokens: int | None = None
-        self.issued = 0.0
-        self.waited = 0.0
-        self.began = 0.0
-        self.seconds: float | None = None
-        self.reported: Step | None = None
-        self.outcome: Outcome | None = None
-        self.held = False
-        self.same_ids = False
-
-    @property
-    def signals(self) -> Signals | StepSignals | None:
-        """The signals when the step was issued."""
-        return None if self.decision is None else self.decision.signals
-
-    @property
-    def blocked(self) -> bool:
-        """Whether its calls must be answered without running them."""
-        return self.decision is not None and self.decision.action == "block"
-
-    @property
-    def ended(self) -> bool:
-        """Whether all calls have ended."""
-        for call in self.calls:  # noqa: SIM110 -- at every step: no generator for one call
-            if call.result is None:
-                return False
-        return True
-
-    @property
-    def raised(self) -> bool:
-        """Whether a call raised an exception, so that it may be tried again."""
-        for call in self.calls:  # noqa: SIM110 -- as above
-            if call.raised:
-                return True
-        return False
-
-
-class OpenTurns:
-    """Turns in order, with at most :data:`MAX_CALLS` calls; beyond that, the oldest are dropped.
-
-    Attributes:
-        turns: the turns.
-    """
-
-    __slots__ = ("_calls", "turns")
-
-    def __init__(self) -> None:
-        self.turns: dict[Turn, None] = {}
-        self._calls = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.turns)
-
-    def __contains__(self, turn: object) -> bool:
-        return turn in self.turns
-
-    def __iter__(self) -> Iterator[Turn]:
-        return iter(tuple(self.turns))
-
-    def add(self, turn: Turn) -> list[Turn]:
-        """Append a turn. Returns the turns that were dropped for it."""
-        turns = self.turns
-        if turn in turns:
-            self.remove(turn)
-        turns[turn] = None
-        self._calls += len(turn.calls)
-        dropped: list[Turn] = []
-        while self._calls > MAX_CALLS and len(turns) > 1:
-            dropped.append(next(iter(turns)))
-            self.remove(dropped[-1])
-        return dropped
-
-    def find(self, step: int) -> Turn | None:
-        """The turn whose step has this index."""
-        return next((turn for turn in tuple(self.turns) if turn.step == step), None)
-
-    def remove(self, turn: Turn) -> bool:
-        """Remove a turn. Returns whether it was present."""
-        if turn not in self.turns:
-            return False
-        del self.turns[turn]
-        self._calls -= len(turn.calls)
-        return True
+__all__ = ["TurnTracker"]
 
 
 class TurnTracker:
@@ -277,9 +87,8 @@ class TurnTracker:
         self._blocked = OpenTurns()
         self._by_id: dict[str, TurnCall] = {}  # calls of open and blocked turns
         self._last: Turn | None = None
-        self._loose: Turn | None = None  # calls that no answer chose, not issued yet
+        self._loose: CallGroup | None = None  # calls that no answer chose, not issued yet
         self._paused: float | None = None
-        self._group: object = None  # of the loose calls
         self.done: str | None = None
 
     def add_tokens(self, tokens: int | None, call: TurnCall | None = None) -> None:
@@ -382,7 +191,9 @@ class TurnTracker:
             call = TurnCall(name, arguments, call_id)
             call.begun = True
             if arguments is ABSENT:
-                self._add_loose(call)
+                if self._loose is None:
+                    self._loose = CallGroup()
+                self._loose.add(call)
                 return call
             over = self._take_over()
             turn = Turn([call])
@@ -450,32 +261,36 @@ class TurnTracker:
         return turn.calls
 
     def gather(
-        self, name: str, key: str, group: object = None, arguments: object = None
+        self,
+        name: str,
+        key: str,
+        group: object = None,
+        arguments: object = None,
+        place: Place = NO_PLACE,
     ) -> TurnCall:
         """A call begins that is one step with the other calls of its group.
 
         Args:
             name: its name.
-            arguments: its arguments.
             key: the same if it is tried again.
             group: anything that distinguishes it from the groups before and after; ``None``: it
                 belongs to the calls that have begun and not ended, if there are any.
+            arguments: its arguments.
+            place: its place among them, if their order may differ.
         """
-        now = time.monotonic()
         over: list[Turn] = []
         with here.critical, self._lock:
             loose = self._loose
             if loose is not None and loose.calls:
-                for call in loose.calls:
-                    if call.id == key:
-                        call.result = None
-                        return call
-                if self._group != group or (group is None and loose.ended):
+                call = loose.begin_again(name, arguments, key)
+                if call is not None:
+                    return call
+                if loose.key != group or (group is None and loose.ended):
                     over = self._take_over()
-            self._group = group
-            call = TurnCall(name, arguments, key)
-            call.begun = True
-            self._add_loose(call, now)
+            loose = self._loose
+            if loose is None or not loose.calls:
+                loose = self._loose = CallGroup(group)
+            call = loose.begin(name, arguments, key, place)
         self._report(over)
         return call
 
@@ -492,7 +307,7 @@ class TurnTracker:
             group = self._loose
             if group is None or not group.calls:
                 return
-            group.calls.sort(key=_place)
+            group.sort()
             group.loose, self._loose = False, None
             self._add(group)
         self._issue(group, blockable=blockable)
@@ -510,52 +325,41 @@ class TurnTracker:
             return call is not None and (call_id is not None or call.raised or not call.begun)
 
     def join(
-        self, turn: Turn, name: str, arguments: object, place: tuple[int, str, str]
+        self, group: CallGroup, name: str, key: str | None, arguments: object, place: Place
     ) -> TurnCall:
-        """A call begins that runs beside others.
+        """A call begins that runs beside others, in a group that the adapter holds.
 
         Args:
-            turn: the loose turn of all of them.
+            group: the group.
             name: name of the call.
+            key: the same if it is tried again after it raised or was interrupted; ``None``, that is
+                not known.
             arguments: its arguments; ``ABSENT``, not known before it ends.
-            place: its place among them: number, name and id of its task; ``""``, it has none. A
-                task that raised or was interrupted is the same call when it begins again.
+            place: its place among them.
         """
         with here.critical, self._lock:
-            for call in turn.calls if place[2] else ():
-                over = call.result is not None and not call.raised
-                if not over and call.place == place and call.name == name:
-                    if call.raised:
-                        call.arguments = arguments
-                    call.result, call.raised = None, False
-                    return call
-            if not turn.calls:
-                turn.began = time.monotonic()
-            call = TurnCall(name, arguments)
-            call.begun, call.turn, call.place = True, turn, place
-            if len(turn.calls) < MAX_CALLS:
-                turn.calls.append(call)
-        return call
+            call = group.begin_again(name, arguments, key) if key else None
+            return call or group.begin(name, arguments, key, place)
 
-    def report_loose(self, turn: Turn, attempts: Attempts | None = None) -> None:
-        """All calls that ran beside one another are over: report them as a step.
+    def report_group(self, group: CallGroup, attempts: Attempts | None = None) -> None:
+        """All calls of a group that the adapter holds are over: report them as a step.
 
         Args:
-            turn: their turn.
+            group: the group.
             attempts: those of the task that they are in; ``None``, they are in none.
         """
         with here.critical, self._lock:
-            if turn.observed:
+            if group.observed:
                 return
-            turn.observed = True
-            turn.calls.sort(key=_place)
+            group.observed = True
+            group.sort()
             if attempts is not None:
-                calls = [(call.name, call.arguments) for call in turn.calls]
+                calls = [(call.name, call.arguments) for call in group.calls]
                 if attempts.find(self, calls) is not None:
                     return
-                attempts.made(self, turn)
-            turn.spent, self._tokens = self._tokens, None
-        self._report([turn])
+                attempts.made(self, group)
+            group.spent, self._tokens = self._tokens, None
+        self._report([group])
 
     def end(
         self,
@@ -585,8 +389,8 @@ class TurnTracker:
                 call.arguments = arguments
             if outcome is not None:
                 turn.outcome = outcome
-            if turn.loose and turn.began:
-                turn.seconds = time.monotonic() - turn.began
+            if turn.loose and isinstance(turn, CallGroup):
+                turn.measure()
             if turn.loose or (turn.observed and turn not in self._open):
                 return GO_ON
             for one in turn.calls:
@@ -633,7 +437,7 @@ class TurnTracker:
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
                 if call is not None and call.turn.same_ids:
-                    others = same.setdefault(call_id, _with_id(call))
+                    others = same.setdefault(call_id, with_id(call))
                     call = others.pop() if others else None  # the answers come last first
                 if call is not None and call.result is None and call.turn in self._open:
                     call.result = result
@@ -750,19 +554,9 @@ class TurnTracker:
                     self._close(turn)
         return over
 
-    def _add_loose(self, call: TurnCall, began: float = 0.0) -> None:
-        """Hold a call that no answer chose, until the model is asked again."""
-        loose = self._loose
-        if loose is None:
-            loose = self._loose = Turn([], loose=True)
-            loose.began = began
-        call.turn = loose
-        if len(loose.calls) < MAX_CALLS:
-            loose.calls.append(call)
-
-    def _take_loose(self, loose: Turn) -> Turn:
+    def _take_loose(self, loose: CallGroup) -> Turn:
         loose.observed = True
-        loose.calls.sort(key=_place)
+        loose.sort()
         loose.spent, self._tokens, self._loose = self._tokens, None, None
         return loose
 
@@ -772,20 +566,20 @@ class TurnTracker:
             known = self._by_id.get(call_id)
             if known is None or not known.turn.same_ids:
                 return known
-            return _same_call(_with_id(known), name, arguments) or known
+            return same_call(with_id(known), name, arguments) or known
         held = [*self._open, *self._blocked] if arguments is ABSENT else list(self._open)
         calls = [call for turn in held for call in turn.calls if self._is_current(call)]
         if arguments is ABSENT:
             named = [call for call in calls if call.name == name]
             return next((call for call in (*named, *calls) if not call.begun), None)
-        return _same_call(calls, name, arguments)
+        return same_call(calls, name, arguments)
 
     def _find_chosen(self, call: Call, call_id: str | None) -> TurnCall | None:
         """The chosen call that code inside the run is about to run, or to run again."""
         if call_id is not None:
             known = self._by_id.get(call_id)
             if known is not None and known.turn.same_ids:
-                known = _same_call(_with_id(known), call.action, call.arguments) or known
+                known = same_call(with_id(known), call.action, call.arguments) or known
             return None if known is None or (known.begun and not known.raised) else known
         chosen = [one for turn in self._open if turn.reported is None for one in turn.calls]
         named = [one for one in chosen if one.name == call.action and self._is_current(one)]
@@ -886,20 +680,3 @@ def _loaded_turn(data: Mapping[str, Any], run: str) -> Turn:
         action, state = map(bytes.fromhex, data["digests"])
         turn.decision = Decision(signals=StepSignals(run, turn.step, action, state))
     return turn
-
-
-def _with_id(call: TurnCall) -> list[TurnCall]:
-    """The calls of its answer that have the same id."""
-    return [one for one in call.turn.calls if one.id == call.id]
-
-
-def _same_call(calls: Sequence[TurnCall], name: str, arguments: object) -> TurnCall | None:
-    """Of these calls the one that is about to run, by its name and arguments, else by its name."""
-    named = [call for call in calls if call.name == name]
-    same = [call for call in named if same_value(call.arguments, arguments)]
-    fresh = next((call for call in (*same, *named) if not call.begun), None)
-    return fresh or next(iter(same), None)
-
-
-def _place(call: TurnCall) -> tuple[int, str, str]:
-    return call.place or (-1, "", "")

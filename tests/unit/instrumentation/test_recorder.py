@@ -22,7 +22,8 @@ from tidegauge.events import (
 )
 from tidegauge.instrumentation.extraction import Observation
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
-from tidegauge.instrumentation.turns import ChosenCall, TurnTracker
+from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.streaming_metrics import RecallLag
 from tidegauge.testing import capture
 

@@ -18,7 +18,8 @@ from tidegauge.events import (
     Step,
 )
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder
-from tidegauge.instrumentation.turns import ChosenCall, TurnTracker
+from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.tracer import SpanFactory
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
-from tidegauge.instrumentation.turns import Turn, TurnCall
+from tidegauge.instrumentation.turn_calls import Turn, TurnCall
 
 TRACKER = object()
 

@@ -17,10 +17,12 @@ from tidegauge.events import (
     RunStarted,
     Step,
 )
-from tidegauge.instrumentation import turns as module
+from tidegauge.instrumentation import call_groups, turn_calls
+from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.parsing import tool_answers
 from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.turns import ChosenCall, OpenTurns, Turn, TurnTracker
+from tidegauge.instrumentation.turn_calls import ChosenCall, OpenTurns
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.tracer import SpanFactory, open_telemetry
 
 DONE, LOCKED = CallResult("done", False), CallResult("locked", True)
@@ -146,7 +148,7 @@ def test_calls_that_never_ran_are_taken_from_their_answers(log: Log, turns: Turn
 def test_turns_that_are_never_answered_are_bounded(
     log: Log, turns: TurnTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CALLS", 2)
+    monkeypatch.setattr(turn_calls, "MAX_CALLS", 2)
     for number in range(5):
         turns.choose([ChosenCall("answer", {}, f"c{number}")])
     assert ids(turns._open) == ["c3", "c4"]
@@ -222,7 +224,7 @@ def test_an_id_that_is_used_again_is_not_blocked_for_ever(log: Log, turns: TurnT
 def test_blocked_calls_are_bounded(
     log: Log, turns: TurnTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CALLS", 2)
+    monkeypatch.setattr(turn_calls, "MAX_CALLS", 2)
     log.decision = BLOCK
     for number in range(5):
         turns.choose([ChosenCall("push", {}, f"c{number}")], blockable=True)
@@ -279,7 +281,7 @@ def test_the_entropy_of_a_choice_goes_with_its_step(log: Log, turns: TurnTracker
 
 def test_calls_of_one_group_are_one_step(log: Log, turns: TurnTracker) -> None:
     left, right = turns.gather("grade", "n1", 1), turns.gather("grade", "n2", 1)
-    turns.end(left, DONE)
+    turns.end(left, LOCKED, raised=True)
     turns.end(right, LOCKED)
     assert turns.gather("grade", "n1", 1) is left, "it is tried again"
     turns.end(left, DONE)
@@ -338,19 +340,19 @@ def test_a_round_by_hand_is_another_step_unless_all_of_it_was_chosen(
 
 
 def test_calls_that_run_beside_one_another_are_one_step(log: Log, turns: TurnTracker) -> None:
-    turn = Turn([], loose=True)
-    last = turns.join(turn, "grade", "b", (1, "", "task 1"))
-    first = turns.join(turn, "grade", "a", (0, "", "task 0"))
+    turn = CallGroup()
+    last = turns.join(turn, "grade", "task 1", "b", (1, "", ""))
+    first = turns.join(turn, "grade", "task 0", "a", (0, "", ""))
     turns.end(first, LOCKED, raised=True)
-    assert turns.join(turn, "grade", "a", (0, "", "task 0")) is first, "it is tried again"
+    assert turns.join(turn, "grade", "task 0", "a", (0, "", "")) is first, "it is tried again"
     turns.end(first, DONE)
     turns.end(last, DONE)
-    assert turns.join(turn, "grade", "a", (0, "", "task 0")) is not first, "it had ended"
+    assert turns.join(turn, "grade", "task 0", "a", (0, "", "")) is not first, "it had ended"
     turns.choose([ChosenCall("look", "here", "call-1")])
     turns.next_turn()
     assert [step.calls for step in log.steps] == [(Call("look", "here"),)], "nor is it over by that"
-    turns.report_loose(turn)
-    turns.report_loose(turn)
+    turns.report_group(turn)
+    turns.report_group(turn)
     assert [step.calls for step in log.steps[1:]] == [
         (Call("grade", "a"), Call("grade", "a"), Call("grade", "b"))
     ]
@@ -360,11 +362,11 @@ def test_calls_that_run_beside_one_another_are_one_step(log: Log, turns: TurnTra
 def test_calls_that_run_beside_one_another_are_bounded(
     log: Log, turns: TurnTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CALLS", 3)
-    turn = Turn([], loose=True)
+    monkeypatch.setattr(call_groups, "MAX_CALLS", 3)
+    turn = CallGroup()
     for number in range(5):
-        turns.end(turns.join(turn, "grade", number, (number, "", "")), DONE)
-    turns.report_loose(turn)
+        turns.end(turns.join(turn, "grade", None, number, (number, "", "")), DONE)
+    turns.report_group(turn)
     assert [len(step.calls) for step in log.steps] == [3]
 
 

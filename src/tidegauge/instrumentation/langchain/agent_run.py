@@ -13,6 +13,7 @@ from opentelemetry.trace import Span
 from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, CallResult, RunOutcome
+from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -33,7 +34,8 @@ from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.shared_run import SharedRun
 from tidegauge.instrumentation.task_attempts import Attempts
-from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
+from tidegauge.instrumentation.turn_calls import TurnCall
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import label, truth
 
 __all__ = [
@@ -212,7 +214,7 @@ class AgentRun:
         self.given = 0
         self.branch = False
         self.waiting: list[AgentRun] = []
-        self.fan_outs: dict[Hashable, tuple[Turn, int | None, str | None]] = {}
+        self.fan_outs: dict[Hashable, tuple[CallGroup, int | None, str | None]] = {}
         self.blockable = False
         self.ends_itself = self.graceful = ends_itself
         self.watched_only = False
@@ -561,7 +563,7 @@ class AgentRun:
             self.recorded.end_tool(
                 call.span, result=result.outcome, error="node_error" if result.error else None
             )
-        self.turns.end(call, result)
+        self.turns.end(call, result, raised=bool(result.error))
 
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
         """Report its result to the run around it, when it is a step of that run.
@@ -606,7 +608,7 @@ class AgentRun:
                 self.settle(chain)
             self.turns.next_turn(ends=True)
             while self.fan_outs:
-                self.turns.report_loose(self.fan_outs.popitem()[1][0])
+                self.turns.report_group(self.fan_outs.popitem()[1][0])
         finally:
             if shared is not None:
                 shared.release()

@@ -29,10 +29,11 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
+from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
-from tidegauge.instrumentation.turns import Turn, TurnCall
+from tidegauge.instrumentation.turn_calls import TurnCall
 from tidegauge.instrumentation.values import entry, label, last, part
 
 __all__ = ["OpenChain"]
@@ -77,7 +78,7 @@ class OpenChain(RunScope[AgentRun]):
     sent = False
     plain = False
     parallel = False
-    fan_out: Turn | None = None
+    fan_out: CallGroup | None = None
     attempts: Attempts | None = None
     stop: RunStopped | None = None
     _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
@@ -312,9 +313,10 @@ class OpenChain(RunScope[AgentRun]):
         if self.plain and "_claimed" in self.__dict__:
             arguments = ABSENT  # until it ends
         parent = cast("OpenChain", self.parent)  # a branch has one
-        turn = parent.__dict__.setdefault("fan_out", Turn([], loose=True))
+        turn = parent.__dict__.setdefault("fan_out", CallGroup())
         task = (self.task or "") if self.task != parent.task else ""
-        call: TurnCall = parent.run.turns.join(turn, name, arguments, (*self._place(), task))
+        place = (*self._place(), task)
+        call: TurnCall = parent.run.turns.join(turn, name, task or None, arguments, place)
         return call
 
     def _place(self) -> tuple[int, str]:
@@ -328,7 +330,7 @@ class OpenChain(RunScope[AgentRun]):
         """What ran beside one another in it is over: one step of its run."""
         turn = self.__dict__.pop("fan_out", None)
         if turn is not None:
-            self.run.turns.report_loose(turn, self.attempts)
+            self.run.turns.report_group(turn, self.attempts)
 
     def interrupt(self) -> None:
         """Its graph is paused for a person, and so is the run around a branch."""

@@ -17,7 +17,7 @@ from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
     entry,

@@ -39,7 +39,7 @@ from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
 from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeTracingProcessor
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = ["TidegaugeRunHooks"]
 

@@ -19,7 +19,7 @@ from agents import (
 )
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import total
 
 __all__ = [

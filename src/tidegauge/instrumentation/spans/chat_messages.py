@@ -12,7 +12,7 @@ from typing import Any, Final
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.json_values import HUMAN, parsed, text
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = ["answers_in", "calls_in", "last_text", "messages", "task_in"]
 

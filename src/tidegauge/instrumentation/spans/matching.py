@@ -38,7 +38,8 @@ from tidegauge.instrumentation.spans.span import (
     ToolSpan,
     clock_of,
 )
-from tidegauge.instrumentation.turns import MAX_CALLS, ChosenCall, Turn, TurnCall, TurnTracker
+from tidegauge.instrumentation.turn_calls import MAX_CALLS, ChosenCall, Turn, TurnCall
+from tidegauge.instrumentation.turns import TurnTracker
 
 __all__ = ["SpanTurns"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = [
     "NO_INFO",

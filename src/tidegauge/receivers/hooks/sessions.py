@@ -30,7 +30,8 @@ from tidegauge._guard import guarded
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
 from tidegauge.instrumentation.run_map import RunMap, RunScope
-from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
+from tidegauge.instrumentation.turn_calls import Turn, TurnCall
+from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import same_value, text_digest
 from tidegauge.receivers.hooks.agents import AGENTS
 from tidegauge.receivers.hooks.hook_events import (
@@ -265,8 +266,8 @@ class HookSessions:
         run.begun = now
         run.calls += 1
         key = event.call_id or f"#{run.calls}"
-        call = run.turns.gather(event.tool, key, arguments=event.arguments)
-        call.place = (0, event.tool, digest)
+        place = (0, event.tool, digest)
+        call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
         if call not in run.group:
             run.group.append(call)
         run.open[key], run.latest = call, call.turn

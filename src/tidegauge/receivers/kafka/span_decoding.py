@@ -18,7 +18,7 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     ToolSpan,
 )
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.receivers.kafka import fields
 from tidegauge.receivers.kafka.fields import Fields, MessageError
 from tidegauge.receivers.kafka.span_encoding import TYPE

@@ -15,7 +15,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.dedupe import MAX_SKEW, same_arguments
 from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan, clock_of
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.receivers.otlp.held_spans import order
 
 __all__ = ["in_causal_order"]
@@ -52,7 +52,7 @@ def in_causal_order(
         held: its spans that ended later, by their ids, of which some may have to come before.
         chosen: the model's ids of the calls that spans before these have chosen.
 
-    >>> from tidegauge.instrumentation.turns import ChosenCall
+    >>> from tidegauge.instrumentation.turn_calls import ChosenCall
     >>> from tidegauge.instrumentation.spans.span import NO_INFO, ReadSpan
     >>> chosen = ModelSpan(calls=(ChosenCall("look", {}, "call-1"),))
     >>> tool = SpanData(1, 2, 9, "look", "any", {}, 3, 4, resource={"host.name": "b"})

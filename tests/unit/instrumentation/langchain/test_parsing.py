@@ -20,7 +20,7 @@ from tidegauge.instrumentation.langchain import control_flow, parsing
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
 from tidegauge.instrumentation.spans import json_values
 from tidegauge.instrumentation.spans.json_values import langchain_result
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import RunLabels, run_labels
 
 

@@ -20,7 +20,7 @@ from tidegauge.instrumentation.langchain import (
     run_starts,
 )
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import RunLabels
 from tidegauge.testing import Capture, capture
 

@@ -15,7 +15,7 @@ from support.agents_sdk import chat_completions, responses, scripted, traced_by
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.parsing import ModelAnswer
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import RunLabels, run_labels
 
 # A span of chat completions, as captured: the message, with its empty fields.

@@ -17,7 +17,7 @@ from tidegauge.instrumentation.spans.chat_messages import (
     messages,
     task_in,
 )
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 ARGUMENTS = {"q": "key"}
 TEXT = json.dumps(ARGUMENTS)

@@ -22,7 +22,7 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     ToolSpan,
 )
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 
 def read(attributes: dict[str, Any], name: str = "a span", **found: Any) -> Any:

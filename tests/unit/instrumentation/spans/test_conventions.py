@@ -14,7 +14,7 @@ from tidegauge.instrumentation.spans.convention_reader import (
     read_span,
 )
 from tidegauge.instrumentation.spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"q": 1}'}}
 ASKED = [{"role": "user", "content": "find the key"}]

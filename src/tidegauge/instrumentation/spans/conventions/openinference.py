@@ -30,7 +30,7 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     ToolSpan,
 )
-from tidegauge.instrumentation.turns import ChosenCall
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = ["CONVENTION"]
 
