@@ -163,8 +163,9 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            closing = self._closing.wait(_GATHER_SECONDS)
+            self._closing.wait(_GATHER_SECONDS)
             self._wake.clear()
+            closing = self._closing.is_set()  # read last: a close in between has set both
             with here.critical, self._lock:
                 batch = list(self._waiting)
                 self._taken = len(batch)

@@ -279,6 +279,23 @@ def test_many_threads_add_whole_lines(tmp_path: Path) -> None:
     assert sorted(found) == sorted(b"%c" % (97 + n) * 50 for n in range(8) for _ in range(500))
 
 
+def test_closing_waits_for_nothing_whenever_it_comes(tmp_path: Path) -> None:
+    """The thread has just gathered what waits, and looks for more."""
+    writer = LineWriter(tmp_path / "runs.jsonl")
+
+    class ClosedAfterTheWait(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            writer._wake.set()
+            return False
+
+    writer._closing = ClosedAfterTheWait()
+    writer.add(b"a")
+    writer._thread.join(2)
+    assert not writer._thread.is_alive()
+    assert lines(tmp_path / "runs.jsonl") == [b"a"]
+
+
 def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
     writer = LineWriter(tmp_path / "runs.jsonl")
     writer.close()
