@@ -1,6 +1,7 @@
 """What the attempts of one task did, so that a task that is tried again counts once.
 
-A framework may run a task again after it failed: a node of a graph with a retry policy. The new
+A framework may run a task again after it failed: a node of a graph with a retry policy. Or it was
+interrupted: a node that asked a person runs from its start when the answer is there. The new
 attempt makes its calls again. A turn with the same calls as one of an earlier attempt is that turn,
 and no new step; each turn is made again once in an attempt. What an attempt does beyond that is
 new. A run that failed with its task is continued by the next attempt.
@@ -12,11 +13,12 @@ among the next 100 that were not made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
-from tidegauge.instrumentation.values import same_value
+from tidegauge._canonical import canonical_digest
+from tidegauge.instrumentation.turn_calls import SavedArguments, Turn, TurnCall, same_arguments
 
 __all__ = ["Attempts", "FailedRun"]
 
@@ -24,15 +26,13 @@ _MAX_CALLS: Final = 1_000
 _MAX_AHEAD: Final = 100  # turns that an attempt may leave out and still be recognized
 
 
-class _Turn(Protocol):
-    """What is looked at of a turn; see ``turns.Turn``."""
+class _Tracker(Protocol):
+    """What is looked at of the tracker of a run's turns; see ``turns.TurnTracker``."""
 
-    calls: list[Any]
-    observed: bool
-    loose: bool
-    held: bool
+    @property
+    def run(self) -> str: ...
 
-    def __hash__(self) -> int: ...
+    def find(self, step: int | None) -> Turn | None: ...
 
 
 class FailedRun(NamedTuple):
@@ -86,11 +86,42 @@ class Attempts:
         self.superstep = superstep
         self.chain = 0
         self._closed = False
-        self._made: dict[object, dict[_Turn, None]] = {}
-        self._again: dict[object, dict[_Turn, None]] = {}  # not made again yet
+        self._made: dict[_Tracker, dict[Turn, bool]] = {}  # and whether no task in it made them
+        self._again: dict[_Tracker, dict[Turn, bool]] = {}  # not made again yet
         self._calls = 0
         self.failed: list[FailedRun] = []
         self.before: list[FailedRun] = []
+
+    def state(self) -> list[Any]:
+        """What the task did, as plain data without contents: see :meth:`load`."""
+        return [
+            (tracker.run, turn.step, [(call.name, _digest(call)) for call in turn.calls])
+            for tracker, turns in self._made.items()
+            for turn in turns
+        ]
+
+    @classmethod
+    def load(cls, state: Iterable[Any], trackers: Mapping[str, _Tracker]) -> Attempts:
+        """The attempts of a task that another process interrupted.
+
+        Args:
+            state: what the task did.
+            trackers: of the runs that go on, by the ids of the runs.
+
+        Raises:
+            TypeError, ValueError: the state has another form.
+        """
+        attempts = cls(None)
+        for run, step, calls in state:
+            tracker = trackers.get(run)
+            if tracker is None:
+                continue
+            turn = tracker.find(step) or Turn([TurnCall(name) for name, _ in calls])
+            for call, (_, digest) in zip(turn.calls, calls, strict=True):
+                call.arguments = SavedArguments(digest and bytes.fromhex(digest))
+            turn.observed = tracker.find(step) is None
+            attempts.made(tracker, turn)
+        return attempts
 
     def begin_again(self) -> None:
         """The next attempt begins."""
@@ -102,13 +133,19 @@ class Attempts:
         self.before += self.failed
         self.failed = []
 
-    def made(self, tracker: object, turn: _Turn) -> None:
-        """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`."""
+    def made(self, tracker: _Tracker, turn: Turn, *, itself: bool = True) -> None:
+        """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`.
+
+        Args:
+            tracker: of its run.
+            turn: the turn.
+            itself: whether no task in it made the turn.
+        """
         if self._calls < _MAX_CALLS:
-            self._made.setdefault(tracker, {})[turn] = None
+            self._made.setdefault(tracker, {})[turn] = itself
             self._calls += len(turn.calls)
 
-    def find(self, tracker: object, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
+    def find(self, tracker: _Tracker, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
         """The calls of an earlier attempt that are made again; ``None``, they are new.
 
         Args:
@@ -125,7 +162,7 @@ class Attempts:
             attempts = attempts.outer
         return None
 
-    def take(self, tracker: object, turn: _Turn) -> None:
+    def take(self, tracker: _Tracker, turn: Turn) -> None:
         """A turn is made again, or goes on."""
         attempts: Attempts | None = self
         while attempts is not None:
@@ -151,6 +188,20 @@ class Attempts:
         """The task goes on after runs in it failed: they end."""
         failed, self.failed = self.failed, []
         for one in failed:
+            one.end()
+
+    def interrupt(self) -> None:
+        """The task is paused, and begins again later: the runs in it that failed end.
+
+        What tasks in it did is not made again: their graph continues from its checkpoint.
+        """
+        made, self._made, self._calls = self._made, {}, 0
+        for tracker, turns in made.items():
+            for turn, itself in turns.items():
+                if itself:
+                    self.made(tracker, turn)
+        runs, self.before, self.failed = [*self.before, *self.failed], [], []
+        for one in runs:
             one.end()
 
     def continued(self, call: object) -> Any:
@@ -180,7 +231,7 @@ class Attempts:
             for tracker, turns in self._made.items():
                 for turn in turns:
                     if turn not in outer._made.get(tracker, ()):
-                        outer.made(tracker, turn)
+                        outer.made(tracker, turn, itself=False)
         self._made = {}
         if failed and outer is not None and not outer._closed:
             outer.failed += runs
@@ -189,16 +240,22 @@ class Attempts:
             one.end()
 
 
-def _matching(turn: _Turn, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
+def _matching(turn: Turn, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
     """The calls of a turn in the order of equal ones; ``None``, they are not equal."""
     if len(turn.calls) != len(calls):
         return None
     left, found = list(turn.calls), []
     for name, arguments in calls:
         for number, call in enumerate(left):
-            if call.name == name and same_value(call.arguments, arguments):
+            if call.name == name and same_arguments(call.arguments, arguments):
                 found.append(left.pop(number))
                 break
         else:
             return None
     return found
+
+
+def _digest(call: TurnCall) -> str | None:
+    arguments = call.arguments
+    digest = arguments.digest if type(arguments) is SavedArguments else canonical_digest(arguments)
+    return None if digest is None else digest.hex()

@@ -7,10 +7,21 @@ from typing import Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge._canonical import canonical_digest
 from tidegauge.events import ABSENT, CallResult, Decision, Outcome, Signals, Step, StepSignals
 from tidegauge.instrumentation.values import same_value
 
-__all__ = ["MAX_CALLS", "ChosenCall", "OpenTurns", "Turn", "TurnCall", "same_call", "with_id"]
+__all__ = [
+    "MAX_CALLS",
+    "ChosenCall",
+    "OpenTurns",
+    "SavedArguments",
+    "Turn",
+    "TurnCall",
+    "same_arguments",
+    "same_call",
+    "with_id",
+]
 
 MAX_CALLS: Final = 1_000
 """Limit of the calls that a run waits for, and of the blocked calls that it knows."""
@@ -22,6 +33,16 @@ class ChosenCall(NamedTuple):
     name: str
     arguments: object
     id: str | None = None
+
+
+class SavedArguments(NamedTuple):
+    """Arguments of a call that another process made: contents are not saved.
+
+    Attributes:
+        digest: of their canonical text; ``None``, they are not comparable.
+    """
+
+    digest: bytes | None
 
 
 class TurnCall:
@@ -216,3 +237,10 @@ def same_call(calls: Sequence[TurnCall], name: str, arguments: object) -> TurnCa
     same = [call for call in named if same_value(call.arguments, arguments)]
     fresh = next((call for call in (*same, *named) if not call.begun), None)
     return fresh or next(iter(same), None)
+
+
+def same_arguments(known: object, arguments: object) -> bool:
+    """Whether a call that was made before had these arguments."""
+    if type(known) is not SavedArguments:
+        return same_value(known, arguments)
+    return known.digest is not None and known.digest == canonical_digest(arguments)

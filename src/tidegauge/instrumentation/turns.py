@@ -450,6 +450,15 @@ class TurnTracker:
         self._report(over)
         return unrun
 
+    @property
+    def run(self) -> str:
+        """The id of its run."""
+        return self._recorded.id
+
+    def find(self, step: int | None) -> Turn | None:
+        """The open turn whose step has this index."""
+        return None if step is None else self._open.find(step)
+
     def state(self) -> dict[str, Any]:
         """The turns that wait, as plain data without contents: see :meth:`load`."""
         with here.critical, self._lock:
@@ -491,7 +500,7 @@ class TurnTracker:
         turn = again[0].turn
         self._forget(turn)
         for call, chosen in zip(again, calls, strict=True):
-            call.id = chosen.id
+            call.id, call.arguments = chosen.id, chosen.arguments
             call.begun, call.result, call.raised = False, None, False
         self._last = turn
         self._wait_for(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +11,17 @@ from hypothesis import strategies as st
 from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
 from tidegauge.instrumentation.turn_calls import Turn, TurnCall
 
-TRACKER = object()
+
+class Tracker:
+    """Of a run without open turns."""
+
+    run = "r1"
+
+    def find(self, step: int | None) -> Turn | None:
+        return None
+
+
+TRACKER = Tracker()
 
 
 def turn(*arguments: object) -> Turn:
@@ -27,13 +38,16 @@ def attempt(attempts: Attempts, values: list[int]) -> int:
     return new
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=4))
+@given(st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=4), st.booleans())
 def test_each_value_counts_as_often_as_in_the_attempt_that_has_it_most(
-    tries: list[list[int]],
+    tries: list[list[int]], saved: bool
 ) -> None:
     attempts = Attempts(None)
     new = attempt(attempts, tries[0])
     for values in tries[1:]:
+        if saved:
+            state = json.loads(json.dumps(attempts.state()))
+            attempts = Attempts.load(state, {TRACKER.run: TRACKER})
         attempts.begin_again()
         new += attempt(attempts, values)
     assert new == sum(max(values.count(value) for values in tries) for value in range(4))
@@ -62,7 +76,7 @@ def test_calls_of_a_turn_are_found_in_any_order_and_only_all_together() -> None:
     assert made.held
     for wrong in ([1, 2], [1, 1, 2], [1, 2, 2, 2]):
         assert attempts.find(TRACKER, [("look", one) for one in wrong]) is None
-    assert attempts.find(object(), [("look", one) for one in (2, 1, 2)]) is None
+    assert attempts.find(Tracker(), [("look", one) for one in (2, 1, 2)]) is None
     found = attempts.find(TRACKER, [("look", one) for one in (2, 1, 2)])
     assert found == [made.calls[1], made.calls[0], made.calls[2]]
     assert not made.held

@@ -134,6 +134,7 @@ class AgentRun:
         idle_seconds: it waits for a person for at most so long.
         given: how many messages it was given.
         waiting: runs inside it that were interrupted, and are resumed or ended with it.
+        interrupted_tasks: what the tasks did that were interrupted, and begin again.
         fan_outs: what ran in parallel when it was interrupted, by task and name of the chain around
             it: the turn, its superstep and the first task of that.
         blockable: the middleware answers blocked calls (see ``TurnTracker.blocked``) and does not
@@ -171,6 +172,7 @@ class AgentRun:
         "identity",
         "idle_seconds",
         "interrupted",
+        "interrupted_tasks",
         "key",
         "last_seen",
         "metadata",
@@ -214,6 +216,7 @@ class AgentRun:
         self.given = 0
         self.branch = False
         self.waiting: list[AgentRun] = []
+        self.interrupted_tasks: dict[str, Attempts] = {}
         self.fan_outs: dict[Hashable, tuple[CallGroup, int | None, str | None]] = {}
         self.blockable = False
         self.ends_itself = self.graceful = ends_itself

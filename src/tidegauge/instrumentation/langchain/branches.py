@@ -224,7 +224,8 @@ class OpenChain(RunScope[AgentRun]):
     def _begin_attempt(self, graph: OpenChain, superstep: int | None) -> None:
         """A task of a graph begins, for the first time or again.
 
-        After a timeout, it may begin again before the end of its last attempt is reported.
+        After a timeout, it may begin again before the end of its last attempt is reported. After an
+        interrupt, it begins again when its graph is resumed.
         """
         task = self.task or ""
         tasks: dict[str, Attempts] = graph.__dict__.setdefault("_tasks", {})
@@ -234,27 +235,40 @@ class OpenChain(RunScope[AgentRun]):
                 graph._close_tasks(superstep, failed=False)
             elif len(tasks) >= _MAX_TASKS:  # of the functional API
                 graph._close_tasks(failed=False)
-            attempts = tasks[task] = Attempts(graph.attempts, superstep)
+            interrupted = graph.run.interrupted_tasks
+            attempts = interrupted.pop(task, None) if interrupted else None
+            if attempts is None:
+                attempts = Attempts(graph.attempts, superstep)
+            else:
+                attempts.outer = graph.attempts
+                attempts.begin_again()
+            tasks[task] = attempts
         else:
             graph._children.pop(attempts.chain, None)
             attempts.begin_again()
         attempts.chain = self.key
         self.attempts = attempts
 
-    def end_attempt(self, *, failed: bool) -> None:
+    def end_attempt(self, *, failed: bool = False, interrupted: bool = False) -> None:
         """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
 
         Args:
             failed: whether it ends with an error.
+            interrupted: whether it is paused for a person: it begins again when that is over.
         """
         if self._tasks:
             self._close_tasks(failed=failed)
         graph, attempts = self.parent, self.attempts
         if graph is None or attempts is None or attempts.chain != self.key or failed:
             return
+        task = self.task or ""
         if graph._tasks is not None:
-            graph._tasks.pop(self.task or "", None)
-        attempts.close(failed=False)
+            graph._tasks.pop(task, None)
+        if not interrupted:
+            attempts.close(failed=False)
+        elif len(graph.run.interrupted_tasks) < _MAX_TASKS:
+            attempts.interrupt()
+            graph.run.interrupted_tasks[task] = attempts
 
     def fail(self, end: Callable[[], None]) -> bool:
         """Its run failed. Returns whether the next attempt of its task may continue it.

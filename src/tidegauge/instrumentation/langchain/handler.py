@@ -267,7 +267,7 @@ class TidegaugeCallbackHandler(RunHolder):
             chain.fans_out()
         if chain.fan_out is not None:
             chain.end_fan_out()
-        chain.end_attempt(failed=False)
+        chain.end_attempt()
         run = chain.own
         if run is not None:
             if run.span is not None:
@@ -295,7 +295,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if chain.fan_out is not None:
             chain.end_fan_out()
         again = control_flow.may_pass(error)
-        chain.end_attempt(failed=again)
+        chain.end_attempt(failed=again, interrupted=interrupt)
         if run is not None:
             if run.span is not None:
                 leave(run.span)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.waiting_runs import SavedRun
 
 __all__ = ["load_agent_run", "save_agent_run"]
@@ -31,6 +32,7 @@ def save_agent_run(run: AgentRun) -> dict[str, Any]:
         "nodes": run.model_nodes,
         "continues": run.continues,
         "idle_seconds": run.idle_seconds,
+        "tasks": {task: done.state() for task, done in run.interrupted_tasks.items()},
         "inside": [save_agent_run(inside) for inside in run.waiting],
     }
 
@@ -58,6 +60,9 @@ def _load(
     run.continues = state["continues"]
     for inside in state["inside"]:
         run.waiting.append(_load(recorder, saved, inside, run))
+    trackers = {one.recorded.id: one.turns for one in (run, *run.waiting)}
+    for task, done in state["tasks"].items():
+        run.interrupted_tasks[task] = Attempts.load(done, trackers)
     if around is not None:
         run.around = Scope(around)
         recorder.waiting.add(run)
