@@ -21,6 +21,7 @@ from support.langchain_agents import (
     via_astream,
     via_invoke,
     via_stream,
+    waiting,
 )
 from support.looking_agents import look, looks_around
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
@@ -240,3 +241,37 @@ def test_another_process_counts_no_call_again(
             agent.invoke(inputs, {**config, "callbacks": [TidegaugeCallbackHandler()]})
     (report,) = [one for one in reports if one.steps]
     assert (report.steps, len(report.loops)) == ((len(ANSWERS), 1) if loop else (1, 0))
+
+
+@WAYS
+async def test_a_run_from_an_earlier_checkpoint_is_a_new_one(way: Any) -> None:
+    """The run that waits at a later one is not continued."""
+
+    def node(place: str) -> Any:
+        def search(state: MessagesState) -> dict[str, Any]:
+            look.invoke({"place": place})
+            if place == "shelf":
+                interrupt("is it there?")
+            return {}
+
+        return search
+
+    places = ["desk", "box", "shelf", "door"]
+    graph = StateGraph(MessagesState)
+    for before, place in zip([START, *places], places, strict=False):
+        graph.add_node(place, node(place))
+        graph.add_edge(before, place)
+    agent = graph.compile(name="searcher", checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "one"}}
+    with testing.capture(**RULES) as seen:
+        reports = Reports(seen)
+        await way(agent, TASK, {**config, "callbacks": [TidegaugeCallbackHandler()]})
+        (earlier,) = [one for one in agent.get_state_history(config) if one.next == ("box",)]
+        for count in range(2, 6):
+            handler = TidegaugeCallbackHandler()
+            await way(agent, None, {**earlier.config, "callbacks": [handler]})
+            assert waiting(seen) == count
+        await way(agent, Command(resume="yes"), {**config, "callbacks": [handler]})
+    assert [(one.steps, one.loops) for one in reports][:1] == [(3, [])]
+    assert sorted(one.steps for one in reports) == [2, 2, 2, 3, 3]
+    assert len({one.run for one in reports}) == 5

@@ -25,6 +25,7 @@ from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.instrumentation.run_map import RunMap, RunScope
+from tidegauge.instrumentation.values import label
 from tidegauge.tracer import RequestLabels
 
 __all__ = ["CallbackRuns"]
@@ -247,7 +248,8 @@ class CallbackRuns(RunMap[int, AgentRun]):
             around: where it is invoked, inside another run.
             context: parent of its span; ``None`` takes the caller's.
             resumes: whether it continues a run that waits.
-            checkpoint: the checkpoint from which it continues; ``None``, not reported.
+            checkpoint: the checkpoint from which it continues; ``None``, not reported. If the user
+                chose an earlier one, it is a copy of that.
             branch: the branch of the run around it that it is; ``None``, it is a step by itself.
             success: decides from the output whether the task was solved.
             request: labels of the request, for its span.
@@ -275,7 +277,9 @@ class CallbackRuns(RunMap[int, AgentRun]):
             self.close(run)
             run.try_again(root, metadata)
         elif resumes:
-            run = recorder.waiting.take(key, checkpoint, partial(load_agent_run, recorder))
+            chosen = None if _is_inside(metadata) else label(metadata.get("checkpoint_id"))
+            load = partial(load_agent_run, recorder)
+            run = recorder.waiting.take(key, chosen or checkpoint, load)
         link = None
         if run is not None and not again and recorder.waiting.is_idle(run):
             link = run.recorded.link
