@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from opentelemetry.context import Context, get_current
@@ -31,6 +32,21 @@ from tidegauge.tracer import RequestLabels
 __all__ = ["CallbackRuns"]
 
 _MAX_POSTPONED: Final = 10_000
+
+
+class Postponed(NamedTuple):
+    """A run that is opened when more is known of it.
+
+    Attributes:
+        opening: opens it. Takes the id of the checkpoint (``None``, not reported) and the name of
+            its agent (``None``, that of its root chain).
+        unnamed: whether its first chain may name it.
+        checkpoint: the checkpoint that its graph reported meanwhile.
+    """
+
+    opening: Callable[[str | None, str | None], None]
+    unnamed: bool = False
+    checkpoint: str | None = None
 
 
 class CallbackRuns(RunMap[int, AgentRun]):
@@ -80,7 +96,8 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """Open a run, or resume the one that waits for this invocation.
 
         What is invoked inside a graph gets its input again; its thread says that it continues. A
-        graph that continues reports its checkpoint next, which says which run that is.
+        graph that continues reports its checkpoint next, which says which run that is. A graph
+        without a name may be an entrypoint, which has the name of its first chain.
 
         Args:
             chain: its root chain.
@@ -93,10 +110,12 @@ class CallbackRuns(RunMap[int, AgentRun]):
         context = None if around is None else around.context()
         opening: Callable[..., None] = partial(self._open_now, chain, event, around, **given)
         waits = not inside and run_starts.waiting_key(event, metadata) is not None
-        if waits and control_flow.resumes(chain.inputs):
+        resumes = waits and control_flow.resumes(chain.inputs)
+        unnamed = around is None and event.agent == run_starts.UNNAMED
+        if resumes or unnamed:
             begun = context or get_current()
-            root = UUID(int=chain.key)
-            self.postpone(root, partial(opening, context=begun, resumes=True))
+            opening = partial(opening, context=begun, resumes=resumes or inside)
+            self.postpone(UUID(int=chain.key), Postponed(opening, unnamed))
         else:
             opening(None, context=context, resumes=inside)
 
@@ -190,28 +209,60 @@ class CallbackRuns(RunMap[int, AgentRun]):
         self.close(run)
         run.end(**ending)
 
-    def postpone(self, root: UUID, opening: Callable[[str | None], None]) -> None:
+    def postpone(self, root: UUID, postponed: Postponed) -> None:
         """Open a run later: when its graph reports its checkpoint, or something happens in it.
 
         Args:
             root: callback id of its root chain.
-            opening: opens it. Takes the id of the checkpoint; ``None``, not reported.
+            postponed: opens it.
         """
         with here.critical, self._lock:
-            self._postponed[root.int] = opening
+            self._postponed[root.int] = postponed
             if len(self._postponed) > _MAX_POSTPONED:
                 self._postponed.popitem(last=False)
 
-    def open_postponed(self, root: UUID, checkpoint: str | None = None) -> None:
-        """Open a run that was postponed, if it was."""
+    def is_postponed(self, root: UUID) -> bool:
+        """Whether a run is opened later."""
+        return root.int in self._postponed
+
+    def name_postponed(self, root: UUID, metadata: Mapping[str, Any]) -> None:
+        """The first chain of a run begins, which is opened later: it may name the run.
+
+        Args:
+            root: callback id of its root chain.
+            metadata: what came with the first chain.
+        """
+        postponed = self._postponed.get(root.int)
+        if postponed is not None and postponed.unnamed:
+            self.open_postponed(root, agent=run_starts.entrypoint_name(metadata))
+
+    def open_postponed(
+        self, root: UUID, checkpoint: str | None = None, agent: str | None = None
+    ) -> None:
+        """Open a run that was postponed, if it was.
+
+        Args:
+            root: callback id of its root chain.
+            checkpoint: the checkpoint from which its graph continues; ``None``, not reported.
+            agent: its agent; ``None``, the name of its root chain.
+        """
         with here.critical, self._lock:
-            opening = self._postponed.pop(root.int, None)
-        if opening is not None:
-            opening(checkpoint)
+            postponed = self._postponed.pop(root.int, None)
+        if postponed is not None:
+            postponed.opening(checkpoint or postponed.checkpoint, agent)
+
+    def resume_postponed(self, root: UUID, checkpoint: str | None) -> None:
+        """A graph reports the checkpoint from which it continues."""
+        with here.critical, self._lock:
+            postponed = self._postponed.get(root.int)
+            if postponed is not None and postponed.unnamed:
+                self._postponed[root.int] = postponed._replace(checkpoint=checkpoint)
+                return
+        self.open_postponed(root, checkpoint)
 
     def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
-        self._postponed: OrderedDict[int, Callable[[str | None], None]] = OrderedDict()
+        self._postponed: OrderedDict[int, Postponed] = OrderedDict()
 
     def _open_now(
         self,
@@ -219,8 +270,11 @@ class CallbackRuns(RunMap[int, AgentRun]):
         event: RunStarted,
         around: Scope | None,
         checkpoint: str | None,
+        agent: str | None = None,
         **given: Any,
     ) -> None:
+        if agent is not None:
+            event = replace(event, agent=agent)
         run = self._begin_run(chain, event, around, checkpoint=checkpoint, **given)
         self._open(chain, run)
         if run.span is not None:

@@ -205,6 +205,8 @@ class TidegaugeCallbackHandler(RunHolder):
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
         runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
+        if parent_run_id is not None and runs.is_postponed(parent_run_id):
+            runs.name_postponed(parent_run_id, given)
         scope = self._scope_of(parent_run_id)
         if getattr(scope, "stop", None) is not None:
             _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
@@ -220,7 +222,7 @@ class TidegaugeCallbackHandler(RunHolder):
         elif scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
-            if outermost and runs.scope_of(run_id) is None:
+            if outermost and not runs.is_postponed(run_id) and runs.scope_of(run_id) is None:
                 around = enclosing_scope()
                 event = run_starts.root_run(
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
@@ -328,7 +330,9 @@ class TidegaugeCallbackHandler(RunHolder):
     @_hook
     def on_resume(self, event: Any) -> None:
         """A graph continues from a checkpoint: the run that was paused there continues."""
-        self._runs.open_postponed(event.run_id, label(event.checkpoint_id))
+        self._runs.resume_postponed(event.run_id, label(event.checkpoint_id))
+        if self._runs.is_postponed(event.run_id):
+            return
         scope = self._runs.scope_of(event.run_id)
         if scope is None or scope.run.root != event.run_id.int:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
@@ -12,7 +12,12 @@ from tidegauge.instrumentation.open_run import find_current_run
 from tidegauge.instrumentation.recorder import new_run_id
 from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest
 
-__all__ = ["branch_run", "child_run", "root_run", "waiting_key"]
+__all__ = ["UNNAMED", "branch_run", "child_run", "entrypoint_name", "root_run", "waiting_key"]
+
+UNNAMED: Final = "LangGraph"
+"""LangGraph's name of a graph that has no other."""
+
+_ENTRY: Final = "__start__"
 
 
 def root_run(
@@ -51,6 +56,18 @@ def root_run(
         parent=parent,
         conversation=_conversation(metadata),
     )
+
+
+def entrypoint_name(metadata: Mapping[str, Any]) -> str | None:
+    """The name of the function that a graph consists of, if it is one of the functional API.
+
+    Args:
+        metadata: what came with the first chain of the graph.
+    """
+    triggers = metadata.get("langgraph_triggers")
+    if type(triggers) is not tuple or len(triggers) != 1 or label(triggers[0]) != _ENTRY:
+        return None
+    return label(metadata.get("langgraph_node"))
 
 
 def child_run(

@@ -14,7 +14,7 @@ from tidegauge.events import RunStarted
 from tidegauge.instrumentation import run_map
 from tidegauge.instrumentation.langchain import callback_runs
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
-from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
+from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns, Postponed
 
 
 @pytest.fixture
@@ -99,12 +99,26 @@ def test_a_run_that_is_postponed_is_opened_once_by_what_happens_first() -> None:
     opened_at: list[str | None] = []
     first, second = uuid4(), uuid4()
     for root in (first, second):
-        runs.postpone(root, opened_at.append)
+        runs.postpone(root, Postponed(lambda checkpoint, agent: opened_at.append(checkpoint)))
     runs.open_postponed(first, "checkpoint")
     assert runs.scope_of(first) is None
     assert opened_at == ["checkpoint"]
     assert runs.scope_of(second) is None
     assert opened_at == ["checkpoint", None]
+
+
+def test_a_run_without_a_name_keeps_its_checkpoint_until_its_first_chain() -> None:
+    runs = CallbackRuns()
+    opened_with: list[Any] = []
+    roots = [uuid4() for _ in range(3)]
+    for root in roots:
+        runs.postpone(root, Postponed(lambda *given: opened_with.append(given), unnamed=True))
+        runs.resume_postponed(root, "checkpoint")
+    node = {"langgraph_node": "seeker"}
+    runs.name_postponed(roots[0], {**node, "langgraph_triggers": ("__start__",)})
+    runs.name_postponed(roots[1], {**node, "langgraph_triggers": ("branch:to:seeker",)})
+    assert runs.scope_of(roots[2]) is None
+    assert opened_with == [("checkpoint", "seeker"), ("checkpoint", None), ("checkpoint", None)]
 
 
 def test_postponed_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +127,8 @@ def test_postponed_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opened_for: list[int] = []
     roots = [uuid4() for _ in range(3)]
     for number, root in enumerate(roots):
-        runs.postpone(root, partial(lambda number, _: opened_for.append(number), number))
+        opening = partial(lambda number, *_: opened_for.append(number), number)
+        runs.postpone(root, Postponed(opening))
     for root in roots:
         runs.open_postponed(root)
     assert opened_for == [1, 2]
