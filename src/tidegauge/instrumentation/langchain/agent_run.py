@@ -40,6 +40,7 @@ from tidegauge.instrumentation.values import label, truth
 
 __all__ = [
     "ANSWERING",
+    "SEQUENCE",
     "AgentRun",
     "ModelCall",
     "Scope",
@@ -66,6 +67,18 @@ _NO_BLOCK: Final = (
     "a rule with the action block cannot block calls here; "
     "add TidegaugeMiddleware to create_agent(middleware=[...])"
 )
+_PARSERS_OF_CALLS: Final = frozenset(
+    {
+        *("JsonOutputToolsParser", "JsonOutputKeyToolsParser", "PydanticToolsParser"),
+        *("JsonOutputFunctionsParser", "JsonKeyOutputFunctionsParser"),
+        *("PydanticOutputFunctionsParser", "PydanticAttrOutputFunctionsParser"),
+    }
+)
+"""LangChain's parsers that take a model's calls as its answer: no tool runs."""
+
+SEQUENCE: Final = "RunnableSequence"
+"""LangChain's name of a sequence that has no other."""
+
 ANSWERING: Final = "model"
 """The node of ``create_agent`` that asks the model. It answers structured output by itself."""
 _AGENT: Final = "tidegauge_agent"
@@ -80,29 +93,33 @@ class ModelCall(NamedTuple):
         node: the execution of a graph's node that it is made in; ``None`` outside of graphs.
         context: the context in which its span is current; ``None``, it has no span.
         answering: whether it may give the agent's structured output as a tool call.
+        piped: whether it is a part of a sequence: what comes next may parse its calls.
     """
 
     span: Span
     chooses: bool
     node: object = None
     answering: bool = False
+    piped: bool = False
     context: BodyContext | None = None
 
 
 class Choice(NamedTuple):
-    """Calls that are not issued yet, because they may be the agent's structured output.
+    """Calls that are not issued yet, because they may be structured output.
 
     Attributes:
         answer: the model's answer.
         node: the execution of a graph's node in which it chose.
         attempts: those of the task in which it chose.
         chooser: gives the run whose step they are; ``None``, the one that holds this.
+        piped: whether the next part of a sequence may parse them.
     """
 
     answer: ModelAnswer
     node: object
     attempts: Attempts | None
     chooser: Callable[[], AgentRun] | None
+    piped: bool = False
 
 
 class AgentRun:
@@ -423,7 +440,7 @@ class AgentRun:
 
         In ``create_agent`` the call may be the agent's structured output, which is no step. Whether
         it is, is known when the node ends; until then a turn with a tool that the run has not used
-        is not issued.
+        is not issued. In a sequence, the calls are structured output if a parser comes next.
 
         Args:
             answer: the model's answer.
@@ -433,7 +450,11 @@ class AgentRun:
             chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
                 it is in none, and the step is of this run.
         """
-        choice = Choice(answer, call.node, attempts, chooser)
+        choice = Choice(answer, call.node, attempts, chooser, call.piped)
+        if call.piped:
+            self.settle(chain)  # the model is asked again in the same sequence
+            self.choices[chain] = choice
+            return
         if call.answering:
             for chosen in answer.calls:
                 if chosen.name not in self.used:
@@ -461,6 +482,23 @@ class AgentRun:
         else:
             self.turns.add_tokens(answer.tokens)
 
+    def settle_piped(self, chain: int, name: object) -> None:
+        """What comes next in a sequence begins: a parser, or anything else.
+
+        Args:
+            chain: callback id of the sequence.
+            name: name of what begins.
+        """
+        choice = self.choices.get(chain)
+        if choice is None or not choice.piped:
+            return
+        if label(name) in _PARSERS_OF_CALLS:
+            self.choices.pop(chain, None)
+            self.turns.add_tokens(choice.answer.tokens)
+        else:
+            self.settle(chain)
+            self.enforce()
+
     def settle_answered(self, messages: object) -> None:
         """Calls with an answer are no structured output: code in the node ran them, or refused.
 
@@ -484,7 +522,7 @@ class AgentRun:
 
     def _choose(self, choice: Choice) -> AgentRun:
         """Issue calls. Returns the run whose step they are."""
-        answer, node, attempts, chooser = choice
+        answer, node, attempts, chooser, _ = choice
         run = self if chooser is None else chooser()
         if not run.blockable and run.recorded.must_block:
             run.recorded.without_blocking(_NO_BLOCK)

@@ -211,6 +211,8 @@ class TidegaugeCallbackHandler(RunHolder):
         if getattr(scope, "stop", None) is not None:
             _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
         if isinstance(scope, OpenChain):
+            if scope.run.choices:
+                scope.run.settle_piped(scope.key, name)
             if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
                 return
             chain = OpenChain.make(run_id, name, inputs, given, scope.run, parent=scope)
@@ -277,6 +279,8 @@ class TidegaugeCallbackHandler(RunHolder):
             if run.interrupted and run.key is not None:
                 self._runs.suspend(run)
             else:
+                if not run.recorded.decision.stop:  # else the answers are ours
+                    run.next_turn(entry(outputs, "messages"))
                 self._runs.end_run(run, success=run.succeeded(outputs))
                 run.answer(parsing.agent_result(outputs))
         chain.end()
@@ -572,12 +576,13 @@ class TidegaugeCallbackHandler(RunHolder):
         chooses = chooses and not parsing.structured_output(form)
         node = label(metadata.get("langgraph_checkpoint_ns"))
         answering = metadata.get("langgraph_node") == agent_run.ANSWERING
+        piped = isinstance(scope, OpenChain) and label(scope.name) == agent_run.SEQUENCE
         # Several prompts of one call begin one after the other, before the model runs.
         alone = (
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
         context = enter_model(span) if alone else None
-        run.models[run_id.int] = made(ModelCall, (span, chooses, node, answering, context))
+        run.models[run_id.int] = made(ModelCall, (span, chooses, node, answering, piped, context))
         if context is not None:
             context.over = False
 

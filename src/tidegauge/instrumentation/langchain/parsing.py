@@ -344,9 +344,9 @@ def hand_off_result(command: object, given: int) -> CallResult:
 
 
 def tool_answers(messages: object) -> Iterator[tuple[str, CallResult]]:
-    """The answers after the model's last message, last first: ids of its calls, their results."""
+    """The answers after the model's last calls, last first: ids of its calls, their results."""
     for message in reversed(part(messages, slice(-_MAX_ITEMS, None))):
-        if is_a(message, AIMessage):
+        if is_a(message, AIMessage) and part(message.tool_calls, slice(1)):
             return
         if is_a(message, ToolMessage):
             yield message.tool_call_id, tool_result(message)
