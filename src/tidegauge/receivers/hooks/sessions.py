@@ -10,6 +10,8 @@ runs, and can be refused.
   call with the same tool and arguments, else with the same tool. A result without a call is
   ignored: the call was refused, or began before the watcher.
 - *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
+- *Read*: files, to-do lists and test runs are read from the calls by
+  :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
 - *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
   begins a second after it; its result stays unknown.
 - *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
@@ -28,6 +30,7 @@ import orjson
 
 from tidegauge._guard import guarded
 from tidegauge.events import Decision, RunStarted
+from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
 from tidegauge.instrumentation.run_map import RunMap, RunScope
 from tidegauge.instrumentation.turns import Turn, TurnCall, TurnTracker
@@ -40,6 +43,7 @@ from tidegauge.receivers.hooks.hook_events import (
     HookEvent,
     Payload,
 )
+from tidegauge.receivers.hooks.payload_fields import text_of
 
 __all__ = ["HookSessions", "SessionLimits"]
 
@@ -221,7 +225,9 @@ class HookSessions:
             parent=None if outer is None else outer.run.recorded.id,
             conversation=event.session,
         )
-        run = _SessionRun(_root(event), self._recorder.start_run(started, traced=False))
+        reads = (CodingAgent(working_directory=event.folder or ""),)
+        recorded = self._recorder.start_run(started, traced=False, extractors=reads)
+        run = _SessionRun(_root(event), recorded)
         self._runs.open(RunScope(run))
         return run
 
@@ -317,7 +323,9 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     if agent is None or not isinstance(content, dict):
         return None
     event = agent.read(content)
-    return None if event is None else (agent, content, event)
+    if event is None:
+        return None
+    return agent, content, event._replace(folder=text_of(content, "cwd"))
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:

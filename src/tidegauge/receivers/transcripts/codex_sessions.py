@@ -47,6 +47,7 @@ class CodexTranscript(SessionTranscript):
         match record.get("type"):
             case "session_meta":
                 self.session = text_in(payload, "id") or self.session
+                self.folder = text_in(payload, "cwd") or self.folder
             case "turn_context":
                 self.model = text_in(payload, "model") or self.model
             case "token_usage_record":

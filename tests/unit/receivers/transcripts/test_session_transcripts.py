@@ -54,6 +54,7 @@ def codex_result(call_id: str, chunk: str) -> dict[str, Any]:
     return item("function_call_output", call_id=call_id, output=output)
 
 
+MOVES = {"reach": "anywhere"}
 LS = {"action": "exec_command", "args": {"cmd": "ls"}}
 FAILED = {"outcome": "Process exited with code 1\nOutput:\nno such file", "error": True}
 
@@ -89,11 +90,31 @@ class TestCodex:
         ]
         first, second = "codex-abc-1", "codex-abc-2"
         assert lines_of(CodexTranscript, records) == [
-            {"type": "start", "run": first, "agent": "codex", "task": "first", "model": "m"},
-            {"type": "step", "run": first, "calls": [{**LS, **FAILED}], "tokens": 30},
+            {
+                "type": "start",
+                "run": first,
+                "agent": "codex",
+                "task": "first",
+                "model": "m",
+                **MOVES,
+            },
+            {
+                "type": "step",
+                "run": first,
+                "calls": [{**LS, **FAILED}],
+                "tokens": 30,
+                "uses": (".",),
+            },
             {"type": "end", "run": first},
-            {"type": "start", "run": second, "agent": "codex", "task": "second", "model": "m"},
-            {"type": "step", "run": second, "calls": [LS]},
+            {
+                "type": "start",
+                "run": second,
+                "agent": "codex",
+                "task": "second",
+                "model": "m",
+                **MOVES,
+            },
+            {"type": "step", "run": second, "calls": [LS], "uses": (".",)},
             {"type": "end", "run": second, "reason": "interrupted"},
         ]
 
