@@ -97,6 +97,7 @@ def watch(settings: WatchSettings) -> None:
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         sessions = HookSessions(pipeline.recorder, limits)
         closing.callback(sessions.close)
+        pipeline.add_metrics(sessions.metrics)
         endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()

@@ -23,12 +23,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from tidegauge._guard import guarded
+from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
@@ -44,6 +45,7 @@ from tidegauge.receivers.hooks.hook_events import (
     Payload,
 )
 from tidegauge.receivers.hooks.payload_fields import text_of
+from tidegauge.receivers.hooks.session_counts import SessionCounts
 
 __all__ = ["HookSessions", "SessionLimits"]
 
@@ -146,6 +148,7 @@ class HookSessions:
             max_runs=limits.runs, idle_seconds=limits.idle_seconds, clock=clock
         )
         self._opening = threading.Lock()
+        self._counts = SessionCounts()
 
     @guarded("hooks.receive", default=b"")
     def receive(self, agent_name: str, payload: bytes) -> bytes:
@@ -162,6 +165,8 @@ class HookSessions:
         answer = self.take(agent, event)
         if answer.action == "allow":
             return b""
+        if event.kind == "call":
+            self._counts.refused(event.agent or agent.name)
         printed = agent.write(content, answer)
         if printed is None:
             self._give_back(event)
@@ -199,6 +204,11 @@ class HookSessions:
                 return self._result(agent, event)
         return ALLOW
 
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """How many sessions there were and are, and how many calls were refused."""
+        active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 1)
+        return self._counts.metrics(active)
+
     def end_idle(self) -> None:
         """End the runs that are idle for too long; call it from time to time."""
         self._runs.end_idle()
@@ -229,6 +239,8 @@ class HookSessions:
         recorded = self._recorder.start_run(started, traced=False, extractors=reads)
         run = _SessionRun(_root(event), recorded)
         self._runs.open(RunScope(run))
+        if event.inner is None:
+            self._counts.began(recorded.event.agent, event.session)
         return run
 
     def _end(self, event: HookEvent) -> None:
