@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegauge.cli.live_runs import LiveRun, LiveRunSink
+from tidegauge.cli.live_runs import LiveRun, LiveRunSink, LoopOnset
 from tidegauge.cli.run_tables import RUN_NUMBERS, STATUS_STYLES, run_numbers, section_table
 from tidegauge.cli.terminal import printable
 from tidegauge.events import Intervention, RunStarted
@@ -44,14 +44,27 @@ class WatchView:
         pipeline: what was configured; its sink is replaced by one that keeps the runs.
         planned: the policy, if it does not act: what it would do is shown.
         contents: whether prompts are shown.
+        on_loop: called at every onset of a loop; it must not wait.
     """
 
-    def __init__(self, pipeline: Pipeline, planned: Policy | None, *, contents: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        planned: Policy | None,
+        *,
+        contents: bool,
+        on_loop: Callable[[LoopOnset], object] | None = None,
+    ) -> None:
         self._contents = contents
         self._acts = planned is None
         recorder = pipeline.recorder
         self._sink = LiveRunSink(
-            recorder.sink, pipeline.engine, task=self._name, planned=planned, most=_MAX_RUNS
+            recorder.sink,
+            pipeline.engine,
+            task=self._name,
+            planned=planned,
+            on_loop=on_loop,
+            most=_MAX_RUNS,
         )
         recorder.sink = self._sink
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
