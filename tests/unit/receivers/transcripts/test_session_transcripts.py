@@ -126,6 +126,12 @@ class TestCodex:
         lines = lines_of(CodexTranscript, records)
         assert [line.get("tokens") for line in lines if line["type"] == "step"] == [30]
 
+    def test_a_call_that_a_hook_refused_has_failed(self) -> None:
+        said = "Command blocked by PreToolUse hook: no. Command: ls"
+        refused = item("function_call_output", call_id="1", output=said)
+        [[call]] = steps_of(CodexTranscript, [codex_call("1"), refused])
+        assert call == {**LS, "outcome": said, "error": True}
+
     def test_what_a_command_prints_stays_as_it_is(self) -> None:
         printed = "Wall time: 3.1 seconds\nProcess exited with code 7"
         result = codex_result("1", "3f")
