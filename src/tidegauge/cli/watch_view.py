@@ -14,7 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.live_runs import LiveRun, LiveRunSink, LoopOnset
-from tidegauge.cli.run_tables import RUN_NUMBERS, STATUS_STYLES, run_numbers, section_table
+from tidegauge.cli.run_tables import (
+    RUN_NUMBERS,
+    STATUS_STYLES,
+    WORK_NUMBERS,
+    run_numbers,
+    section_table,
+    work_numbers,
+)
 from tidegauge.cli.terminal import printable
 from tidegauge.events import Intervention, RunStarted
 from tidegauge.pipeline import Pipeline
@@ -27,6 +34,7 @@ _REFRESHES_PER_SECOND: Final = 4
 _MAX_NEWS: Final = 8
 _HEAD_LINES: Final = 12
 _FEWEST_ROWS: Final = 3
+_ROOM_FOR_WORK: Final = 110  # columns of a terminal
 _MAX_RUNS: Final = 200
 _MAX_NAME: Final = 40
 _SHORT_ID: Final = 8
@@ -113,7 +121,8 @@ class WatchView:
         table = section_table("runs")
         table.add_column("agent", no_wrap=True)
         table.add_column("session", no_wrap=True)
-        for name in RUN_NUMBERS:
+        wide = self._console.width >= _ROOM_FOR_WORK
+        for name in (*RUN_NUMBERS, *WORK_NUMBERS) if wide else RUN_NUMBERS:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("policy" if self._acts else "policy\nwould have", no_wrap=True)
         table.add_column("state", no_wrap=True)
@@ -125,6 +134,6 @@ class WatchView:
             ]
             status = run.status
             style = STATUS_STYLES.get(status, "")
-            cells = run_numbers(run.report)
+            cells = (*run_numbers(run.report), *(work_numbers(run.report) if wide else ()))
             table.add_row(run.agent, run.task, *cells, ", ".join(done), Text(status, style=style))
         return table
