@@ -61,7 +61,7 @@ class SessionCounts:
         """
         with self._lock:
             now = Counter(map(self._name, active))
-            agents = list(self._sessions)
+            agents = dict.fromkeys([*self._sessions, *self._refused])
             return {
                 metric: {(agent, ""): counts[agent] for agent in agents}
                 for metric, counts in (

@@ -165,12 +165,12 @@ class HookSessions:
         answer = self.take(agent, event)
         if answer.action == "allow":
             return b""
-        if event.kind == "call":
-            self._counts.refused(event.agent or agent.name)
         printed = agent.write(content, answer)
         if printed is None:
             self._give_back(event)
             return b""
+        if event.kind == "call":
+            self._counts.refused(event.agent or agent.name)
         return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
