@@ -157,7 +157,9 @@ def _ran_tests(call: Call) -> bool:
 def _edits(call: Call) -> bool:
     """Whether the call changes a file, as far as its arguments show."""
     arguments = call.arguments
-    if isinstance(arguments, Mapping) and not _EDIT_ARGUMENTS.isdisjoint(arguments):
+    if isinstance(arguments, Mapping) and any(
+        arguments.get(name) is not None for name in _EDIT_ARGUMENTS
+    ):
         return True
     command = _shell_command(call)
     return command is not None and changes_files(command)

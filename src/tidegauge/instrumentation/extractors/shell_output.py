@@ -22,7 +22,7 @@ _LISTING_HEAD: Final = re.compile(
 )
 _FOLDER_MARK: Final = re.compile(r"^\[DIR\] ", re.MULTILINE)
 _SIZE: Final = re.compile(r" \(\d{1,15} bytes\)$", re.MULTILINE)
-_COUNTS: Final = re.compile(r"^\(\d{1,9} [\w-]+(?: entries)?\)$", re.MULTILINE)
+_REMARK: Final = re.compile(r"^\([^\n]{1,200}\)$", re.MULTILINE)  # such as (3 entries)
 
 
 def printed(outcome: object) -> object:
@@ -81,9 +81,9 @@ def _listing(text: str) -> str:
     """The entries of a folder, where a tool says around them what it has listed."""
     if text.startswith("<path>"):
         _, found, entries = text.partition("<entries>\n")
-        return _COUNTS.sub("", entries.partition("</entries>")[0]) if found else text
+        return _REMARK.sub("", entries.partition("</entries>")[0]) if found else text
     head = _LISTING_HEAD.match(text)
     if head is None:
         return text
     rest = _SIZE.sub("", _FOLDER_MARK.sub("", text[head.end() :]))
-    return _COUNTS.sub("", rest)
+    return _REMARK.sub("", rest)

@@ -153,6 +153,24 @@ def test_a_file_that_is_listed_is_no_folder() -> None:
     assert (seen.place, seen.exits) == ("a.py", None)
 
 
+@pytest.mark.parametrize("remark", ["(3 entries)", "(Showing 2 of 9 entries. Use offset=3.)"])
+def test_a_folder_that_opencode_reads_is_listed(remark: str) -> None:
+    entries = f"<entries>\na.py\nlib/\n\n{remark}\n</entries>"
+    text = f"<path>/repo/src</path>\n<type>directory</type>\n{entries}"
+    seen = AGENT.observe(Call("read", {"filePath": "/repo/src"}), CallResult(text))
+    assert seen is not None
+    assert (seen.place, seen.exits) == ("src", ("src/a.py", "src/lib"))
+
+
+def test_arguments_that_are_null_are_not_given() -> None:
+    arguments = {"command": "view", "path": "/repo/Makefile", "file_text": None, "new_str": None}
+    search = {**arguments, "pattern": None}
+    for given in (arguments, search):
+        seen = AGENT.observe(Call("file_editor", given), CallResult("all: test"))
+        assert seen is not None
+        assert seen.place == "Makefile"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -171,6 +171,17 @@ class TestGemini:
         starts = [one for one in lines_of(GeminiTranscript, records) if one["type"] == "start"]
         assert [start["task"] for start in starts] == ["find it"]
 
+    @pytest.mark.parametrize("wrapped", [True, False])
+    def test_paths_start_in_the_folder_that_gemini_names(self, wrapped: bool) -> None:
+        text = "<session_context>\nI'm currently working in the directory: /home/dev/shop\nHere"
+        said: dict[str, Any] = {"id": "1", "type": "user", "content": [{"text": text}]}
+        asked = "I'm currently working in the directory: /tmp"
+        transcript = GeminiTranscript("s")
+        transcript.take({"id": "2", "type": "user", "content": [{"text": asked}]})
+        assert transcript.folder == ""
+        transcript.take({"$set": {"messages": [said]}} if wrapped else said)
+        assert transcript.folder == "/home/dev/shop"
+
 
 def qwen(kind: str, *parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"type": kind, "sessionId": "q", "message": {"parts": list(parts)}, **fields}
