@@ -93,9 +93,10 @@ class CodingAgent:
                 return Observation(progress=share)
         if result.error:
             return None
-        tasks = _numbered_task(call, output) or _TODO_LIST.observe(call, result)
-        if tasks is not None:
-            return tasks
+        if isinstance(arguments_of(call), Mapping):  # text is a command or a patch
+            tasks = _numbered_task(call, output) or _TODO_LIST.observe(call, result)
+            if tasks is not None:
+                return tasks
         seen = self._files.observe(plain, CallResult(output))
         if seen is None and not _edits(plain):
             return None
@@ -174,7 +175,7 @@ def _news(call: Call, output: object) -> Identity:
 def _numbered_task(call: Call, output: object) -> Observation | None:
     """A task of Claude Code's ``TaskCreate`` and ``TaskUpdate``, which have it by its number."""
     arguments = arguments_of(call)
-    if isinstance(arguments, str) or call.action not in ("TaskCreate", "TaskUpdate"):
+    if not isinstance(arguments, Mapping) or call.action not in ("TaskCreate", "TaskUpdate"):
         return None
     if call.action == "TaskCreate":
         shown = output.get("task") if isinstance(output, Mapping) else None

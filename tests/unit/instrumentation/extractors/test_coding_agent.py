@@ -102,6 +102,13 @@ def test_a_patch_stands_at_its_last_file(arguments: Any) -> None:
     assert len(seen.achieved) == 1
 
 
+def test_a_patch_of_a_list_is_no_to_do_list() -> None:
+    patch = "*** Begin Patch\n*** Update File: todo.md\n@@\n - [ ] pack\n*** End Patch"
+    seen = AGENT.observe(Call("apply_patch", patch), CallResult("Done!"))
+    assert seen is not None
+    assert (seen.place, seen.tasks) == ("todo.md", ())
+
+
 def test_the_same_call_with_the_same_result_is_no_news() -> None:
     def done(arguments: Any, result: Any) -> Any:
         seen = AGENT.observe(Call("Read", arguments), CallResult(result))
