@@ -20,6 +20,7 @@ __all__ = [
     "POLICY",
     "RECEIVER",
     "RECORDING",
+    "SESSION_METRICS",
     "SPAN_FAULTS",
     "WORKER",
     "MetricDefinition",
@@ -505,6 +506,29 @@ WORKER: Final = (
 )
 """What only ``tidegauge worker`` shows."""
 
+# Coding agents, as tidegauge watch sees them.
+
+SESSIONS: Final = MetricDefinition(
+    "tidegauge_sessions_total",
+    "counter",
+    "sessions",
+    "Sessions of coding agents that tidegauge watch has seen.",
+)
+SESSIONS_ACTIVE: Final = MetricDefinition(
+    "tidegauge_sessions_active",
+    "gauge",
+    "sessions",
+    "Sessions of coding agents that are at work on a prompt now; sub-agents are not counted.",
+)
+REFUSED_CALLS: Final = MetricDefinition(
+    "tidegauge_refused_calls_total",
+    "counter",
+    "calls",
+    "Calls of coding agents that were not run, because the policy blocked them or had stopped the "
+    "run.",
+)
+SESSION_METRICS: Final = (SESSIONS, SESSIONS_ACTIVE, REFUSED_CALLS)
+
 OTHER_METRICS: Final = (
     INTERNAL_ERRORS,
     EVICTED_RUNS,
@@ -517,5 +541,6 @@ OTHER_METRICS: Final = (
     *RECEIVER,
     *DECISIONS,
     *WORKER,
+    *SESSION_METRICS,
 )
 """Those listed here, in the order in which they are shown."""

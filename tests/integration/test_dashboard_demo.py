@@ -63,6 +63,7 @@ TRUE_OF_THE_DEMO = {
     "without a gateway",
     "without a receiver",
     "without a worker",
+    "without tidegauge watch",
     "without calibrated thresholds",
     "when no runs are judged",
     "without progress and without t_max",  # it reports no progress

@@ -34,6 +34,7 @@ TRUE_HERE = {
     "without a gateway",
     "without a receiver",
     "without a worker",
+    "without tidegauge watch",
 }
 """The reasons for which panels say that they may be empty, as far as they hold for these runs."""
 

@@ -25,7 +25,16 @@ from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
 from support.processes import run_python, without_otel
 from support.requirements import needs_fork
 from support.rotel import rotel
-from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, RECORDING, SPAN_FAULTS, WORKER
+from tidegauge.catalog import (
+    DECISIONS,
+    JUDGING,
+    POLICY,
+    RECEIVER,
+    RECORDING,
+    SESSION_METRICS,
+    SPAN_FAULTS,
+    WORKER,
+)
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.streaming_metrics.registry import METRICS
 
@@ -62,7 +71,16 @@ def test_the_whole_catalogue_arrives_as_it_is_scraped(receiver, pipeline):
     [points] = receiver.exports
     assert as_prometheus(ours(points)) == expected
     found = of_catalogue(points)
-    elsewhere = RECORDING, POLICY, JUDGING, RECEIVER, SPAN_FAULTS, DECISIONS, WORKER
+    elsewhere = (
+        RECORDING,
+        POLICY,
+        JUDGING,
+        RECEIVER,
+        SPAN_FAULTS,
+        DECISIONS,
+        WORKER,
+        SESSION_METRICS,
+    )
     assert {metric for metric, _ in found} == set(METRICS).difference(*elsewhere)
     kinds = {"counter": ("sum", CUMULATIVE, True), "gauge": ("gauge", None, None)}
     for metric, point in found:

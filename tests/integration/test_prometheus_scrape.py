@@ -11,7 +11,15 @@ import pytest
 import tidegauge
 from support.prometheus import Prometheus
 from support.servers import SharedPrometheus
-from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, SPAN_FAULTS, WORKER
+from tidegauge.catalog import (
+    DECISIONS,
+    JUDGING,
+    POLICY,
+    RECEIVER,
+    SESSION_METRICS,
+    SPAN_FAULTS,
+    WORKER,
+)
 from tidegauge.streaming_metrics import IssuedStep, Loops
 from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.testing import capture
@@ -81,6 +89,7 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
             lambda found: found and found[0].value >= 3,
         )
         elsewhere = RECEIVER + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
+        elsewhere += SESSION_METRICS
         for metric in [one for one in METRICS if one not in elsewhere]:
             name = metric.name + ("_bucket" if metric.kind == "histogram" else "")
             for sample in prometheus.query(name):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -117,6 +120,51 @@ def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
     assert "another 'tidegauge watch' listens on" in ran.stderr
+
+
+def test_a_command_runs_at_the_onset_of_a_loop_and_knows_no_contents(tmp_path: Path) -> None:
+    out = tmp_path / "notices"
+    code = "import os, sys; open(sys.argv[1], 'a').write(repr(sys.argv[2:]) + repr(os.environ))"
+    command = shlex.join([sys.executable, "-c", code, str(out), "{agent}", "{session}", "{step}"])
+    with watching(tmp_path, "--contents", "--notify-command", command) as watcher:
+        watcher.loop("codex", 4)
+        wait_until_ready(
+            watcher.process, watcher.log, lambda: out.exists() and out.stat().st_size > 0
+        )
+        watcher.loop("codex", 4)  # the same session, at once: no further notice
+        watcher.stop()
+    said = out.read_text()
+    assert said.startswith("['codex', 's1', '2']")
+    assert said.count("TIDEGAUGE_LOOP_PERIOD") == 1
+    assert "Read it" not in said
+    assert "missing.yaml" not in said
+
+
+def test_the_bell_rings_on_a_terminal(tmp_path: Path) -> None:
+    program = "from tidegauge.cli.main import main; main()"
+    terminal, inside = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "watch", "--metrics-port", "0", "--notify"],
+        stdin=subprocess.DEVNULL,
+        stdout=inside,
+        stderr=inside,
+        env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), TERM="xterm"),
+    )
+    os.close(inside)
+    printed = tmp_path / "log"
+    with stopped_in_the_end(process), printed.open("wb", buffering=0) as log:
+
+        def reads(text: bytes) -> bool:
+            if select.select([terminal], [], [], 0)[0]:
+                log.write(os.read(terminal, 65_536))
+            return text in printed.read_bytes()
+
+        wait_until_ready(process, printed, lambda: reads(b"end it with Ctrl-C"))
+        watcher = Watcher(process, printed, tmp_path)
+        assert not reads(b"\a")
+        watcher.loop("codex", 3)
+        wait_until_ready(process, printed, lambda: reads(b"\a"))
+    os.close(terminal)
 
 
 def test_a_policy_replaces_the_rules(tmp_path: Path) -> None:

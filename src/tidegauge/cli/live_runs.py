@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegauge.events import (
     Decision,
@@ -24,9 +24,27 @@ from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
 
-__all__ = ["LiveRun", "LiveRunSink"]
+__all__ = ["LiveRun", "LiveRunSink", "LoopOnset"]
 
 _DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}
+
+
+class LoopOnset(NamedTuple):
+    """A run has begun to loop.
+
+    Attributes:
+        agent: its agent.
+        session: the session that it is part of; empty without one.
+        run: its id.
+        step: the first step that is repeated.
+        period: steps per round.
+    """
+
+    agent: str
+    session: str
+    run: str
+    step: int
+    period: int
 
 
 @dataclass(slots=True)
@@ -43,6 +61,7 @@ class LiveRun:
         ended: when it ended; ``None`` while it runs.
         stop: why it was stopped, in a sentence.
         interventions: how often the policy nudged, blocked or stopped it, or would have.
+        session: the session that it is part of; empty without one.
     """
 
     agent: str
@@ -54,6 +73,7 @@ class LiveRun:
     ended: float | None = None
     stop: str | None = None
     interventions: Counter[Intervention] = field(default_factory=Counter)
+    session: str = ""
 
     @property
     def seconds(self) -> float:
@@ -77,6 +97,7 @@ class LiveRunSink:
         engine: the engine that it feeds.
         task: the name by which a run is shown beside its agent's.
         planned: a policy that does not act; what it would do is in the news, too.
+        on_loop: called at every onset of a loop, in the thread of the agent: it must not wait.
         most: runs that are kept; one more drops the one that ended first. News are as many at most.
 
     Attributes:
@@ -91,12 +112,14 @@ class LiveRunSink:
         *,
         task: Callable[[RunStarted], str] = lambda event: event.task or "",
         planned: Policy | None = None,
+        on_loop: Callable[[LoopOnset], object] | None = None,
         most: int = 1_000,
     ) -> None:
         self._sink = sink
         self._engine = engine
         self._task = task
         self._planned = planned
+        self._on_loop = on_loop
         self._most = most
         self._lock = threading.Lock()
         self._runs: dict[str, LiveRun] = {}
@@ -127,6 +150,7 @@ class LiveRunSink:
         with state.lock:
             report = state.report()
         run = LiveRun(event.agent, self._task(event), state, report, time.monotonic())
+        run.session = event.conversation or ""
         with self._lock:
             self.totals["runs"] += 1
             self._runs[event.run] = run
@@ -175,6 +199,9 @@ class LiveRunSink:
             run.looped = time.monotonic()
             first_step = now.loops[-1][0] if now.loops else 0
             self._add_news(run, f"loops since step {first_step}, {now.loop_period} steps per round")
+            if self._on_loop is not None:
+                period = now.loop_period or 0
+                self._on_loop(LoopOnset(run.agent, run.session, run_id, first_step, period))
         if decision.action != "go_on" and not (decision.stop and run.stop):
             self._count(run, decision.action)
         if decision.nudge or decision.block:

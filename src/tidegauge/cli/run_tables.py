@@ -10,7 +10,14 @@ from rich.text import Text
 
 from tidegauge.streaming_metrics.run_report import RunReport
 
-__all__ = ["RUN_NUMBERS", "STATUS_STYLES", "run_numbers", "section_table"]
+__all__ = [
+    "RUN_NUMBERS",
+    "STATUS_STYLES",
+    "WORK_NUMBERS",
+    "run_numbers",
+    "section_table",
+    "work_numbers",
+]
 
 STATUS_STYLES: Final = {
     "waiting": "dim",
@@ -30,6 +37,9 @@ RUN_NUMBERS: Final = (
     "novelty",
 )
 """The names of :func:`run_numbers`."""
+
+WORK_NUMBERS: Final = ("frontier", "pending\ntasks", "progress")
+"""The names of :func:`work_numbers`."""
 
 
 def section_table(title: str) -> Table:
@@ -54,6 +64,13 @@ def run_numbers(report: RunReport) -> tuple[str | Text, ...]:
         _count(report.failed_rounds, report.failed_rounds_max, report.finished),
         _novelty(report.novelty),
     )
+
+
+def work_numbers(report: RunReport) -> tuple[str, ...]:
+    """What is left and what is done of a run, in the order of :data:`WORK_NUMBERS`."""
+    progress = "" if report.progress is None else f"{report.progress:.0%}"
+    counts = (report.frontier, report.pending)
+    return (*("" if count is None else str(count) for count in counts), progress)
 
 
 def _loop(report: RunReport) -> Text:

@@ -18,9 +18,11 @@ from tidegauge.cli.command_settings import (
     PORT,
     SECONDS,
     SWITCH,
+    SettingType,
     setting,
     settings_options,
 )
+from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
 
 if TYPE_CHECKING:
@@ -51,6 +53,14 @@ class WatchSettings:
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )
+    notify: bool = setting(FLAG, False, "Ring the bell of the terminal when an agent loops.")
+    notify_command: str | None = setting(
+        SettingType("COMMAND", parse_command),
+        None,
+        "Run this when an agent loops, such as \"notify-send '{agent} loops'\". No shell reads it. "
+        "{agent}, {session}, {run}, {step} and {period} are replaced; the variables "
+        "TIDEGAUGE_LOOP_AGENT and so on have the same values. Time limit: 10 seconds.",
+    )
     metrics_port: int = setting(
         PORT, 9464, "/metrics; / is the live page. If it is in use, a free port."
     )
@@ -76,6 +86,7 @@ def watch(settings: WatchSettings) -> None:
       tidegauge watch                       show what agents do, and what the policy would do
       tidegauge watch --act                 nudge agents that loop, and refuse repeated calls
       tidegauge watch --act --policy loop_repeats=3:nudge
+      tidegauge watch --notify              ring the bell when an agent loops
 
     A setting is taken from its flag, else from the variable TIDEGAUGE_WATCH_ and its name
     (TIDEGAUGE_WATCH_METRICS_PORT), else from the file.
@@ -93,10 +104,16 @@ def watch(settings: WatchSettings) -> None:
         pipeline = _pipeline(settings)
         closing.callback(pipeline.shutdown)
         planned = None if settings.act else replace(pipeline.settings, observe_only=False).decides()
-        view = WatchView(pipeline, planned, contents=settings.contents)
+        notices = None
+        if settings.notify or settings.notify_command is not None:
+            notices = LoopNotices(settings.notify_command, ring if settings.notify else None)
+            closing.callback(notices.close)
+        on_loop = None if notices is None else notices.add
+        view = WatchView(pipeline, planned, contents=settings.contents, on_loop=on_loop)
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         sessions = HookSessions(pipeline.recorder, limits)
         closing.callback(sessions.close)
+        pipeline.add_metrics(sessions.metrics)
         endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()

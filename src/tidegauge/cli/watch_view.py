@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
@@ -13,8 +13,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegauge.cli.live_runs import LiveRun, LiveRunSink
-from tidegauge.cli.run_tables import RUN_NUMBERS, STATUS_STYLES, run_numbers, section_table
+from tidegauge.cli.live_runs import LiveRun, LiveRunSink, LoopOnset
+from tidegauge.cli.run_tables import (
+    RUN_NUMBERS,
+    STATUS_STYLES,
+    WORK_NUMBERS,
+    run_numbers,
+    section_table,
+    work_numbers,
+)
 from tidegauge.cli.terminal import printable
 from tidegauge.events import Intervention, RunStarted
 from tidegauge.pipeline import Pipeline
@@ -27,6 +34,7 @@ _REFRESHES_PER_SECOND: Final = 4
 _MAX_NEWS: Final = 8
 _HEAD_LINES: Final = 12
 _FEWEST_ROWS: Final = 3
+_ROOM_FOR_WORK: Final = 110  # columns of a terminal
 _MAX_RUNS: Final = 200
 _MAX_NAME: Final = 40
 _SHORT_ID: Final = 8
@@ -44,14 +52,27 @@ class WatchView:
         pipeline: what was configured; its sink is replaced by one that keeps the runs.
         planned: the policy, if it does not act: what it would do is shown.
         contents: whether prompts are shown.
+        on_loop: called at every onset of a loop; it must not wait.
     """
 
-    def __init__(self, pipeline: Pipeline, planned: Policy | None, *, contents: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        planned: Policy | None,
+        *,
+        contents: bool,
+        on_loop: Callable[[LoopOnset], object] | None = None,
+    ) -> None:
         self._contents = contents
         self._acts = planned is None
         recorder = pipeline.recorder
         self._sink = LiveRunSink(
-            recorder.sink, pipeline.engine, task=self._name, planned=planned, most=_MAX_RUNS
+            recorder.sink,
+            pipeline.engine,
+            task=self._name,
+            planned=planned,
+            on_loop=on_loop,
+            most=_MAX_RUNS,
         )
         recorder.sink = self._sink
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
@@ -100,7 +121,8 @@ class WatchView:
         table = section_table("runs")
         table.add_column("agent", no_wrap=True)
         table.add_column("session", no_wrap=True)
-        for name in RUN_NUMBERS:
+        wide = self._console.width >= _ROOM_FOR_WORK
+        for name in (*RUN_NUMBERS, *WORK_NUMBERS) if wide else RUN_NUMBERS:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("policy" if self._acts else "policy\nwould have", no_wrap=True)
         table.add_column("state", no_wrap=True)
@@ -112,6 +134,6 @@ class WatchView:
             ]
             status = run.status
             style = STATUS_STYLES.get(status, "")
-            cells = run_numbers(run.report)
+            cells = (*run_numbers(run.report), *(work_numbers(run.report) if wide else ()))
             table.add_row(run.agent, run.task, *cells, ", ".join(done), Text(status, style=style))
         return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from tidegauge import catalog
+from tidegauge.dashboards.coding_row import sessions_looping
 from tidegauge.dashboards.queries import GROUP, QueryScope, new_events, total
 from tidegauge.dashboards.ratios import (
     EXCEEDED_RATIO,
@@ -15,6 +16,7 @@ from tidegauge.dashboards.ratios import (
     recorded,
 )
 from tidegauge.streaming_metrics.loops import LOOPS, RUNS_LOOPING
+from tidegauge.streaming_metrics.run_counts import RUN_STEPS
 from tidegauge.streaming_metrics.stale_score import RUNS_STALE
 
 __all__ = ["ALERTS", "RUNBOOKS", "Alert", "alerting_groups"]
@@ -28,6 +30,7 @@ _RECENT: Final = QueryScope("10m")
 _PROCESS: Final = ("job", "instance")
 """Labels of alerts on tidegauge itself."""
 
+_RUN: Final = (*GROUP, "run")
 _FLEET: Final = ("job",)
 _SCORED: Final = (*GROUP, "score")
 _DAY: Final = QueryScope("1d")
@@ -138,6 +141,17 @@ def _no_worker() -> str:
     return f"{held}\nunless ({now} > 0)"
 
 
+def _session_looping() -> str:
+    """Repeats of each coding agent's session that is in a loop, and took a step a while ago.
+
+    The hooks of an agent that was killed do not say so: its run is open until it has been idle for
+    long, and loops no more.
+    """
+    scope = QueryScope("5m")
+    steps = total(f"changes({scope.over_window(RUN_STEPS)}) > 0", _RUN, operator="max")
+    return f"{sessions_looping(scope, *GROUP)}\nand ({steps})"
+
+
 _AGENTS: Final = (
     Alert(
         "TidegaugeLoopOnset",
@@ -147,6 +161,16 @@ _AGENTS: Final = (
         pending="0s",
         summary=f"{_GROUP_NAME} is looping: {{{{ $value }}}} of its runs repeat a cycle.",
         runbook="loop-onset",
+    ),
+    Alert(
+        "TidegaugeSessionLooping",
+        _session_looping(),
+        threshold=0,
+        severity="warning",
+        pending="2m",
+        summary="A session of {{ $labels.agent }} has looped for two minutes: it has repeated a "
+        "cycle {{ $value }} times (run {{ $labels.run }}).",
+        runbook="session-looping",
     ),
     Alert(
         "TidegaugeLoopShareUnusual",

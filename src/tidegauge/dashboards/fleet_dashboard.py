@@ -9,6 +9,7 @@ from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, board
 from tidegauge.dashboards.central_row import central_row
+from tidegauge.dashboards.coding_row import coding_row
 from tidegauge.dashboards.panels import BAD, COUNT, REPEATS, SECONDS, SHARE, WATCH, Panel, Query
 from tidegauge.dashboards.queries import GROUP, new_events, total, wilson_interval
 from tidegauge.dashboards.ratios import (
@@ -61,6 +62,7 @@ def fleet() -> Dashboard:
             ("Loops", _loops()),
             ("Outcomes", _outcomes()),
             ("Cost of loops, and interventions", _costs()),
+            ("Coding agents of this machine: tidegauge watch", coding_row()),
             ("Health of tidegauge", _health()),
             ("Central processes: receivers, gateways, workers, decisions", central_row()),
         ],

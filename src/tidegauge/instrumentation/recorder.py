@@ -120,6 +120,7 @@ class Recorder:
         traced: bool = True,
         request: RequestLabels | None = None,
         link: Link | None = None,
+        extractors: Sequence[Extractor] = (),
     ) -> RecordedRun:
         """Open a run: its span, and its record in the sink.
 
@@ -131,8 +132,9 @@ class Recorder:
                 are created, and events have its context.
             traced: whether spans are created for it at all.
             request: whose request it serves.
+            extractors: read its calls, if none were configured.
         """
-        run = self.make_run(event)
+        run = self.make_run(event, extractors)
         run.request = request
         run.start(context, external, traced=traced, link=link)
         return run
@@ -148,16 +150,19 @@ class Recorder:
             trace_id: the trace of its last span; ``None``, it had none.
             span_id: its last span.
         """
-        run = RecordedRun(self, replace(event, task=None, trace_id=trace_id, span_id=span_id))
+        event = replace(event, task=None, trace_id=trace_id, span_id=span_id)
+        run = RecordedRun(self, event, self.extractors)
         run.steps = steps
         return run
 
-    def make_run(self, event: RunStarted) -> RecordedRun:
+    def make_run(self, event: RunStarted, extractors: Sequence[Extractor] = ()) -> RecordedRun:
         """A run that is not open yet: :meth:`RecordedRun.start` opens it."""
         event = _plain_run(event)
-        if self._reach is not None and event.reach == "adjacent":
-            event = replace(event, reach=self._reach)
-        return RecordedRun(self, event)
+        given = () if self.extractors else tuple(extractors)
+        reach = extract_reach(given) if given else self._reach
+        if reach is not None and event.reach == "adjacent":
+            event = replace(event, reach=reach)
+        return RecordedRun(self, event, given or self.extractors)
 
 
 class RecordedRun:
@@ -176,6 +181,7 @@ class RecordedRun:
         "_calls",
         "_delivered",
         "_ended",
+        "_extractors",
         "_lock",
         "_mentions",
         "_onset_step",
@@ -191,8 +197,11 @@ class RecordedRun:
         "steps",
     )
 
-    def __init__(self, recorder: Recorder, event: RunStarted) -> None:
+    def __init__(
+        self, recorder: Recorder, event: RunStarted, extractors: tuple[Extractor, ...] = ()
+    ) -> None:
         self._recorder = recorder
+        self._extractors = extractors
         self._spans: RunSpans | None = None
         self._ended = False
         self._reported_end = False
@@ -298,7 +307,7 @@ class RecordedRun:
             if type(call.action) is not str:
                 step = step._replace(calls=tuple(map(_plain_call, step.calls)))
                 break
-        extractors = self._recorder.extractors
+        extractors = self._extractors
         if extractors:
             step = self._with_entities(step, extractors)
         decision = self._recorder.sink.step_issued(step)
@@ -317,7 +326,7 @@ class RecordedRun:
     @guarded("recorder.observe", default=GO_ON)
     def observe(self, outcome: Outcome) -> Decision:
         """Report a result."""
-        extractors = self._recorder.extractors
+        extractors = self._extractors
         if extractors:
             outcome = self._with_observation(outcome, extractors)
         decision = self._recorder.sink.step_observed(outcome)

@@ -107,6 +107,12 @@ class RunMap(Generic[Id, Run]):
         """How many scopes are open."""
         return len(self._scopes)
 
+    @property
+    def runs(self) -> list[Run]:
+        """The open runs."""
+        with here.critical, self._lock:
+            return list(self._runs.values())
+
     def find(self, key: Id | None) -> RunScope[Run] | None:
         """The scope of something open."""
         return None if key is None else self._scopes.get(key)

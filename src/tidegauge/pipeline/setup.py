@@ -20,7 +20,7 @@ from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
-from tidegauge.exporters.reading import Exporter, Reader
+from tidegauge.exporters.reading import Exporter, More, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
@@ -83,6 +83,7 @@ class Pipeline:
         self.metrics_server: MetricsServer | None = None
         self._serves_in_children = False
         self._serving_soon: threading.Timer | None = None
+        self._added: More | None = None
         self._closed = False
         try:
             self._set_up(serve=serve, replaces=replaces)
@@ -300,7 +301,12 @@ class Pipeline:
         """Metrics from outside the engine: recorded lines, exceeded thresholds, judgements."""
         recorded = self._writer.counts() if self._writer is not None else {}
         judged = self._judged.metrics() if self._judged is not None else {}
-        return {**self._crossings.metrics(), **recorded, **judged}
+        added = self._added() if self._added is not None else {}
+        return {**self._crossings.metrics(), **recorded, **judged, **added}
+
+    def add_metrics(self, more: More) -> None:
+        """Export these, too: of what reports the runs of this pipeline."""
+        self._added = more
 
     def _register(self, registry: CollectorRegistry, replaces: Pipeline | None) -> None:
         """Export to the application's registry, in place of a replaced pipeline."""

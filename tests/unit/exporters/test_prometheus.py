@@ -17,7 +17,16 @@ import tidegauge
 from support.prometheus import find_binary
 from tidegauge import catalog
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import DECISIONS, JUDGING, POLICY, RECEIVER, RECORDING, SPAN_FAULTS, WORKER
+from tidegauge.catalog import (
+    DECISIONS,
+    JUDGING,
+    POLICY,
+    RECEIVER,
+    RECORDING,
+    SESSION_METRICS,
+    SPAN_FAULTS,
+    WORKER,
+)
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.exporters.prometheus import TidegaugeCollector
 from tidegauge.exporters.prometheus.text import write_text
@@ -126,6 +135,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
+    elsewhere += SESSION_METRICS
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]

@@ -38,6 +38,7 @@ _FILE_ARGUMENTS: Final = (
     "path",
     "file",
     "file_path",
+    "filePath",
     "filepath",
     "filename",
     "file_name",
@@ -47,7 +48,9 @@ _FILE_ARGUMENTS: Final = (
 )
 _FOLDER_ARGUMENTS: Final = ("directory", "dir", "dir_path", "folder", "directory_path")
 _COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")
-_EDITS: Final = frozenset({"content", "new_string", "new_str", "replacement", "file_text", "edits"})
+_EDITS: Final = frozenset(
+    {"content", "new_string", "newString", "new_str", "replacement", "file_text", "edits"}
+)
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "name", "files", "paths"})
 _FILE_LINE: Final = re.compile(r"\[File: (/\S{1,400}) \(")
 _MISSING: Final = ("No such file or directory", "cannot access")
@@ -133,7 +136,8 @@ class Files:
             place = search_place(call, arguments) if shown else None
         else:
             place = None if _is_missing(body) else self._normalised(use.path or ".")
-            if use.kind == "list" or _is_listing(use.path, body):
+            lists = use.kind == "list" or _is_listing(use.path, body)
+            if lists and not _lists_itself(use.path, body):
                 shown = self._paths(_entries(body, use.path))
         if place is None:
             return None
@@ -205,6 +209,14 @@ def _is_listing(path: str, body: object) -> bool:
     if not isinstance(body, str) or (posixpath.splitext(name)[1] and name not in (".", "..")):
         return False
     return looks_listed(body)
+
+
+def _lists_itself(path: str, body: object) -> bool:
+    """Whether a listing has one entry, which is the path: then that is a file."""
+    if not path or not isinstance(body, str):
+        return False
+    lines = body.strip().splitlines()
+    return len(lines) == 1 and lines[0].split()[-1:] == [path]
 
 
 def _first(names: Iterable[str]) -> tuple[str, ...]:

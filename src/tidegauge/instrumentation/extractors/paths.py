@@ -25,7 +25,9 @@ _PATH: Final = re.compile(rf"(?:[A-Za-z]:/|/)?{_NAME}+(?:/{_NAME}+)*/?")
 _SUFFIX: Final = re.compile(r"\.[A-Za-z]\w{0,9}$")
 _HIT: Final = re.compile(r"((?:[A-Za-z]:)?[^\s:]{1,400})[:(]\d")  # path:line: or path(line)
 _HIT_WITHOUT_LINE: Final = re.compile(r"((?:[A-Za-z]:)?[^\s:]{1,400}):")
-_DIFF: Final = re.compile(r"(?:\+\+\+ b/|--- a/|rename (?:from|to) |\*\*\* \w+ File: )(\S{1,400})")
+_DIFF: Final = re.compile(
+    r"(?:\+\+\+ b/|--- a/|rename (?:from|to) |\*\*\* \w+ File: |File: )(\S{1,400})"
+)
 _LONG: Final = re.compile(r"[bcdlps-][rwxsStT-]{9}[.+@]?\s")  # ls -l
 _BRANCHES: Final = ("├── ", "└── ", "|-- ", "`-- ", "+-- ")
 _CLASSES: Final = "*=@|"  # what ls -F puts behind names

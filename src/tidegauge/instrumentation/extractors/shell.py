@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["FileUse", "ShellUse", "file_use", "is_command"]
+__all__ = ["FileUse", "ShellUse", "changes_files", "file_use", "is_command", "runs_tests"]
 
 ShellUse: TypeAlias = Literal["read", "list", "search"]
 
@@ -32,6 +32,22 @@ _GIT_PATHS: Final = frozenset({"diff", "grep", "ls-files", "show"})
 _KNOWN: Final = re.compile(rf"\b(?:{'|'.join(sorted(_READ | _LIST | _SEARCH))})\b|>")
 _GLOB: Final = re.compile(r"(?:(?<=/)|^)[^/]*[*?\[]")
 _NUMBER: Final = re.compile(r"[\d,:+$-]+p?")
+_CHANGES: Final = frozenset({"cp", "create", "edit", "mkdir", "mv", "patch", "rm", "tee", "touch"})
+_IN_PLACE: Final = frozenset({"perl", "sed"})
+_ASSIGNED: Final = re.compile(r"\w{1,100}=")
+_RUNNERS: Final = frozenset({"npx", "bunx", "env", "exec", "nice", "time", "timeout", "xvfb-run"})
+_RUNNERS_WITH_WORD: Final = frozenset({"bundle", "hatch", "pdm", "pipenv", "poetry", "uv"})
+_TESTS: Final = re.compile(
+    r"(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|ctest)\b"
+    r"|(?:go|swift|dotnet|deno|bun) test\b|cargo (?:test|t|nextest)\b|npm t\b"
+    r"|(?:npm|pnpm|yarn|make|just|rake)(?: run)?(?: -\S{1,40}){0,5} \S{0,40}(?:test|check|spec)"
+    r"|node .{0,200}--test\b"
+    r"|python[\d.]{0,9}(?: -[bBEIsSu]){0,5} (?:-m (?:pytest|unittest|nose)"
+    r"|\S{0,200}test\S{0,200}\.py|\S{0,200}manage\.py test\b)"
+)
+_MAY_TEST: Final = re.compile(r"test|jest|spec|tox|nox|mocha|check|cargo t\b|npm t\b")
+_MAY_CHANGE: Final = re.compile(rf"\b(?:{'|'.join(sorted(_CHANGES | _IN_PLACE))}|apply)\b|>")
+_MAX_RUNNER_WORDS: Final = 12
 
 
 def is_command(name: str) -> bool:
@@ -74,6 +90,53 @@ def file_use(command: str) -> FileUse | None:
         if use is not None:
             found = FileUse(use.kind, posixpath.join(folder, use.path) if use.path else folder)
     return found
+
+
+def changes_files(command: str) -> bool:
+    """Whether a command line writes, moves or removes files, as far as a quick look shows.
+
+    >>> changes_files("echo x >> log.txt"), changes_files("sed -i s/a/b/ a.py"), changes_files("ls")
+    (True, True, False)
+    """
+    command = command[:_MAX_COMMAND]
+    if _MAY_CHANGE.search(command) is None:
+        return False
+    for words in _commands(command):
+        name = posixpath.basename(words[0])
+        if name in _CHANGES or words[:2] == ["git", "apply"]:
+            return True
+        if name in _IN_PLACE and any(word.startswith("-") and "i" in word for word in words[1:]):
+            return True
+    return False
+
+
+def runs_tests(command: str) -> bool:
+    """Whether a command line runs tests.
+
+    >>> runs_tests("cd app && CI=1 uv run pytest -q | tail -3"), runs_tests("cat pytest.ini")
+    (True, False)
+    """
+    command = command[:_MAX_COMMAND]
+    return _MAY_TEST.search(command) is not None and any(
+        _TESTS.match(" ".join(_without_runner(words))) for words in _commands(command)
+    )
+
+
+def _without_runner(words: Sequence[str]) -> Sequence[str]:
+    """A command without what runs it: ``timeout 60``, ``uv run``, ``CI=1``."""
+    for _ in range(_MAX_RUNNER_WORDS):
+        name = posixpath.basename(words[0])
+        if _ASSIGNED.match(words[0]) or name in _RUNNERS:
+            words = words[1:]
+        elif name in _RUNNERS_WITH_WORD and words[1:2] in (["run"], ["exec"]):
+            words = words[2:]
+        elif words[0][:1] == "-" or words[0][:1].isdigit():  # an option of the runner
+            words = words[1:]
+        else:
+            return [name, *words[1:]]
+        if not words:
+            return [""]
+    return words
 
 
 def _use(name: str, operands: Sequence[str], *, recursive: bool) -> FileUse | None:

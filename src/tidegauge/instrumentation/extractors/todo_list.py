@@ -20,7 +20,7 @@ from tidegauge.instrumentation.extractors.contents import (
 
 __all__ = ["TodoList"]
 
-_LISTS: Final = ("todos", "todo_list", "checklist", "plan", "tasks", "steps")
+_LISTS: Final = ("todos", "todo_list", "task_list", "checklist", "plan", "tasks", "steps")
 _MORE_LISTS: Final = (*_LISTS, "items", "entries")  # also names of lists that are not plans
 _TEXTS: Final = ("content", "title", "task", "text", "description", "step", "name", "subject")
 _STATES: Final = ("status", "state", "done", "completed", "checked")
@@ -44,8 +44,8 @@ class TodoList:
 
     It is read from the call's arguments:
 
-    - a list under ``todos``, ``todo_list``, ``checklist``, ``plan``, ``tasks`` or ``steps``, whose
-      entries have a text (``content``, ``title``, ``task``, ...) and a status
+    - a list under ``todos``, ``todo_list``, ``task_list``, ``checklist``, ``plan``, ``tasks`` or
+      ``steps``, whose entries have a text (``content``, ``title``, ``task``, ...) and a status
       (``status``, ``state``, ``done``, ``completed``, ``checked``);
     - text under such a name, or as the only argument, with checkboxes: ``- [ ] pack``.
 

@@ -32,6 +32,7 @@ class HookEvent(NamedTuple):
         inner: id of a sub-agent of the session; ``None``, it is the session's own agent.
         agent: name of the agent, if the payload has it.
         reason: why the run ended, in a word.
+        folder: where the session was started; relative paths start there.
     """
 
     kind: Kind
@@ -45,6 +46,7 @@ class HookEvent(NamedTuple):
     inner: str | None = None
     agent: str | None = None
     reason: str | None = None
+    folder: str | None = None
 
 
 class HookAnswer(NamedTuple):

@@ -1,4 +1,4 @@
-"""Hooks of opencode, as our plugin reports them: ``{"hook", "input", "output"}``.
+"""Hooks of opencode, as our plugin reports them: ``{"hook", "cwd", "input", "output"}``.
 
 The plugin can refuse calls, add to a result, and end the run. Calls that were refused or failed are
 known from the event that updates their part of the message.

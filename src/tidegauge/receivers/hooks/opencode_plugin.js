@@ -52,9 +52,9 @@ function ask(place, event, ms) {
   })
 }
 
-async function send(hook, input, output) {
+async function sendFrom(cwd, hook, input, output) {
   try {
-    const event = Buffer.from(JSON.stringify({ hook, input, output }))
+    const event = Buffer.from(JSON.stringify({ hook, cwd, input, output }))
     if (event.length > MAX_BYTES) return {}
     const until = Date.now() + ANSWER_MS
     for (const place of places()) {
@@ -69,7 +69,8 @@ async function send(hook, input, output) {
   return {}
 }
 
-export const Tidegauge = async ({ client }) => {
+export const Tidegauge = async ({ client, directory }) => {
+  const send = (...event) => sendFrom(directory, ...event)
   const abort = async (id) => {
     try {
       const ended = client.session.abort({ path: { id } })

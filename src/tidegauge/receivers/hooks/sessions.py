@@ -10,6 +10,8 @@ runs, and can be refused.
   call with the same tool and arguments, else with the same tool. A result without a call is
   ignored: the call was refused, or began before the watcher.
 - *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
+- *Read*: files, to-do lists and test runs are read from the calls by
+  :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
 - *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
   begins a second after it; its result stays unknown.
 - *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
@@ -21,13 +23,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from tidegauge._guard import guarded
+from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Decision, RunStarted
+from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
 from tidegauge.instrumentation.run_map import RunMap, RunScope
 from tidegauge.instrumentation.turn_calls import Turn, TurnCall
@@ -41,6 +45,8 @@ from tidegauge.receivers.hooks.hook_events import (
     HookEvent,
     Payload,
 )
+from tidegauge.receivers.hooks.payload_fields import text_of
+from tidegauge.receivers.hooks.session_counts import SessionCounts
 
 __all__ = ["HookSessions", "SessionLimits"]
 
@@ -143,6 +149,7 @@ class HookSessions:
             max_runs=limits.runs, idle_seconds=limits.idle_seconds, clock=clock
         )
         self._opening = threading.Lock()
+        self._counts = SessionCounts()
 
     @guarded("hooks.receive", default=b"")
     def receive(self, agent_name: str, payload: bytes) -> bytes:
@@ -163,6 +170,8 @@ class HookSessions:
         if printed is None:
             self._give_back(event)
             return b""
+        if event.kind == "call":
+            self._counts.refused(event.agent or agent.name)
         return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
@@ -196,6 +205,11 @@ class HookSessions:
                 return self._result(agent, event)
         return ALLOW
 
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """How many sessions there were and are, and how many calls were refused."""
+        active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 1)
+        return self._counts.metrics(active)
+
     def end_idle(self) -> None:
         """End the runs that are idle for too long; call it from time to time."""
         self._runs.end_idle()
@@ -222,8 +236,12 @@ class HookSessions:
             parent=None if outer is None else outer.run.recorded.id,
             conversation=event.session,
         )
-        run = _SessionRun(_root(event), self._recorder.start_run(started, traced=False))
+        reads = (CodingAgent(working_directory=event.folder or ""),)
+        recorded = self._recorder.start_run(started, traced=False, extractors=reads)
+        run = _SessionRun(_root(event), recorded)
         self._runs.open(RunScope(run))
+        if event.inner is None:
+            self._counts.began(recorded.event.agent, event.session)
         return run
 
     def _end(self, event: HookEvent) -> None:
@@ -318,7 +336,9 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     if agent is None or not isinstance(content, dict):
         return None
     event = agent.read(content)
-    return None if event is None else (agent, content, event)
+    if event is None:
+        return None
+    return agent, content, event._replace(folder=text_of(content, "cwd"))
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:

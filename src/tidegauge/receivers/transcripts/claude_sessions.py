@@ -49,6 +49,7 @@ class ClaudeTranscript(SessionTranscript):
     def read(self, record: Record) -> None:
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
+        self.folder = self.folder or text_in(record, "cwd") or ""
         if record.get("isMeta"):
             return
         if record.get("isSidechain"):

@@ -28,6 +28,9 @@ _VOLATILE: Final = re.compile(
     r"^(?:Chunk ID: \w+|Wall time: [\d.]+ seconds|Original token count: \d+)(?:\n|\Z)", re.M
 )
 _OUTPUT: Final = re.compile(r"^Output:$", re.M)
+_REFUSED: Final = "Command blocked by "
+"""How the result of a call begins that a hook has refused."""
+
 _EXIT_CODE: Final = re.compile(r"^Process exited with code (-?\d+)$", re.M)
 
 
@@ -47,6 +50,7 @@ class CodexTranscript(SessionTranscript):
         match record.get("type"):
             case "session_meta":
                 self.session = text_in(payload, "id") or self.session
+                self.folder = text_in(payload, "cwd") or self.folder
             case "turn_context":
                 self.model = text_in(payload, "model") or self.model
             case "token_usage_record":
@@ -92,7 +96,8 @@ def _result(output: Any) -> CallResult:
         return CallResult(output)
     printed = _OUTPUT.search(output)
     if printed is None:
-        return CallResult(without_our_text(output))
+        refused = True if output.startswith(_REFUSED) else None
+        return CallResult(without_our_text(output), refused)
     head, code = output[: printed.start()], _EXIT_CODE.search(output, 0, printed.start())
     text = without_our_text(_VOLATILE.sub("", head) + output[printed.start() :])
     return CallResult(text, None if code is None else code[1] != "0")

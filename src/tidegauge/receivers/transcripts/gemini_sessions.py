@@ -25,6 +25,7 @@ __all__ = ["GeminiTranscript"]
 
 _MAX_SEEN: Final = 1_000
 _CONTEXT: Final = re.compile(r"\n\n<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
+_FOLDER: Final = re.compile(r"working in the directory: (\S[^\n]{0,400})")
 _NO_PROMPTS: Final = ("<session_context>", "System: Potential loop detected")
 """How messages begin that Gemini CLI writes in the name of the user."""
 
@@ -49,6 +50,7 @@ class GeminiTranscript(SessionTranscript):
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         time = parsed_time(record.get("timestamp"))
+        self.folder = self.folder or _folder(record)
         match record.get("type"):
             case "user":
                 task = _prompt(record.get("content"))
@@ -77,6 +79,17 @@ class GeminiTranscript(SessionTranscript):
         for one, call in zip(ids, given, strict=True):
             if call.get("result") or call.get("status") in ("error", "cancelled"):
                 self.observe(one, _result(call), parsed_time(call.get("timestamp")))
+
+
+def _folder(record: Record) -> str:
+    """The folder of the session, which Gemini CLI names in its first message."""
+    messages = [record, *map(mapping, listed(mapping(record.get("$set")).get("messages")))]
+    for part in (mapping(part) for one in messages for part in listed(one.get("content"))):
+        text = text_in(part, "text") or ""
+        found = _FOLDER.search(text) if text.startswith(_NO_PROMPTS[0]) else None
+        if found is not None:
+            return found[1].strip()
+    return ""
 
 
 def _prompt(content: Any) -> str | None:

@@ -50,6 +50,7 @@ class OpencodeTranscript(SessionTranscript):
                 self.prompt("\n".join(filter(None, texts)) or None, time)
             case "assistant":
                 self.model = text_in(record, "modelID") or self.model
+                self.folder = self.folder or text_in(mapping(record.get("path")), "cwd") or ""
                 total = mapping(record.get("tokens")).get("total")
                 tools = [part for part in parts if part.get("type") == "tool"]
                 chosen = {text_in(part, "callID") or "": _call(part) for part in tools}

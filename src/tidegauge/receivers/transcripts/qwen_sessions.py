@@ -35,6 +35,7 @@ class QwenTranscript(SessionTranscript):
     def read(self, record: Record) -> None:
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
+        self.folder = self.folder or text_in(record, "cwd") or ""
         time = parsed_time(record.get("timestamp"))
         parts = [mapping(part) for part in listed(mapping(record.get("message")).get("parts"))]
         match record.get("type"):

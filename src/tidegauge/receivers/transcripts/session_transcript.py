@@ -2,8 +2,8 @@
 
 A run is what one prompt of the user asks for, until the next prompt or the end of the session; its
 id has that of the session. The calls of one answer of the model are one step, which is complete
-when the next answer, prompt or end comes. A call without a result keeps none. ``docs/replay.md``
-describes the lines.
+when the next answer, prompt or end comes. A call without a result keeps none. Files, to-do lists
+and test runs are read from the calls. ``docs/replay.md`` describes the lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any, ClassVar, Final, TypeAlias
 import orjson
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.events import ABSENT, Call, CallResult
+from tidegauge.events import ABSENT, Call, CallResult, Identity
+from tidegauge.instrumentation.extraction import extract_observation, extract_uses
+from tidegauge.instrumentation.extractors import CodingAgent
 
 __all__ = [
     "Record",
@@ -36,6 +38,7 @@ Record: TypeAlias = Mapping[str, Any]
 _LATEST: Final = 253_402_300_799.0
 """Seconds since the epoch at the end of the year 9999."""
 
+_REACH: Final = CodingAgent().reach
 _MAX_CALLS: Final = 1_000
 """Calls of one answer; further ones are left out."""
 
@@ -51,6 +54,9 @@ class SessionTranscript(ABC):
 
     Args:
         session: its id, if the records do not give one.
+
+    Attributes:
+        folder: the folder in which it was started; ``""``, not known.
     """
 
     agent: ClassVar[str]
@@ -58,6 +64,7 @@ class SessionTranscript(ABC):
 
     def __init__(self, session: str) -> None:
         self.session = session
+        self.folder = ""
         self.model: str | None = None
         self._lines: list[dict[str, Any]] = []
         self._run: str | None = None
@@ -68,6 +75,7 @@ class SessionTranscript(ABC):
         self._tokens: int | None = None
         self._issued: float | None = None
         self._observed: float | None = None
+        self._mentions: tuple[Identity, ...] = ()  # what the next step sees
 
     @classmethod
     @abstractmethod
@@ -152,24 +160,41 @@ class SessionTranscript(ABC):
             self._runs += 1
             self._run = f"{self.agent}-{self.session}-{self._runs}"
             task, model, at = self._task, self.model, _written(time)
-            self._add("start", agent=self.agent, task=task, model=model, time=at)
+            fields = {"task": task, "model": model, "reach": _REACH, "time": at}
+            self._add("start", agent=self.agent, **fields)
+            self._mentions = ()
 
     def _complete(self) -> None:
         """The calls of the last answer are a step."""
         if not self._calls:
             return
         self._begin(self._issued)
-        calls = [
-            _round(call, self._results.get(call_id, CallResult()))
-            for call_id, call in self._calls.items()
-        ]
+        calls = list(self._calls.values())
+        results = [self._results.get(call_id, CallResult()) for call_id in self._calls]
         seconds = None
         if self._issued is not None and self._observed is not None:
             seconds = max(0.0, self._observed - self._issued)
         issued = _written(self._issued)
-        self._add("step", calls=calls, tokens=self._tokens, seconds=seconds, time=issued)
+        rounds = [_round(call, result) for call, result in zip(calls, results, strict=True)]
+        spent = {"tokens": self._tokens, "seconds": seconds, "time": issued}
+        self._add("step", calls=rounds, **spent, **self._read_from(calls, results))
         self._calls, self._results = {}, {}
         self._tokens = self._issued = self._observed = None
+
+    def _read_from(self, calls: list[Call], results: list[CallResult]) -> dict[str, Any]:
+        """Where the calls of a step stood, and the tasks and entities in them."""
+        reads = (CodingAgent(working_directory=self.folder),)
+        seen = extract_observation(reads, calls, results)
+        mentions, self._mentions = self._mentions, seen.mentions
+        found = {
+            "place": seen.place,
+            "tasks": [{"id": task.id} for task in seen.tasks] or None,
+            "achieved": seen.achieved or None,
+            "progress": seen.progress,
+            "mentions": mentions or None,
+            "uses": extract_uses(reads, calls) or None,
+        }
+        return found if seen.exits is None else {**found, "exits": seen.exits}
 
     def _add(self, kind: str, **fields: Any) -> None:
         given = {name: value for name, value in fields.items() if value is not None}

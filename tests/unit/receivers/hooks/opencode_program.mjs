@@ -7,7 +7,8 @@ const abort = async (given) => {
   aborted.push(given.path.id)
   if (hangs) await new Promise(() => {})
 }
-const hooks = await Tidegauge({ client: { session: { abort } } })
+const client = { session: { abort } }
+const hooks = await Tidegauge({ client, directory: "/home/dev/shop" })
 const call = { tool: "bash", sessionID: "s1", callID: "c1" }
 const began = Date.now()
 let error = null

@@ -64,6 +64,7 @@ def answering(**answers: dict[str, str]) -> Callable[[str, bytes], bytes]:
 
     def receive(agent: str, payload: bytes) -> bytes:
         assert agent == "opencode"
+        assert json.loads(payload)["cwd"] == "/home/dev/shop"
         hook = json.loads(payload)["hook"].rpartition(".")[2]
         return json.dumps(answers[hook]).encode() if hook in answers else b""
 

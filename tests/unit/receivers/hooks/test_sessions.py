@@ -89,6 +89,45 @@ def text_of(answer: Any) -> str:
     return next(str(inner[name]) for name in names if name in inner)
 
 
+def counted(one: Watched) -> dict[str, dict[str, float]]:
+    """The metrics of sessions, by agent."""
+    found = one.sessions.metrics()
+    return {
+        metric.name.removeprefix("tidegauge_"): {agent: value for (agent, _), value in rows.items()}
+        for metric, rows in found.items()
+    }
+
+
+def test_sessions_and_refused_calls_are_counted(watched: Open) -> None:
+    one = watched(acts=True)
+    assert set(map(len, one.sessions.metrics().values())) == {0}
+    for prompt in range(2):  # two prompts of one session
+        one.give("codex", "prompt")
+        for number in range(5):
+            if one.give("codex", "call", f"{prompt}-{number}") is None:
+                one.give("codex", "result", f"{prompt}-{number}")
+        if not prompt:
+            assert counted(one)["sessions_active"] == {"codex": 1}
+            one.give("codex", "end")
+            assert counted(one)["sessions_active"] == {"codex": 0}
+    one.give("codex", "prompt", session_id="s2")
+    one.give("codex", "call", session_id="s2", agent_id="inner")
+    assert counted(one) == {
+        "sessions_total": {"codex": 2},
+        "sessions_active": {"codex": 2},
+        "refused_calls_total": {"codex": 4},
+    }
+
+
+def test_a_call_of_a_stopped_run_is_a_refused_call(watched: Open) -> None:
+    one = watched(acts=True)
+    one.give("codex", "prompt")
+    for number in range(9):  # two are made, one is nudged, the others are refused
+        if one.give("codex", "call", f"c{number}") is None:
+            one.give("codex", "result", f"c{number}")
+    assert counted(one)["refused_calls_total"] == {"codex": 6}
+
+
 @pytest.mark.parametrize("agent", PAYLOADS)
 def test_a_loop_is_nudged_refused_and_stopped(watched: Open, agent: str) -> None:
     one = watched(acts=True)

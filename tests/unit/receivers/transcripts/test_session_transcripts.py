@@ -54,6 +54,7 @@ def codex_result(call_id: str, chunk: str) -> dict[str, Any]:
     return item("function_call_output", call_id=call_id, output=output)
 
 
+MOVES = {"reach": "anywhere"}
 LS = {"action": "exec_command", "args": {"cmd": "ls"}}
 FAILED = {"outcome": "Process exited with code 1\nOutput:\nno such file", "error": True}
 
@@ -89,11 +90,31 @@ class TestCodex:
         ]
         first, second = "codex-abc-1", "codex-abc-2"
         assert lines_of(CodexTranscript, records) == [
-            {"type": "start", "run": first, "agent": "codex", "task": "first", "model": "m"},
-            {"type": "step", "run": first, "calls": [{**LS, **FAILED}], "tokens": 30},
+            {
+                "type": "start",
+                "run": first,
+                "agent": "codex",
+                "task": "first",
+                "model": "m",
+                **MOVES,
+            },
+            {
+                "type": "step",
+                "run": first,
+                "calls": [{**LS, **FAILED}],
+                "tokens": 30,
+                "uses": (".",),
+            },
             {"type": "end", "run": first},
-            {"type": "start", "run": second, "agent": "codex", "task": "second", "model": "m"},
-            {"type": "step", "run": second, "calls": [LS]},
+            {
+                "type": "start",
+                "run": second,
+                "agent": "codex",
+                "task": "second",
+                "model": "m",
+                **MOVES,
+            },
+            {"type": "step", "run": second, "calls": [LS], "uses": (".",)},
             {"type": "end", "run": second, "reason": "interrupted"},
         ]
 
@@ -104,6 +125,12 @@ class TestCodex:
         records = [codex_call("1"), spent(30), codex_result("1", "3f"), spent(99)]
         lines = lines_of(CodexTranscript, records)
         assert [line.get("tokens") for line in lines if line["type"] == "step"] == [30]
+
+    def test_a_call_that_a_hook_refused_has_failed(self) -> None:
+        said = "Command blocked by PreToolUse hook: no. Command: ls"
+        refused = item("function_call_output", call_id="1", output=said)
+        [[call]] = steps_of(CodexTranscript, [codex_call("1"), refused])
+        assert call == {**LS, "outcome": said, "error": True}
 
     def test_what_a_command_prints_stays_as_it_is(self) -> None:
         printed = "Wall time: 3.1 seconds\nProcess exited with code 7"
@@ -143,6 +170,17 @@ class TestGemini:
         records.append({"id": "9", "type": "user", "content": [{"functionResponse": {}}]})
         starts = [one for one in lines_of(GeminiTranscript, records) if one["type"] == "start"]
         assert [start["task"] for start in starts] == ["find it"]
+
+    @pytest.mark.parametrize("wrapped", [True, False])
+    def test_paths_start_in_the_folder_that_gemini_names(self, wrapped: bool) -> None:
+        text = "<session_context>\nI'm currently working in the directory: /home/dev/shop\nHere"
+        said: dict[str, Any] = {"id": "1", "type": "user", "content": [{"text": text}]}
+        asked = "I'm currently working in the directory: /tmp"
+        transcript = GeminiTranscript("s")
+        transcript.take({"id": "2", "type": "user", "content": [{"text": asked}]})
+        assert transcript.folder == ""
+        transcript.take({"$set": {"messages": [said]}} if wrapped else said)
+        assert transcript.folder == "/home/dev/shop"
 
 
 def qwen(kind: str, *parts: dict[str, Any], **fields: Any) -> dict[str, Any]:

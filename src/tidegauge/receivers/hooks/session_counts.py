@@ -1,0 +1,76 @@
+"""How many sessions coding agents had, and how many of their calls were refused."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tidegauge import catalog
+from tidegauge.catalog import MetricDefinition
+
+__all__ = ["SessionCounts"]
+
+_MAX_SESSIONS: Final = 10_000
+"""Sessions that are remembered: a further one of them would count again."""
+
+_MAX_AGENTS: Final = 200
+_OTHER: Final = "other"
+
+
+class SessionCounts:
+    """Counts by agent; of more than 200 agents, the further ones are ``other``.
+
+    >>> counts = SessionCounts()
+    >>> counts.began("codex", "s1"), counts.began("codex", "s1"), counts.began("codex", "s2")
+    (None, None, None)
+    >>> [found["codex", ""] for found in counts.metrics(active=["codex"]).values()]
+    [2, 1, 0]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._sessions: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+
+    def began(self, agent: str, session: str) -> None:
+        """A run of a session began; the first one counts."""
+        with self._lock:
+            if session in self._known:
+                self._known.move_to_end(session)
+                return
+            self._known[session] = None
+            if len(self._known) > _MAX_SESSIONS:
+                self._known.popitem(last=False)
+            self._sessions[self._name(agent)] += 1
+
+    def refused(self, agent: str) -> None:
+        """A call was refused."""
+        with self._lock:
+            self._refused[self._name(agent)] += 1
+
+    def metrics(
+        self, active: Iterable[str]
+    ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """The metrics.
+
+        Args:
+            active: the agents of the sessions that have a run now.
+        """
+        with self._lock:
+            now = Counter(map(self._name, active))
+            agents = dict.fromkeys([*self._sessions, *self._refused])
+            return {
+                metric: {(agent, ""): counts[agent] for agent in agents}
+                for metric, counts in (
+                    (catalog.SESSIONS, self._sessions),
+                    (catalog.SESSIONS_ACTIVE, now),
+                    (catalog.REFUSED_CALLS, self._refused),
+                )
+            }
+
+    def _name(self, agent: str) -> str:
+        known = agent in self._sessions or len(self._sessions) < _MAX_AGENTS
+        return agent if known else _OTHER

@@ -1,0 +1,39 @@
+"""The live table of ``tidegauge watch``: what is left and done, where there is room for it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tidegauge.cli.watch_view import WatchView
+from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step, Task
+from tidegauge.pipeline import Pipeline
+from tidegauge.pipeline.settings import Settings
+
+
+@pytest.mark.parametrize(("width", "wide"), [(110, True), (109, False)])
+def test_what_is_left_is_shown_where_there_is_room(width: int, wide: bool) -> None:
+    pipeline = Pipeline(Settings(), serve=False)
+    try:
+        view = WatchView(pipeline, None, contents=False)
+        view._console = Console(width=width, file=io.StringIO())
+        sink = pipeline.recorder.sink
+        for agent in ("codex", "bare"):
+            sink.run_started(RunStarted(run=agent, agent=agent, conversation="session"))
+            sink.step_issued(Step(agent, (Call("look"),)))
+        seen = Outcome("codex", (CallResult("a, b"),), place="src", exits=("a", "b"))
+        sink.step_observed(seen._replace(tasks=(Task("fix"),), progress=0.75))
+        sink.step_observed(Outcome("bare", (CallResult("no"),)))
+        with view._console.capture() as captured:
+            view._console.print(view._frame())
+    finally:
+        pipeline.shutdown()
+    shown = captured.get()
+    [row] = [line.split() for line in shown.splitlines() if line.startswith("codex")]
+    [bare] = [line.split() for line in shown.splitlines() if line.startswith("bare")]
+    assert ("frontier" in shown) == wide
+    assert ("75%" in row) == wide
+    assert len(row) - len(bare) == (3 if wide else 0)
+    assert "…" not in shown
