@@ -87,7 +87,7 @@ class InputSettings:
     sessions_of: str | None = setting(
         SettingType("AGENT", _agent),
         None,
-        "The files are sessions of this coding agent, or folders with them: "
+        "The files are sessions of this coding agent, or in this format, or folders with them: "
         f"{', '.join(AGENTS)}; auto finds out from their content.",
         "--from",
     )
@@ -250,7 +250,7 @@ def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[L
     source = click.format_filename(session)
     known = guess_agent(session) if agent == "auto" else agent
     if known is None:
-        yield Fault(source, 1, "it is a session of no coding agent that is known")
+        yield Fault(source, 1, "it is no session or format that is known")
         return
     found[known] += 1
     try:

@@ -68,7 +68,7 @@ def test_what_it_took_the_files_for_is_said(tidegauge: Any) -> None:
         (("--from", "nobody", "{folder}"), 2, "use codex, claude"),
         (("--from", "gemini", "{folder}/none.jsonl"), 1, "No such file"),
         (("--from", "opencode", "{folder}/file.jsonl"), 0, "it is no database of opencode"),
-        (("--from", "auto", "{folder}/file.jsonl"), 0, "session of no coding agent"),
+        (("--from", "auto", "{folder}/file.jsonl"), 0, "no session or format that is known"),
     ],
 )
 def test_wrong_files_are_one_line(

@@ -64,11 +64,11 @@ class ClaudeTranscript(SessionTranscript):
             case "assistant":
                 self._answer(message, [mapping(part) for part in parts], time)
 
-    def end(self, *, reason: str | None = None, time: float | None = None) -> None:
+    def end(self, **ending: Any) -> None:
         """The run is over, and so is what a sub-agent did in it."""
         for inner in self._inner.values():
             self._lines += inner.close()
-        super().end(reason=reason, time=time)
+        super().end(**ending)
 
     def _sub_agent(self, record: Record) -> None:
         """What a sub-agent does. One without an id begins with a line that follows none of its."""

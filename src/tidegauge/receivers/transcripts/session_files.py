@@ -11,9 +11,16 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from tidegauge.receivers.transcripts.atif_trajectories import AtifTranscript, read_trajectory
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
+from tidegauge.receivers.transcripts.inspect_logs import (
+    InspectTranscript,
+    SampleLines,
+    read_log,
+    read_zip,
+)
 from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
 from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript, read_database
 from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
@@ -34,20 +41,26 @@ AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
             OpencodeTranscript,
             OpenHandsTranscript,
             MiniSweAgentTranscript,
+            AtifTranscript,
+            InspectTranscript,
         )
     }
 )
-"""The agents whose sessions are read, by their names."""
+"""The agents and formats whose sessions are read, by their names."""
 
 _PATTERNS: Final = {
-    "codex": "rollout-*.jsonl",
-    "claude": "*.jsonl",
-    "gemini": "session-*.jsonl",
-    "qwen": "chats/*.jsonl",
-    "opencode": "opencode*.db",
-    "openhands": "events",
-    "mini-swe-agent": "*.traj.json",
+    "codex": ["rollout-*.jsonl"],
+    "claude": ["*.jsonl"],
+    "gemini": ["session-*.jsonl"],
+    "qwen": ["chats/*.jsonl"],
+    "opencode": ["opencode*.db"],
+    "openhands": ["events"],
+    "mini-swe-agent": ["*.traj.json"],
+    "atif": ["*trajectory*.json"],
+    "inspect": ["*.eval", "[0-9]*T*_*.json"],
 }
+_OBJECTS: Final = (MiniSweAgentTranscript, AtifTranscript, InspectTranscript)
+"""Their files are one JSON object."""
 _MAX_FILE_BYTES: Final = 1 << 30
 _LOOKED_AT: Final = 20
 """Lines of a file that show whose it is."""
@@ -80,8 +93,8 @@ def find_sessions(path: Path, agent: str) -> list[Path]:
     """
     if not path.is_dir() or _is_conversation(path):
         return [path]
-    patterns = _PATTERNS.values() if agent == "auto" else [_PATTERNS[agent]]
-    found = {one for pattern in patterns for one in path.rglob(pattern)}
+    kinds = _PATTERNS if agent == "auto" else [agent]
+    found = {one for kind in kinds for pattern in _PATTERNS[kind] for one in path.rglob(pattern)}
     return sorted(one for one in found if not one.is_dir() or _is_conversation(one))
 
 
@@ -99,8 +112,11 @@ def guess_agent(path: Path) -> str | None:
     if path.is_dir():
         return "openhands" if _is_conversation(path) else None
     with open(path, "rb") as file:
-        if file.read(16) == b"SQLite format 3\0":
+        begins = file.read(16)
+        if begins == b"SQLite format 3\0":
             return "opencode"
+        if begins.startswith(b"PK\3\4"):
+            return "inspect"
         file.seek(0)
         records = [_parsed(line.content) for line in islice(read_lines(file), _LOOKED_AT)]
     for record in filter(None, records):
@@ -108,8 +124,8 @@ def guess_agent(path: Path) -> str | None:
             if kind.recognizes(record):
                 return agent
     whole = _whole_file(path) if path.suffix == ".json" else None
-    found = whole is not None and MiniSweAgentTranscript.recognizes(whole)
-    return "mini-swe-agent" if found else None
+    kinds = [] if whole is None else [kind for kind in _OBJECTS if kind.recognizes(whole)]
+    return kinds[0].agent if kinds else None
 
 
 def read_session(path: Path, agent: str) -> Iterator[SessionPart]:
@@ -126,6 +142,10 @@ def read_session(path: Path, agent: str) -> Iterator[SessionPart]:
             return _from_folder(path)
         case "mini-swe-agent":
             return _from_object(path)
+        case "atif":
+            return _from_trajectory(path)
+        case "inspect":
+            return _from_samples(path)
         case _:
             return _from_lines(path, AGENTS[agent])
 
@@ -177,6 +197,29 @@ def _from_object(path: Path) -> Iterator[SessionPart]:
     status = info.get("exit_status") if isinstance(info, dict) else None
     transcript.end(reason=status if isinstance(status, str) and status else None)
     yield SessionPart(transcript.close(), len(messages), os.path.getsize(path))
+
+
+def _from_trajectory(path: Path) -> Iterator[SessionPart]:
+    whole = _whole_file(path)
+    if whole is None or not AtifTranscript.recognizes(whole):
+        raise SessionError("it is no trajectory in ATIF: it has no schema_version of ATIF")
+    for number, lines in enumerate(read_trajectory(whole, path.stem), start=1):
+        yield SessionPart(lines, number)
+    yield SessionPart([], 1, os.path.getsize(path))
+
+
+def _from_samples(path: Path) -> Iterator[SessionPart]:
+    with open(path, "rb") as file:
+        packed = file.read(4) == b"PK\3\4"
+    whole = None if packed else _whole_file(path)
+    if whole is not None and InspectTranscript.recognizes(whole):
+        samples: Iterator[SampleLines] = read_log(whole)
+    elif packed:
+        samples = read_zip(path)
+    else:
+        raise SessionError("it is no log of Inspect: use an .eval file, or one in JSON")
+    for number, sample in enumerate(samples, start=1):
+        yield SessionPart(sample.lines, number, sample.size, sample.error)
 
 
 def _from_database(path: Path) -> Iterator[SessionPart]:

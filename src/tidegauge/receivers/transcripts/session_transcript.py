@@ -30,6 +30,7 @@ __all__ = [
     "parsed_arguments",
     "parsed_time",
     "text_in",
+    "total_of",
     "without_our_text",
 ]
 
@@ -57,6 +58,9 @@ class SessionTranscript(ABC):
 
     Attributes:
         folder: the folder in which it was started; ``""``, not known.
+        model: the model that decides; ``None``, not known.
+        name: name of the agent of its runs; ``None``, the kind's.
+        task_group: what its tasks belong to; ``None``, not known.
     """
 
     agent: ClassVar[str]
@@ -66,6 +70,8 @@ class SessionTranscript(ABC):
         self.session = session
         self.folder = ""
         self.model: str | None = None
+        self.name: str | None = None
+        self.task_group: str | None = None
         self._lines: list[dict[str, Any]] = []
         self._run: str | None = None
         self._runs = 0
@@ -142,11 +148,17 @@ class SessionTranscript(ABC):
         """Whether a call of the last answer has a result."""
         return bool(self._results)
 
-    def end(self, *, reason: str | None = None, time: float | None = None) -> None:
+    def end(
+        self,
+        *,
+        success: bool | None = None,
+        reason: str | None = None,
+        time: float | None = None,
+    ) -> None:
         """The run is over."""
         self._complete()
         if self._run is not None:
-            self._add("end", reason=reason, time=_written(time))
+            self._add("end", success=success, reason=reason, time=_written(time))
             self._run = None
         self._task = None
 
@@ -161,7 +173,7 @@ class SessionTranscript(ABC):
             self._run = f"{self.agent}-{self.session}-{self._runs}"
             task, model, at = self._task, self.model, _written(time)
             fields = {"task": task, "model": model, "reach": _REACH, "time": at}
-            self._add("start", agent=self.agent, **fields)
+            self._add("start", agent=self.name or self.agent, task_group=self.task_group, **fields)
             self._mentions = ()
 
     def _complete(self) -> None:
@@ -229,6 +241,12 @@ def text_in(record: Record, name: str) -> str | None:
     """The text with this name; ``None``, there is none."""
     value = record.get(name)
     return value if isinstance(value, str) and value else None
+
+
+def total_of(*counts: object) -> int | None:
+    """The sum of the counts that are given; ``None``, there is none."""
+    given = [count for count in counts if type(count) is int and count >= 0]
+    return sum(given) if given else None
 
 
 def parsed_arguments(given: Any) -> Any:
