@@ -394,7 +394,7 @@ def test_dspy_by_open_inference() -> None:
     assert (found.name, found.arguments) == ("look", {"q": 1})
 
 
-def test_lite_llm_by_open_inference() -> None:
+def test_lite_llm_and_bee_ai_by_open_inference() -> None:
     given = [
         {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "look"}}]},
         {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
@@ -409,6 +409,11 @@ def test_lite_llm_by_open_inference() -> None:
     }
     scope = "openinference.instrumentation.litellm"
     assert read(scope, "completion", model).answers == (("c1", CallResult("nothing", None)),)
+    part = "llm.input_messages.1.message.contents.0.message"
+    of_bee = {f"{part}_content.text": "nothing", f"{part}.tool_call_id": "c1"}
+    named = {key: value for key, value in model.items() if not key.endswith("1.message.content")}
+    named = {**named, **of_bee, "input.value": "{}"}
+    assert read(scope, "completion", named).answers == (("c1", CallResult("nothing", None)),)
     hidden = read(scope, "completion", {**model, "input.value": "__REDACTED__"})
     assert hidden.answers == ()
 

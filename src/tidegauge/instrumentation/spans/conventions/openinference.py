@@ -172,6 +172,9 @@ def _answers(shown: list[dict[str, Any]]) -> list[tuple[str, CallResult]]:
         if message.get("message.role") == "assistant":
             break
         call_id, content = message.get("message.tool_call_id"), _content(message)
+        if call_id is None:  # BeeAI's are in the parts
+            parts = numbered(message, "message.contents")
+            call_id = next((part.get("message.tool_call_id") for part in parts), None)
         if call_id and content is not None:
             found.append((str(call_id), CallResult(content, None)))
     return found
