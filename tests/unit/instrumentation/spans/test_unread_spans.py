@@ -62,6 +62,7 @@ WAYS = pytest.mark.parametrize("arrives", [in_json, in_protobuf, in_process])
         "llm.model",
         "ai.model.id",
         "langsmith.span.unheard_of",
+        "haystack.tool.name",
     ],
 )
 def test_a_span_of_no_known_convention_is_counted(arrives, name):
