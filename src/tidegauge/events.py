@@ -261,6 +261,8 @@ class RunEnded:
         time: seconds since the epoch; ``None`` takes the sink's clock.
         agent_name: the agent's name, where it became known after the start and is another than the
             one that the run was counted by.
+        children: ids of runs inside it whose starts do not name it as their parent, because it was
+            not known yet.
     """
 
     run: str
@@ -269,6 +271,7 @@ class RunEnded:
     reason: str | None = None
     time: float | None = None
     agent_name: str | None = None
+    children: tuple[str, ...] = ()
 
 
 class RunSummary(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
 from tidegauge.fleet.kafka_records import DecisionRecord
@@ -20,11 +20,12 @@ Produce: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None
 
 
 class _OpenRun:
-    __slots__ = ("decided", "decision", "key", "parent", "trace_id")
+    __slots__ = ("children", "decided", "decision", "key", "parent", "trace_id")
 
     def __init__(self, event: RunStarted) -> None:
         self.trace_id = event.trace_id
         self.parent = event.parent
+        self.children: tuple[str, ...] = ()
         self.key = event.trace_id or event.run
         self.decision: tuple[str, str | None] | None = None  # None: go on
         self.decided = False  # whether a decision was produced
@@ -84,6 +85,8 @@ class FleetSink:
         if self.restoring:
             self._detach(event.run)
             return None
+        if (run := self._open.get(event.run)) is not None:
+            run.children = event.children
         if event.outcome is None:  # the agent may have ignored a stop
             event = replace(event, outcome=_outcome(event.success))
         return self._inner.run_ended(event)
@@ -94,7 +97,9 @@ class FleetSink:
         if run is None:
             return
         head = {"type": "summary", "version": VERSION, "trace_id": run.trace_id}
-        ended = {"outcome": report.outcome, "parent": run.parent}
+        ended: dict[str, Any] = {"outcome": report.outcome, "parent": run.parent}
+        if run.children:
+            ended["children"] = list(run.children)
         summary = {**head, **ended, **run_entry(report)}
         self._produce("summary", report.run, encoded(summary, nulls=True))
         if run.decided:

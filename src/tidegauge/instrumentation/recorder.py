@@ -407,6 +407,7 @@ class RecordedRun:
         reason: str | None = None,
         error: BaseException | str | None = None,
         agent_name: str | None = None,
+        children: tuple[str, ...] = (),
     ) -> None:
         """Report the run's end; a second call does nothing."""
         if self._ended:
@@ -423,6 +424,7 @@ class RecordedRun:
                         outcome=outcome,
                         reason=reason,
                         agent_name=agent_name,
+                        children=children,
                     )
                 )
                 self._reported_end = True

@@ -241,6 +241,8 @@ class JsonlSink:
             line["outcome"] = event.outcome
         if event.agent_name is not None:
             line["agent_name"] = event.agent_name
+        if event.children:
+            line["children"] = list(event.children)
         self._write(line)
 
     def _write_waiting(self, run: _OpenRun) -> None:

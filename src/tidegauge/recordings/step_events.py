@@ -167,6 +167,7 @@ def _run_ended(data: Mapping[str, Any]) -> RunEnded:
         reason=_text(data, "reason"),
         time=_time(data),
         agent_name=_text(data, "agent_name"),
+        children=_texts(data, "children"),
     )
 
 
@@ -314,6 +315,15 @@ def _identity(data: Mapping[str, Any], key: str) -> Identity | None:
 def _identities(data: Mapping[str, Any], key: str) -> tuple[Identity, ...] | None:
     value = data.get(key)
     return None if value is None else _as_identities(value, key)
+
+
+def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    listed = data.get(key)
+    if listed is None:
+        return ()
+    if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
+        raise _wrong(key, "a list of texts", listed)
+    return tuple(listed)
 
 
 def _tasks(data: Mapping[str, Any]) -> tuple[Task, ...]:

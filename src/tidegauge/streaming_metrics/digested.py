@@ -187,6 +187,7 @@ class Digester:
             reason=_text(event.reason),
             time=_number(event.time),
             agent_name=_text(event.agent_name),
+            children=tuple(filter(None, map(_text, event.children))),
         )
 
     def text(self, value: str | None) -> bytes | None:

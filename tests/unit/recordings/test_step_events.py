@@ -178,6 +178,8 @@ def test_an_end_carries_every_key() -> None:
     )
     assert event == RunEnded(run="r", success=False, reason="gave up", time=1.0)
     assert parse_line(line(type="end", run="r")) == RunEnded(run="r")
+    around = parse_line(line(type="end", run="r", children=["a", "b"]))
+    assert around == RunEnded(run="r", children=("a", "b"))
 
 
 @pytest.fixture
@@ -270,6 +272,7 @@ def test_a_time_without_a_zone_is_universal_time() -> None:
             "calls[0].error is a number; use true, false or null",
         ),
         (line(type="end", run="r", success="yes"), "success is a string; use true, false or null"),
+        (line(type="end", run="r", children=[1]), "children is a list; use a list of texts"),
         (line(type="end", run="r", reason=1), "reason is a number; use a string"),
     ],
 )

@@ -67,6 +67,7 @@ _BY_MARKER: Final = {
 _LOOK_ALIKES: Final = (
     *("gen_ai.", "llm.", "ai."),
     *("langfuse.observation.", "langsmith.span.", "mlflow.spanType", "lmnr.span."),
+    *("haystack.agent.", "haystack.tool."),
 )
 """Starts of names of attributes that model calls, tool calls and agents have in some convention."""
 

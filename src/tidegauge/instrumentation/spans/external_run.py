@@ -285,6 +285,7 @@ class ExternalRun:
         around: the run that it happens in, if any.
         children: the open runs inside it, without those inside these.
         inside: the last run inside it of each agent, by its name.
+        earlier: ids of runs inside it that ended before it was known.
         handed_over: it is a step of that run: it was handed over to, by no tool.
         chose_until: when the last of its model calls that chose tools has ended, in nanoseconds;
             0, there was none.
@@ -306,6 +307,7 @@ class ExternalRun:
         "chose_by",
         "chose_until",
         "direct",
+        "earlier",
         "handed_over",
         "incomplete",
         "inside",
@@ -344,6 +346,7 @@ class ExternalRun:
         self._opened_as = agent
         if around is not None and agent and len(around.inside) < _MAX_INSIDE:
             around.inside[agent] = self
+        self.earlier: list[str] = []
         self.handed_over = False
         self.chose_until = 0
         self.chose_by = ("", "")
@@ -398,7 +401,8 @@ class ExternalRun:
         if around is not None and around.inside.get(self._opened_as) is self:
             del around.inside[self._opened_as]
         name = self.agent if self.agent != self.recorded.event.agent else ""
-        self.turns.settle(then=partial(self.recorded.end, agent_name=name or None, **ending))
+        ending |= {"agent_name": name or None, "children": tuple(self.earlier)}
+        self.turns.settle(then=partial(self.recorded.end, **ending))
 
 
 def open_run(

@@ -220,8 +220,6 @@ class Grouping:
                 )
                 if run is None:
                     unread = "no_run" if node.enclosing_run() is None else "late"
-                elif seen is not None and seen.model.calls is None and not seen.model.failed:
-                    unread = None if run.turns.shows_calls else "no_contents"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:

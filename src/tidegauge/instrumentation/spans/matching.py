@@ -147,6 +147,7 @@ class SpanTurns(TurnTracker):
         self._has_models = False  # whether there are model spans at all
         self._shows_calls = False  # whether they show their calls
         self._alone = 0  # the reported calls that no model had shown by then
+        self._silent: str | None = None  # the scope of a model call that shows none, as yet
 
     def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
         """A model call has ended: what came before is settled, what it chose is a step.
@@ -171,10 +172,11 @@ class SpanTurns(TurnTracker):
         if in_tool:
             return
         self._has_models = True
+        self._report_silent()
         if shown.calls is not None:
-            if not self._shows_calls and self._alone:
-                span_faults.repair("unmatched", self._alone)
-            self._shows_calls = True
+            self._show_calls()
+        elif not shown.failed and not self._shows_calls:
+            self._silent = seen.scope  # a span around it may still show them
         if calls:
             self._open_chosen(calls, span.end, seen.clock)
 
@@ -244,6 +246,7 @@ class SpanTurns(TurnTracker):
         """
         with here.critical, self._lock:
             self._turn((), None)
+            self._report_silent()
             if then is not None:
                 self._reports.append(then)
         self.send()
@@ -315,11 +318,25 @@ class SpanTurns(TurnTracker):
                 self._count_tokens(seen.model.tokens, False)
             if before.model.calls is None and seen.model.calls is not None:
                 self._models[index] = before._replace(model=seen.model)
+                self._silent = None
+                self._show_calls()
                 if seen.model.calls:
                     self._open_chosen(self._chosen_calls(seen), seen.when.end, seen.clock)
             return True
         self._models.append(seen)
         return False
+
+    def _show_calls(self) -> None:
+        """A model span shows which calls it chose."""
+        if not self._shows_calls and self._alone:
+            span_faults.repair("unmatched", self._alone)
+        self._shows_calls = True
+
+    def _report_silent(self) -> None:
+        """No other span has shown the calls of the last model call."""
+        if self._silent is not None:
+            self._reports.append(partial(span_faults.unread, self._silent, "no_contents"))
+            self._silent = None
 
     def _count_tokens(self, tokens: int | None, in_tool: bool) -> None:
         if tokens is None:

@@ -8,7 +8,7 @@ nor on the order of their arrival within that time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.agent_names import AgentNames
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
-from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, ExternalRun, RunDefaults
+from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
     Announcement,
@@ -32,14 +32,13 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.receivers.otlp.arrived_spans import ArrivedSpans
 from tidegauge.receivers.otlp.causal_order import in_causal_order
 from tidegauge.receivers.otlp.held_spans import HeldSpans, order
+from tidegauge.receivers.otlp.open_trace import OpenTrace
 from tidegauge.receivers.otlp.pending_calls import PendingCall, PendingCalls
 from tidegauge.receivers.otlp.span_events import SpanEvents
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
 
 _MAX_FINISHED: Final = 50_000
-_MAX_CHOSEN: Final = 1_000
-"""Limit of the remembered ids of calls that models have chosen, by trace."""
 
 
 class AssemblyLimits(NamedTuple):
@@ -68,62 +67,6 @@ class AssemblyLimits(NamedTuple):
 
 
 ASSEMBLY_LIMITS: Final = AssemblyLimits()
-
-
-class _Trace:
-    """An open trace. Of its spans, only their ids are kept, with those of their parents."""
-
-    __slots__ = ("awaited", "chosen", "clocks", "last_seen", "parents", "waiting")
-
-    def __init__(self) -> None:
-        self.parents: dict[int, int | None] = {}  # ids of their parents, by id
-        self.waiting: set[int] = set()  # ids of those that were not emitted yet
-        self.chosen: OrderedDict[str, None] = OrderedDict()  # the model's ids of emitted calls
-        self.awaited: set[int] = set()  # ids of parents that were not emitted yet
-        self.clocks: set[str] = set()  # of its spans; two at most
-        self.last_seen = 0.0
-
-    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData]) -> SpanData:
-        """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
-
-        Args:
-            span: the span.
-            clock: the clock of its times.
-            held: the held spans of the trace, by their ids.
-
-        Returns:
-            The span of the cycle that was cut, now without a parent; else the span as it was.
-        """
-        span_id, parents = span.span_id, self.parents
-        parents[span_id] = span.parent_id
-        self.waiting.add(span_id)
-        if len(self.clocks) < 2:
-            self.clocks.add(clock)
-        cycle = [span_id]
-        around = span.parent_id
-        while around is not None and around != span_id:
-            if len(cycle) == MAX_DEPTH:
-                span_faults.repair("depth")
-                return self._cut(span)
-            cycle.append(around)
-            around = parents.get(around)
-        if around is None:
-            return span
-        span_faults.repair("cycle")
-        outermost = max((held.get(each, span) for each in cycle), key=order)  # it ends last
-        return self._cut(outermost)
-
-    def choose(self, model: ModelSpan) -> None:
-        """Remember the ids of the calls that a model has chosen."""
-        for call in model.calls or ():
-            if call.id is not None:
-                self.chosen[call.id] = None
-                if len(self.chosen) > _MAX_CHOSEN:
-                    self.chosen.popitem(last=False)
-
-    def _cut(self, span: SpanData) -> SpanData:
-        self.parents[span.span_id] = None
-        return span._replace(parent_id=None)
 
 
 class Assembly:
@@ -169,7 +112,7 @@ class Assembly:
         )
         self.duplicates = 0
         self._late = 0
-        self._traces: OrderedDict[int, _Trace] = OrderedDict()  # least recently seen first
+        self._traces: OrderedDict[int, OpenTrace] = OrderedDict()  # least recently seen first
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
         self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
         self._events = SpanEvents()
@@ -247,7 +190,7 @@ class Assembly:
                 if trace_id in self._finished:
                     self._late += 1
                     continue
-                trace = self._traces[trace_id] = _Trace()
+                trace = self._traces[trace_id] = OpenTrace()
             if span_id in trace.parents:
                 self.duplicates += 1
                 continue
@@ -360,7 +303,7 @@ class Assembly:
         return [span for _, span in sorted(ordered, key=itemgetter(0))]
 
     @guarded("otlp.assembly", default=None)
-    def _emit_known(self, trace: _Trace, span: SpanData) -> None:
+    def _emit_known(self, trace: OpenTrace, span: SpanData) -> None:
         """Emit a span if it is a call, or one that is known to be around others."""
         reading = read_span(span)
         if isinstance(reading, Announcement):
@@ -368,12 +311,14 @@ class Assembly:
             return
         if isinstance(reading, ModelSpan):
             trace.choose(reading)
+        elif isinstance(reading, ToolSpan):
+            trace.tools.add(span.span_id)
         if self._spans.node(span.trace_id, span.span_id) is not None or isinstance(
             reading, ModelSpan | ToolSpan
         ):
             self._emit(trace, span, reading)
 
-    def _announce(self, trace: _Trace, span: SpanData, announced: Announcement) -> None:
+    def _announce(self, trace: OpenTrace, span: SpanData, announced: Announcement) -> None:
         """An agent's span is open: the calls that wait for it need not wait."""
         for span_id in (announced.span_id, announced.parent_id):
             if span_id in trace.parents and span_id not in trace.waiting:
@@ -386,7 +331,7 @@ class Assembly:
 
     @guarded("otlp.assembly", default=None)
     def _emit(
-        self, trace: _Trace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
+        self, trace: OpenTrace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
     ) -> int | None:
         """Emit a span, unless it must wait for a span around it (never if ``final``).
 
@@ -429,12 +374,14 @@ class Assembly:
             for before in self._pending.pop(span.trace_id, heir.span_id) if heir else ():
                 self._emit(trace, *before, final=True)
             self._emit_pending(span.trace_id, trace, run)
+        if run is not None and run.root is node:
+            trace.end_run(run, span)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self.finish(span.trace_id)
         return None
 
-    def _waits(self, trace: _Trace, span: SpanData, reading: ModelSpan | ToolSpan) -> int | None:
+    def _waits(self, trace: OpenTrace, span: SpanData, reading: ModelSpan | ToolSpan) -> int | None:
         """Let a call wait for a span around it, if it must; else emit what need not wait for it.
 
         Returns:
@@ -461,7 +408,7 @@ class Assembly:
         return None
 
     def _emit_pending(
-        self, trace_id: int, trace: _Trace, ending: ExternalRun | None = None
+        self, trace_id: int, trace: OpenTrace, ending: ExternalRun | None = None
     ) -> None:
         """Emit the calls of a trace that wait; if a run ends, those that may be inside it."""
         pending = [

@@ -86,6 +86,7 @@ class _Run:
         self.number = number
         self.event = event
         self.agent = event.agent
+        self.parent = event.parent
         self.steps = 0
 
     def __str__(self) -> str:
@@ -117,6 +118,8 @@ class _Sink:
         return GO_ON
 
     def run_ended(self, event: RunEnded) -> None:
+        for child in event.children:
+            self.runs[child].parent = event.run
         self._events.append(event)
 
 
@@ -209,7 +212,7 @@ class _Notes:
         """The runs of a trace, in the order of their starts."""
         for run in self._sink.runs.values():
             if run.event.trace_id == f"{trace_id:032x}":
-                around = self._sink.runs.get(run.event.parent or "")
+                around = self._sink.runs.get(run.parent or "")
                 parent = None if around is None else around.number
                 yield InspectedRun(run.number, run.agent, parent, run.steps)
 

@@ -394,6 +394,30 @@ def test_dspy_by_open_inference() -> None:
     assert (found.name, found.arguments) == ("look", {"q": 1})
 
 
+def test_lite_llm_and_bee_ai_by_open_inference() -> None:
+    given = [
+        {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "look"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
+    ]
+    model = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages.0.message.role": "assistant",
+        "llm.input_messages.1.message.role": "tool",
+        "llm.input_messages.1.message.content": "nothing",
+        "input.value": json.dumps({"messages": given}),
+        "input.mime_type": "application/json",
+    }
+    scope = "openinference.instrumentation.litellm"
+    assert read(scope, "completion", model).answers == (("c1", CallResult("nothing", None)),)
+    part = "llm.input_messages.1.message.contents.0.message"
+    of_bee = {f"{part}_content.text": "nothing", f"{part}.tool_call_id": "c1"}
+    named = {key: value for key, value in model.items() if not key.endswith("1.message.content")}
+    named = {**named, **of_bee, "input.value": "{}"}
+    assert read(scope, "completion", named).answers == (("c1", CallResult("nothing", None)),)
+    hidden = read(scope, "completion", {**model, "input.value": "__REDACTED__"})
+    assert hidden.answers == ()
+
+
 def test_langfuse_s_handler_for_langchain() -> None:
     metadata = "langfuse.observation.metadata."
     noted = {f"{metadata}lc_agent_name": '"helper"', f"{metadata}tool_call_id": '"c1"'}

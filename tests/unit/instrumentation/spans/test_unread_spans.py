@@ -62,6 +62,7 @@ WAYS = pytest.mark.parametrize("arrives", [in_json, in_protobuf, in_process])
         "llm.model",
         "ai.model.id",
         "langsmith.span.unheard_of",
+        "haystack.tool.name",
     ],
 )
 def test_a_span_of_no_known_convention_is_counted(arrives, name):
@@ -163,6 +164,23 @@ def test_calls_without_contents_or_a_run_are_counted(spans, reasons):
         assembly.take(spans, now=0.0)
         assembly.close()
     assert counts() == {("theirs", reason): count for reason, count in reasons.items()}
+
+
+def test_a_call_whose_contents_a_span_around_it_shows_is_read():
+    spans = [
+        one(number + inner, number if inner else 1, end - inner, SILENT if inner else SAID)
+        for number, end in ((10, 30), (20, 50))
+        for inner in (1, 0)
+    ]
+    spans = [span._replace(scope="sdk") if span.attributes is SILENT else span for span in spans]
+    alone = one(40, 41, 70, SILENT)._replace(scope="sdk", trace_id=8)
+    with testing.capture():
+        assembly = Assembly()
+        for span in [*spans, one(1, None, 60, AGENT), alone]:
+            assembly.take([span], now=span.end)
+        assembly.take([one(41, None, 90, AGENT)._replace(trace_id=8)], now=90)
+        assembly.close()
+    assert counts() == {("sdk", "no_contents"): 1}
 
 
 def test_a_call_after_the_end_of_its_run_is_counted():

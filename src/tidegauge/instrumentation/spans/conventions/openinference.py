@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
+from tidegauge.instrumentation.spans.chat_messages import answers_in, messages
 from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
@@ -95,7 +96,7 @@ def _model(span: SpanData) -> ModelSpan:
         _run_info(attributes, _task(shown)),
         _calls(said) if said else None,
         _tokens(attributes),
-        tuple(_answers(shown)),
+        tuple(_answers(shown) or _answers_with_ids(attributes, shown)),
         text(attributes.get("llm.model_name")),
         span.failed,
     )
@@ -145,9 +146,9 @@ def _value(attributes: Attributes, side: str) -> object:
     return parsed(value) if "json" in (text(attributes.get(f"{side}.mime_type")) or "") else value
 
 
-def _calls(messages: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
+def _calls(said: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
     found: list[ChosenCall] = []
-    for message in messages:
+    for message in said:
         for call in numbered(message, _CALL):
             name = call.get("tool_call.function.name")
             if name:
@@ -156,8 +157,8 @@ def _calls(messages: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
     return tuple(found)
 
 
-def _task(messages: list[dict[str, Any]]) -> str | None:
-    for message in messages:
+def _task(shown: list[dict[str, Any]]) -> str | None:
+    for message in shown:
         if message.get("message.role") in HUMAN:
             content = _content(message)
             if content:
@@ -165,15 +166,30 @@ def _task(messages: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _answers(messages: list[dict[str, Any]]) -> list[tuple[str, CallResult]]:
+def _answers(shown: list[dict[str, Any]]) -> list[tuple[str, CallResult]]:
     found: list[tuple[str, CallResult]] = []
-    for message in reversed(messages):
+    for message in reversed(shown):
         if message.get("message.role") == "assistant":
             break
         call_id, content = message.get("message.tool_call_id"), _content(message)
+        if call_id is None:  # BeeAI's are in the parts
+            parts = numbered(message, "message.contents")
+            call_id = next((part.get("message.tool_call_id") for part in parts), None)
         if call_id and content is not None:
             found.append((str(call_id), CallResult(content, None)))
     return found
+
+
+def _answers_with_ids(
+    attributes: Attributes, shown: list[dict[str, Any]]
+) -> list[tuple[str, CallResult]]:
+    """Those of the whole input, where the messages do not say which calls they answer."""
+    last = shown[-1] if shown else {}
+    if last.get("message.role") != "tool" and _content(last) is not None:
+        return []
+    given = _value(attributes, "input")
+    whole = given.get("messages") if type(given) is dict else None
+    return answers_in(messages(whole) or ())
 
 
 def _content(message: Mapping[str, Any]) -> str | None:

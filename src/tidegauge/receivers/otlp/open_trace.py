@@ -1,0 +1,90 @@
+"""What is remembered of an open trace: how its spans are nested, not what they say."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from tidegauge._span_faults import span_faults
+from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, ExternalRun
+from tidegauge.instrumentation.spans.span import ModelSpan, SpanData
+from tidegauge.receivers.otlp.held_spans import order
+from tidegauge.receivers.otlp.parentless_runs import ParentlessRuns
+
+__all__ = ["OpenTrace"]
+
+_MAX_CHOSEN: Final = 1_000
+"""Limit of the remembered ids of calls that models have chosen."""
+
+
+class OpenTrace:
+    """An open trace. Of its spans, only their ids are kept, with those of their parents."""
+
+    __slots__ = (
+        *("awaited", "chosen", "clocks", "last_seen", "parentless", "parents", "roots", "tools"),
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.parents: dict[int, int | None] = {}  # ids of their parents, by id
+        self.waiting: set[int] = set()  # ids of those that were not emitted yet
+        self.chosen: OrderedDict[str, None] = OrderedDict()  # the model's ids of emitted calls
+        self.awaited: set[int] = set()  # ids of parents that were not emitted yet
+        self.clocks: set[str] = set()  # of its spans; two at most
+        self.parentless = ParentlessRuns()
+        self.roots: set[int] = set()  # ids of those that were roots of runs
+        self.tools: set[int] = set()  # ids of those that are tools
+        self.last_seen = 0.0
+
+    def add(self, span: SpanData, clock: str, held: Mapping[int, SpanData]) -> SpanData:
+        """Add a span that has arrived. If it is its own ancestor, the outermost is a root.
+
+        Args:
+            span: the span.
+            clock: the clock of its times.
+            held: the held spans of the trace, by their ids.
+
+        Returns:
+            The span of the cycle that was cut, now without a parent; else the span as it was.
+        """
+        span_id, parents = span.span_id, self.parents
+        parents[span_id] = span.parent_id
+        self.waiting.add(span_id)
+        if len(self.clocks) < 2:
+            self.clocks.add(clock)
+        cycle = [span_id]
+        around = span.parent_id
+        while around is not None and around != span_id:
+            if len(cycle) == MAX_DEPTH:
+                span_faults.repair("depth")
+                return self._cut(span)
+            cycle.append(around)
+            around = parents.get(around)
+        if around is None:
+            return span
+        span_faults.repair("cycle")
+        outermost = max((held.get(each, span) for each in cycle), key=order)  # it ends last
+        return self._cut(outermost)
+
+    def choose(self, model: ModelSpan) -> None:
+        """Remember the ids of the calls that a model has chosen."""
+        for call in model.calls or ():
+            if call.id is not None:
+                self.chosen[call.id] = None
+                if len(self.chosen) > _MAX_CHOSEN:
+                    self.chosen.popitem(last=False)
+
+    def end_run(self, run: ExternalRun, root: SpanData) -> None:
+        """The root of a run is emitted: the run was around others, or another is around it."""
+        self.roots.add(root.span_id)
+        if self.parentless:
+            run.earlier += self.parentless.take(
+                root.span_id, parents=self.parents, roots=self.roots, tools=self.tools
+            )
+        if run.around is None and root.parent_id is not None and not root.remote:
+            self.parentless.add(run.recorded.id, around=root.parent_id)
+
+    def _cut(self, span: SpanData) -> SpanData:
+        self.parents[span.span_id] = None
+        return span._replace(parent_id=None)
