@@ -65,7 +65,11 @@ class Interval(NamedTuple):
 
 
 class SeenModel(NamedTuple):
-    """A model call as one instrumentation shows it."""
+    """A model call as one instrumentation shows it.
+
+    Attributes:
+        place: the thread or task of this process in which its span ended; 0, that is not known.
+    """
 
     scope: str
     when: Interval
@@ -73,12 +77,22 @@ class SeenModel(NamedTuple):
     clock: str = ""
     span: int = 0
     parent: int | None = None
+    place: int = 0
 
     @classmethod
-    def of(cls, span: SpanData, model: ModelSpan) -> SeenModel:
+    def of(cls, span: SpanData, model: ModelSpan, place: int = 0) -> SeenModel:
         """What ``span`` shows."""
         when, clock = Interval(span.start, span.end), clock_of(span.resource)
-        return cls(span.scope, when, model, clock, span.span_id, span.parent_id)
+        return cls(span.scope, when, model, clock, span.span_id, span.parent_id, place)
+
+    def beside(self, other: SeenModel) -> bool:
+        """Whether it is not known that both ended in one thread or task.
+
+        >>> one = SeenModel("a", Interval(1, 2), ModelSpan(), place=7)
+        >>> one.beside(one), one.beside(one._replace(place=8))
+        (False, True)
+        """
+        return self.place == 0 or self.place != other.place
 
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:

@@ -77,11 +77,14 @@ class RecentModels:
                 del self._scopes[oldest.scope]
 
     def run_of(self, seen: SeenModel) -> ExternalRun | None:
-        """The run in which another instrumentation shows this call; of several, nearest in time."""
+        """The run in which another instrumentation shows this call.
+
+        Of several, that of the same thread or task; else the one nearest in time.
+        """
         if self._scopes.keys() <= {seen.scope}:
             return None  # mostly there is but one, and nothing to be searched
         found = [
-            (before.when.apart(seen.when), number, run)
+            (seen.beside(before), before.when.apart(seen.when), number, run)
             for number, (before, run) in enumerate(reversed(self._calls))
             if seen.scope not in run.scopes and same_model_call(before, seen)
         ]
@@ -192,6 +195,7 @@ class Grouping:
         resource: Mapping[str, Any] = _NOTHING,
         success: Callable[[], bool | None] | None = None,
         reading: KnownSpan | None = None,
+        place: int = 0,
     ) -> None:
         """A span has ended.
 
@@ -200,10 +204,11 @@ class Grouping:
             resource: attributes of the process that made it.
             success: says whether the task was solved; called only where the span ends a run.
             reading: what the span is, where it was read before.
+            place: the thread or task of this process that ended it; 0, that is not known.
         """
         if reading is None:
             reading = read_span(span)
-        seen = SeenModel.of(span, reading) if isinstance(reading, ModelSpan) else None
+        seen = SeenModel.of(span, reading, place) if isinstance(reading, ModelSpan) else None
         expired: list[tuple[ExternalRun, str]] = []
         run, in_tool = None, False
         unread: UnreadReason | None = None

@@ -14,8 +14,9 @@ def run(*scopes: str) -> Any:
     return SimpleNamespace(scopes=set(scopes))
 
 
-def seen(scope: str, start: int = 0) -> SeenModel:
-    return SeenModel(scope, Interval(start, start + 10), ModelSpan(calls=(), tokens=5))
+def seen(scope: str, start: int = 0, place: int = 0) -> SeenModel:
+    when = Interval(start, start + 10)
+    return SeenModel(scope, when, ModelSpan(calls=(), tokens=5), place=place)
 
 
 def test_the_run_in_which_another_instrumentation_shows_a_call() -> None:
@@ -33,6 +34,16 @@ def test_the_run_in_which_another_instrumentation_shows_a_call() -> None:
     near.scopes.add("other")
     last.scopes.add("other")  # it shows that run already
     assert models.run_of(seen("other")) is first
+
+
+def test_of_equal_calls_that_of_the_same_thread_is_taken_before_a_nearer_one() -> None:
+    models, mine, nearer, unknown = RecentModels(), run("one"), run("one"), run("one")
+    models.add(seen("one", place=7), mine)
+    models.add(seen("one", start=4, place=8), nearer)
+    models.add(seen("one", start=2), unknown)
+    assert models.run_of(seen("other", start=4, place=7)) is mine
+    assert models.run_of(seen("other", start=5, place=9)) is nearer
+    assert models.run_of(seen("other", start=1)) is unknown
 
 
 def test_of_all_that_were_seen_the_last_thousand_are_known() -> None:

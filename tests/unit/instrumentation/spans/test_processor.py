@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -160,3 +163,61 @@ def test_the_rest_of_a_processor():
             tracer.start_span("chat", attributes=MODEL).end()
             processor.shutdown()
         assert [ended.reason for ended in listener.ended] == ["shutdown"]
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_equal_agents_at_once_under_two_instrumentations_are_told_apart(kind):
+    """Each agent is shown in a trace of each; in time, each call is nearer to that of the other."""
+    processor = TidegaugeSpanProcessor()
+    made = provider(processor)
+
+    def first(scope, start, end):
+        root = made.get_tracer(scope).start_span("agent", attributes=AGENT)
+        chat(root, scope, start, end)
+        return root
+
+    def chat(root, scope, start, end):
+        inside = trace.set_span_in_context(root)
+        tracer = made.get_tracer(scope)
+        tracer.start_span("chat", inside, attributes=MODEL, start_time=start).end(end)
+
+    def by_threads():
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+            roots = [
+                one.submit(first, "left", 10, 20).result(),
+                two.submit(first, "left", 15, 25).result(),
+                one.submit(first, "right", 15, 25).result(),
+                two.submit(first, "right", 10, 20).result(),
+            ]
+            for number, scope in enumerate(["left", "left", "right", "right"]):
+                later = 20 * (number % 2)
+                worker = [one, two][number % 2]
+                worker.submit(chat, roots[number], scope, 30 + later, 40 + later).result()
+            return roots
+
+    async def by_tasks():
+        async def of(times, later, turn):
+            roots = []
+            for scope, (start, end) in zip(["left", "right"], times, strict=True):
+                await turn.acquire()
+                roots.append(first(scope, start, end))
+            for root, scope in zip(roots, ["left", "right"], strict=True):
+                await turn.acquire()
+                chat(root, scope, 30 + later, 40 + later)
+            return roots
+
+        one, two = asyncio.Semaphore(0), asyncio.Semaphore(0)
+        tasks = [
+            asyncio.create_task(of([(10, 20), (15, 25)], 0, one)),
+            asyncio.create_task(of([(15, 25), (10, 20)], 20, two)),
+        ]
+        for turn in [one, two] * 4:
+            turn.release()
+            await asyncio.sleep(0.01)
+        return [root for roots in await asyncio.gather(*tasks) for root in roots]
+
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        for root in by_threads() if kind == "threads" else asyncio.run(by_tasks()):
+            root.end()
+    assert [len(steps) for steps in listener.steps.values()] == [2, 2]
