@@ -65,6 +65,8 @@ def entry(mapping: Any, name: str) -> Any:
     >>> entry({"a": 1}, "a"), entry({"a": 1}, "b"), entry(["a"], "a")
     (1, None, None)
     """
+    if type(mapping) is dict:
+        return mapping.get(name)
     return dict.get(mapping, name) if issubclass(type(mapping), dict) else None
 
 
@@ -98,9 +100,9 @@ def label(value: Any) -> str | None:
     >>> label("a"), label(7), label(None), label(["a"])
     ('a', '7', None, None)
     """
+    if value is None or type(value) is str:
+        return value
     kind: Any = type(value)
-    if value is None or kind is str:
-        return value  # type: ignore[no-any-return]
     if kind is UUID:
         return str(value)
     if issubclass(kind, str):

@@ -164,13 +164,13 @@ class AgentRun:
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
         node_steps: the nodes of its graph are its steps.
+        shared: the run as code inside it sees it; ``None``, no code has asked for it.
     """
 
     __slots__ = (
         "_asked_again",
         "_model_nodes",
         "_order",
-        "_shared",
         "_stopped",
         "_success",
         "around",
@@ -199,6 +199,7 @@ class AgentRun:
         "recorded",
         "resumed",
         "root",
+        "shared",
         "span",
         "tools",
         "traced",
@@ -245,7 +246,7 @@ class AgentRun:
         self.node_steps = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
-        self._shared: SharedRun | None = None
+        self.shared: SharedRun | None = None
         self._stopped = False  # whether a stop was given to what ends the graph
         self.used: set[str] = set()
         self._success = success
@@ -564,17 +565,17 @@ class AgentRun:
             tool: the tool call that the code is in; ``None``, it is in none.
             attempts: finds those of the task that the caller is in.
         """
-        shared = self._shared
+        shared = self.shared
         if shared is None:
-            shared = self._shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
+            shared = self.shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
         return CurrentRun(shared, tool, current_run.get(), self._order)
 
     def own_call(self) -> TurnCall | None:
         """The call of a decorated tool in the run that the caller is in; ``None``, in none."""
-        if self._shared is None:
+        if self.shared is None:
             return None
         current = find_current_run()
-        call = None if current is None or current.run is not self._shared else current.call
+        call = None if current is None or current.run is not self.shared else current.call
         turn = None if call is None else call.turn
         return turn.calls[0] if turn is not None and turn.calls else None
 
@@ -620,8 +621,8 @@ class AgentRun:
     @guarded("langchain.success", default=None)
     def succeeded(self, output: object) -> bool | None:
         """Whether the task was solved, by its root chain's output; ``None``, not known."""
-        if self._shared is not None and self._shared.success is not None:
-            return self._shared.success
+        if self.shared is not None and self.shared.success is not None:
+            return self.shared.success
         return truth(self._success(output)) if self._success and not self.interrupted else None
 
     def begin(
@@ -642,7 +643,7 @@ class AgentRun:
         """
         if not self.branch:
             self._leave_models()
-        shared, self._shared = self._shared, None  # neither holds the other any more
+        shared, self.shared = self.shared, None  # neither holds the other any more
         try:
             for chain, choice in tuple(self.choices.items()):
                 self.choices[chain] = choice._replace(chooser=None)  # no branch begins any more

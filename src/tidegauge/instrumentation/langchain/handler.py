@@ -532,11 +532,11 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is None or scope.tool is not None:
             return scope
         run = scope.run
-        if run.is_calling():
+        if (run.tools or run.branch) and run.is_calling():
             caller = enclosing_scope()
             if caller is not None and caller.tool is not None and run.is_part_of(caller.run):
                 return caller
-        call = run.own_call()
+        call = run.own_call() if run.shared else None
         return scope if call is None else made(RunScope, (run, call))
 
     def _end_node(self, run: AgentRun, run_id: UUID, error: BaseException) -> None:
