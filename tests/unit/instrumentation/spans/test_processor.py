@@ -166,7 +166,7 @@ def test_the_rest_of_a_processor():
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_equal_agents_at_once_under_two_instrumentations_are_told_apart(kind):
+def test_equal_agents_at_once_under_two_instrumentations_stay_two_runs(kind):
     """Each agent is shown in a trace of each; in time, each call is nearer to that of the other."""
     processor = TidegaugeSpanProcessor()
     made = provider(processor)
