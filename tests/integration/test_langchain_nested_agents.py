@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,11 +63,11 @@ def reacting(script: Script, name: str | None = "helper") -> Any:
     return create_react_agent(ScriptedChatModel(script=script), [look], name=name)
 
 
-def by_hand(script: Script, name: str = "helper") -> Any:
+def by_hand(script: Script, name: str | None = "helper") -> Any:
     return graph_agent(ScriptedChatModel(script=script), [look], name=name)
 
 
-def bound_before(script: Script, name: str = "helper") -> Any:
+def bound_before(script: Script, name: str | None = "helper") -> Any:
     return graph_agent(Bound(script=script), [look], name=name)
 
 
@@ -176,8 +177,8 @@ async def healthy(agent: Any, way: Any = invoked, handler: Any = None) -> Report
     return reports
 
 
-async def stopped(agent: Any, way: Any = invoked) -> tuple[str, int, Reports]:
-    """Run an agent that loops. Gives reason and step of the stop, which is the helper's."""
+async def stopped(agent: Any, way: Any = invoked, name: str = "helper") -> tuple[str, int, Reports]:
+    """Run an agent that loops. Gives reason and step of the stop, which is that of ``name``."""
     handler = TidegaugeCallbackHandler()
     with testing.capture(stop_on_loop=2) as seen:
         reports = Reports(seen)
@@ -185,7 +186,7 @@ async def stopped(agent: Any, way: Any = invoked) -> tuple[str, int, Reports]:
         with pytest.raises(tidegauge.RunStopped) as caught:
             await outer(agent, TASK, {"callbacks": [handler]})
         assert nothing_is_left(handler, seen)
-    assert caught.value.run in [report.run for report in reports if report.agent == "helper"]
+    assert caught.value.run in [report.run for report in reports if report.agent == name]
     return caught.value.reason, caught.value.step, reports
 
 
@@ -198,6 +199,73 @@ async def test_an_agent_that_a_tool_calls(made: Any, way: Any, passed: bool) -> 
     reason, step, reports = await stopped(chief(made(looks_for_ever), way, passed=passed), way)
     assert (reason, step) == ("loop_repeats", 3)
     assert [(r.agent, r.outcome) for r in reports] == [("helper", "stopped"), ("chief", "stopped")]
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["passed", "inherited"])
+@pytest.mark.parametrize("way", [*SYNC, *ASYNC])
+@pytest.mark.parametrize("made", AGENTS)
+async def test_an_agent_without_a_name_has_that_of_the_tool(
+    made: Any, way: Any, passed: bool
+) -> None:
+    healthy_one, looping = made(looks_around, name=None), made(looks_for_ever, name=None)
+    reports = await healthy(chief(healthy_one, way, passed=passed), way)
+    assert summary(reports) == [("delegate", 3, 36), ("chief", 1, 12)]
+    reason, step, reports = await stopped(chief(looping, way, passed=passed), way, "delegate")
+    assert (reason, step) == ("loop_repeats", 3)
+    assert [r.agent for r in reports] == ["delegate", "chief"]
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+@pytest.mark.parametrize("way", [invoked, invoked_later])
+@pytest.mark.parametrize("made", AGENTS)
+async def test_an_agent_without_a_name_that_is_wrapped(made: Any, way: Any, wrapped: str) -> None:
+    agent = WRAPPED[wrapped](made(looks_around, name=None))
+    reports = await healthy(chief(agent, way, passed=True), way)
+    assert summary(reports) == [("delegate", 3, 36), ("chief", 1, 12)]
+
+
+@pytest.mark.parametrize("gathers", ["one tool", "tools side by side"])
+async def test_agents_without_a_name_side_by_side(gathers: str) -> None:
+    together = gathers == "one tool"
+
+    @tool
+    async def delegate(task: str) -> str:
+        """Let other agents do it."""
+        helpers = [created(looks_around, name=None) for _ in range(3 if together else 1)]
+        await asyncio.gather(*[helper.ainvoke(ASKED) for helper in helpers])
+        return "asked"
+
+    @tool
+    def inner(task: str) -> str:
+        """Let an agent do it that lets an agent do it."""
+        created(once("look", {"place": task}), name=None).invoke(ASKED)
+        return "asked"
+
+    @tool
+    def outer(task: str) -> str:
+        """Let an agent do it that lets another one do it."""
+        model = ScriptedChatModel(script=once("inner", {"task": task}))
+        create_agent(model, [inner]).invoke(ASKED)
+        return "asked"
+
+    calls = [("delegate", {"task": f"t{number}"}) for number in range(1 if together else 3)]
+
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        return answers("done") if turns(messages) else chooses(*calls, ("outer", {"task": "desk"}))
+
+    agent = create_agent(ScriptedChatModel(script=script), [delegate, outer], name="chief")
+    handler = TidegaugeCallbackHandler()
+    with testing.capture(stop_on_loop=1, stop_on_result_streak=2) as seen:
+        reports = Reports(seen)
+        await agent.ainvoke(TASK, {"callbacks": [handler]})
+        assert nothing_is_left(handler, seen)
+    found = sorted((report.agent, report.steps) for report in reports)
+    assert found == [
+        ("chief", 1),
+        *[("delegate", 3)] * 3,
+        ("inner", 1),
+        ("outer", 1),
+    ]
 
 
 @pytest.mark.parametrize("wrapped", WRAPPED)
@@ -402,7 +470,6 @@ NO_AGENTS: dict[str, Callable[[], Any]] = {
     "a graph with a model": lambda: a_graph(lambda s: {"messages": [asks_once().invoke("?")]}),
     "a graph with structured output": lambda: a_graph(structured),
     "a graph that calls a tool": lambda: a_graph(calls_the_tool),
-    "an agent without a name": lambda: created(looks_around, name=None),
     "an agent of the same name": lambda: reacting(looks_around, name="chief"),
 }
 

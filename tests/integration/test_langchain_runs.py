@@ -397,7 +397,7 @@ def test_tools_called_by_hand_are_the_calls_that_were_chosen() -> None:
     assert indices == [0, 1, 1]
 
 
-def delegating(named: str | None, inner: ScriptedChatModel) -> Any:
+def delegating(named: str, inner: ScriptedChatModel) -> Any:
     """An agent whose one tool asks another agent."""
 
     @tool
@@ -433,23 +433,6 @@ def test_an_agent_inside_a_tool_is_a_run_of_its_own() -> None:
     ]
     parents = [span.attributes.get("tidegauge.run.parent") for span in seen.spans]
     assert outer.run in parents
-
-
-def test_an_agent_without_a_name_inside_a_tool_is_part_of_it() -> None:
-    handler = TidegaugeCallbackHandler()
-    with testing.capture(stop_on_steps=1) as seen:
-        reports = Reports(seen)
-        delegating(None, searching()).invoke(TASK, config={"callbacks": [handler]})
-        assert nothing_is_left(handler, seen)
-    assert [(r.agent, r.steps, r.tokens) for r in reports] == [("chief", 1, 48.0)]
-    chat = "chat scripted-1"
-    assert seen.tree() == [
-        "invoke_agent chief",
-        f"  {chat}",
-        "  execute_tool delegate",
-        *[f"    {chat}"] * 3,
-        f"  {chat}",
-    ]
 
 
 @pytest.mark.parametrize("way", [via_invoke, via_ainvoke, via_stream])

@@ -17,7 +17,9 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.streaming_metrics import RunReport
 
 
-def graph_agent(model: ScriptedChatModel, tools: Sequence[BaseTool], name: str = "agent") -> Any:
+def graph_agent(
+    model: ScriptedChatModel, tools: Sequence[BaseTool], name: str | None = "agent"
+) -> Any:
     """A graph written by hand, whose tool node turns every error into a message."""
     bound = model.bind_tools(tools)
 

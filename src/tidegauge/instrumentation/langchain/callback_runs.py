@@ -137,7 +137,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         if agent is None or not agent.claim(chain):
             return chain
         around, inputs, metadata = agent.around, agent.inputs, agent.metadata
-        event = run_starts.child_run(inputs, metadata, name=agent.name, around=around)
+        event = run_starts.child_run(inputs, metadata, name=agent.agent_name, around=around)
         root = agent.opened(None)
         run = self._begin_run(
             root,

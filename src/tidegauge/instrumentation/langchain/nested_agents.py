@@ -5,18 +5,20 @@ name, is passed on to it. ``create_react_agent`` and ``StateGraph.compile`` name
 inside a tool an agent is found by what it does. This is the rule:
 
 - It is a compiled graph: a chain in which tasks of LangGraph begin.
-- It has a name, which is not that of the agent around it. It may be that of an agent further out.
+- Its name is not that of the agent around it. It may be that of an agent further out. A graph
+  without a name has that of the tool.
 - One of its models may choose tools: it is offered some, it chooses some, or a call runs in the
   graph that a model chose. Middleware or a hook of ours in the graph shows it, too.
 
-Of graphs inside one another the outermost one is the agent, as it is outside of tools: a graph in
-it is part of it. A graph without such a model is part of the tool, and so is any other chain.
+Of graphs inside one another the outermost one with a name is the agent, else the outermost one, as
+it is outside of tools: a graph in it is part of it. A graph without such a model is part of the
+tool, and so is any other chain. Where the steps are nodes, a graph without a name is part of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from tidegauge.errors import RunStopped
@@ -24,12 +26,11 @@ from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.parsing import AGENT_NAME
+from tidegauge.instrumentation.langchain.run_starts import UNNAMED
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import label
 
 __all__ = ["NestedChain"]
-
-_UNNAMED: Final = "LangGraph"
 
 
 class NestedChain(RunScope[AgentRun]):
@@ -97,17 +98,30 @@ class NestedChain(RunScope[AgentRun]):
 
     def agent(self) -> NestedChain | None:
         """The agent that it is in, if one of its models may choose tools here."""
-        found: NestedChain | None = None
+        named: NestedChain | None = None
+        unnamed: NestedChain | None = None
         chain: NestedChain | None = self
         while chain is not None:
-            if chain.graph and chain._is_named():
-                found = chain
+            if chain.graph:
+                if not chain._has_name():
+                    unnamed = None if chain.run.node_steps else chain
+                elif label(chain.name) not in (
+                    chain.run.recorded.event.agent,
+                    _own_name(chain.run),
+                ):
+                    named = chain
             chain = chain.parent
-        return found
+        return named or unnamed
 
-    def _is_named(self) -> bool:
-        name, run = label(self.name), self.run
-        return name not in (None, "", _UNNAMED, run.recorded.event.agent, _own_name(run))
+    @property
+    def agent_name(self) -> str | None:
+        """The name of the agent that it is: its own, or that of the tool."""
+        if self._has_name() or self.tool is None:
+            return label(self.name)
+        return self.tool.name
+
+    def _has_name(self) -> bool:
+        return label(self.name) not in (None, "", UNNAMED)
 
     def claim(self, chain: NestedChain) -> bool:
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
