@@ -12,10 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from support.hook_payloads import PAYLOADS
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
@@ -70,7 +73,7 @@ def watching(tmp_path: Path, *flags: str) -> Iterator[Watcher]:
             ],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path)),
+            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
         )
     with stopped_in_the_end(process):
         wait_until_ready(process, log, lambda: "end it with Ctrl-C" in log.read_text())
@@ -91,6 +94,62 @@ def test_it_observes_agents_and_shows_what_it_would_have_done(tmp_path: Path) ->
     assert "would have been refused: 1, would have been stopped: 0" in out
     assert "Read it" not in out
     assert "missing.yaml" not in out
+
+
+def claude_session(path: Path, steps: int) -> None:
+    """Add to a session of Claude Code, which repeats a call."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        for number in range(steps):
+            use = {"type": "tool_use", "id": f"{number}", "name": "Bash", "input": {"command": "x"}}
+            result = {"type": "tool_result", "tool_use_id": f"{number}", "content": "missing.yaml"}
+            said: list[tuple[str, Any]] = [("assistant", [use]), ("user", [result])]
+            if not number:
+                said.insert(0, ("user", "Read it"))
+            for kind, content in said:
+                message = {"id": f"m{number}", "content": content, "usage": {"output_tokens": 7}}
+                record = {"type": kind, "sessionId": path.stem, "message": message}
+                file.write(json.dumps(record) + "\n")
+
+
+def test_a_session_without_hooks_is_read_while_it_is_written(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with watching(tmp_path, "--transcripts-in", f"claude={elsewhere}") as watcher:
+        claude_session(tmp_path / ".claude" / "projects" / "shop" / "5e55-one.jsonl", 5)
+        claude_session(elsewhere / "5e55-two.jsonl", 5)
+        wait_until_ready(
+            watcher.process,
+            watcher.log,
+            lambda: watcher.log.read_text().count("would have been refused at step 3") == 2,
+        )
+        watcher.loop("codex", 4)
+        found = re.search(r"metrics: (\S+)", watcher.log.read_text())
+        assert found is not None
+        with urllib.request.urlopen(found[1]) as page:
+            metrics = page.read().decode()
+        out = watcher.stop()
+    for shown in [
+        'steps_total{agent="claude",task_group=""} 8.0',
+        'loop_tokens_total{agent="claude",task_group=""} 28.0',
+        'sessions_total{agent="claude",task_group=""} 2.0',
+        'sessions_active{agent="claude",task_group=""} 2.0',
+        'sessions_total{agent="codex",task_group=""} 1.0',
+    ]:
+        assert f"tidegauge_{shown}" in metrics
+    assert "claude / 5e55-one: loops since step 2" in out
+    assert "3 runs, 14 steps" in out
+    assert "Read it" not in out
+    assert "missing.yaml" not in out
+
+
+@pytest.mark.parametrize("flags", [("--act",), ("--transcripts", "off")])
+def test_without_transcripts_hooks_alone_report(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    with watching(tmp_path, *flags) as watcher:
+        claude_session(tmp_path / ".claude" / "projects" / "shop" / "5e55.jsonl", 5)
+        watcher.loop("codex", 2)
+        time.sleep(3)
+        out = watcher.stop()
+    assert "1 runs, 2 steps" in out
 
 
 def test_with_act_it_nudges_refuses_and_stops(tmp_path: Path) -> None:
@@ -114,7 +173,7 @@ def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:
             ],
             capture_output=True,
             text=True,
-            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path)),
+            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
             check=False,
         )
     assert ran.returncode == 2
@@ -148,7 +207,7 @@ def test_the_bell_rings_on_a_terminal(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=inside,
         stderr=inside,
-        env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), TERM="xterm"),
+        env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path), TERM="xterm"),
     )
     os.close(inside)
     printed = tmp_path / "log"

@@ -63,7 +63,7 @@ def scraped(
             ],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=without_otel(XDG_RUNTIME_DIR=str(folder)),
+            env=without_otel(XDG_RUNTIME_DIR=str(folder), HOME=str(folder)),
         )
     soon = {name: text.replace("for: 2m", "for: 1s") for name, text in rule_files().items()}
     with (

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,14 +26,32 @@ from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegauge.pipeline import Pipeline
     from tidegauge.policies import Rule
     from tidegauge.receivers.hooks.sessions import HookSessions
+    from tidegauge.receivers.transcripts.tails import Tails
 
 __all__ = ["WatchSettings", "watch"]
 
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 1.0
+
+
+def parse_folders(text: Any) -> str:
+    """Check a list of folders, each after the agent whose sessions are in it.
+
+    Raises:
+        ValueError: it has another form, or an agent is unknown.
+    """
+    from tidegauge.receivers.transcripts.tails import read_folders
+
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is no list of folders; use text")
+    read_folders(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +86,16 @@ class WatchSettings:
     record_to: str | None = setting(
         FILE, None, "Record the runs as step events in this file, for replay."
     )
+    transcripts: bool = setting(
+        SWITCH,
+        True,
+        "Read the files of sessions that hooks do not report, too, without --act; off, hooks only.",
+    )
+    transcripts_in: str | None = setting(
+        SettingType("AGENT=FOLDER,...", parse_folders),
+        None,
+        "More folders with such files, such as codex=/srv/codex,openhands=/srv/conversations.",
+    )
     idle_seconds: float = setting(SECONDS, 3_600.0, "End a run without an event for this long.")
     max_runs: int = setting(COUNT, 1_000, "Limit of open runs.")
 
@@ -79,7 +107,8 @@ def watch(settings: WatchSettings) -> None:
 
     Install the hooks once with 'tidegauge hook install'. Then every session of Codex CLI, Gemini
     CLI, Qwen Code, opencode and Claude Code is shown here while this command runs. Without it, the
-    hooks do nothing. Nothing leaves this machine.
+    hooks do nothing. Sessions without hooks, also of OpenHands and mini-swe-agent, are read from
+    the files that the agents write. Nothing leaves this machine.
 
     \b
     Examples:
@@ -113,15 +142,50 @@ def watch(settings: WatchSettings) -> None:
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         sessions = HookSessions(pipeline.recorder, limits)
         closing.callback(sessions.close)
-        pipeline.add_metrics(sessions.metrics)
+        tails = _tails(settings, pipeline, sessions)
+        pipeline.add_metrics(lambda: sessions.metrics(() if tails is None else tails.active))
         endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()
         _print_start(pipeline, settings, endpoint.address)
         _end_idle_runs(sessions, stop)
+        if tails is not None:
+            closing.callback(_following(tails, stop))
         with rarely_collected():
             view.follow(stop)
     view.summary()
+
+
+def _tails(settings: WatchSettings, pipeline: Pipeline, sessions: HookSessions) -> Tails | None:
+    """What reads the files of sessions; ``None``, hooks alone report: only they can act."""
+    if settings.act or not settings.transcripts:
+        return None
+    from tidegauge.receivers.transcripts.tails import Tails, default_folders, read_folders
+
+    return Tails(
+        pipeline.recorder.sink,
+        [*default_folders(), *read_folders(settings.transcripts_in or "")],
+        is_reported=sessions.is_reported,
+        began=sessions.counts.began,
+        idle_seconds=settings.idle_seconds,
+    )
+
+
+def _following(tails: Tails, stop: threading.Event) -> Callable[[], None]:
+    """Read the files of sessions, in a thread. Returns what ends that."""
+
+    def follow() -> None:
+        while not stop.wait(_LOOK_SECONDS):
+            tails.look()
+
+    def end() -> None:
+        stop.set()
+        thread.join()
+        tails.close()
+
+    thread = threading.Thread(target=follow, name="tidegauge-transcripts", daemon=True)
+    thread.start()
+    return end
 
 
 def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> None:
@@ -129,6 +193,8 @@ def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> N
     if pipeline.page_url is not None:
         click.echo(f"live page: {pipeline.page_url}")
     click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
+    if settings.transcripts and not settings.act:
+        click.echo("sessions without hooks: read from the files of the agents")
     does = "nudges, refuses and stops agents" if settings.act else "only observes agents"
     click.echo(f"this command {does}; end it with Ctrl-C")
 

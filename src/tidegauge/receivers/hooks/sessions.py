@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -52,6 +52,9 @@ __all__ = ["HookSessions", "SessionLimits"]
 
 _MAX_CALLS: Final = 1_000
 """Calls that a run remembers: open ones, and those made before."""
+
+_MAX_SESSIONS: Final = 10_000
+"""Sessions that are remembered, as reported by hooks."""
 
 _STOPPED: Final = "Finish now: say what is missing. Every further call will be refused."
 
@@ -134,6 +137,9 @@ class HookSessions:
         recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
         limits: the limits.
         clock: seconds.
+
+    Attributes:
+        counts: counts sessions and refused calls.
     """
 
     def __init__(
@@ -149,7 +155,8 @@ class HookSessions:
             max_runs=limits.runs, idle_seconds=limits.idle_seconds, clock=clock
         )
         self._opening = threading.Lock()
-        self._counts = SessionCounts()
+        self.counts = SessionCounts()
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     @guarded("hooks.receive", default=b"")
     def receive(self, agent_name: str, payload: bytes) -> bytes:
@@ -163,6 +170,9 @@ class HookSessions:
         if found is None:
             return b""
         agent, content, event = found
+        self._known[event.session] = None
+        if len(self._known) > _MAX_SESSIONS:
+            self._known.pop(next(iter(self._known)), None)
         answer = self.take(agent, event)
         if answer.action == "allow":
             return b""
@@ -171,7 +181,7 @@ class HookSessions:
             self._give_back(event)
             return b""
         if event.kind == "call":
-            self._counts.refused(event.agent or agent.name)
+            self.counts.refused(event.agent or agent.name)
         return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
@@ -205,10 +215,20 @@ class HookSessions:
                 return self._result(agent, event)
         return ALLOW
 
-    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """How many sessions there were and are, and how many calls were refused."""
+    def is_reported(self, session: str) -> bool:
+        """Whether hooks have reported something of a session."""
+        return session in self._known
+
+    def metrics(
+        self, also: Iterable[str] = ()
+    ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """How many sessions there were and are, and how many calls were refused.
+
+        Args:
+            also: the agents of other sessions that have an open run.
+        """
         active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 1)
-        return self._counts.metrics(active)
+        return self.counts.metrics([*active, *also])
 
     def end_idle(self) -> None:
         """End the runs that are idle for too long; call it from time to time."""
@@ -241,7 +261,7 @@ class HookSessions:
         run = _SessionRun(_root(event), recorded)
         self._runs.open(RunScope(run))
         if event.inner is None:
-            self._counts.began(recorded.event.agent, event.session)
+            self.counts.began(recorded.event.agent, event.session)
         return run
 
     def _end(self, event: HookEvent) -> None:

@@ -21,8 +21,13 @@ from tidegauge.receivers.transcripts.session_transcript import (
     without_our_text,
 )
 
-__all__ = ["OpencodeTranscript", "read_database"]
+__all__ = ["OpencodeTranscript", "read_changed_sessions", "read_database"]
 
+_CHANGED: Final = """
+    SELECT session.id, max(session.time_updated, coalesce(max(message.time_updated), 0)) AS changed
+    FROM session LEFT JOIN message ON message.session_id = session.id
+    GROUP BY session.id HAVING changed >= ? ORDER BY session.time_created, session.id
+"""
 _SESSIONS: Final = "SELECT id FROM session ORDER BY time_created, id"
 _MESSAGES: Final = (
     "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created, id"
@@ -77,14 +82,49 @@ def read_database(path: Path) -> Iterator[list[dict[str, Any]]]:
         raise SessionError(f"it is no database of opencode: {error}") from None
 
 
+def read_changed_sessions(
+    path: Path, since: int
+) -> Iterator[tuple[str, int, OpencodeTranscript, list[dict[str, Any]]]]:
+    """The sessions that have changed, each from its beginning, which need not be over.
+
+    Args:
+        path: the database.
+        since: sessions that changed at this time or later, in milliseconds.
+
+    Yields:
+        id, time of the last change, transcript, and the lines that are complete.
+
+    Raises:
+        SessionError: it is no database of opencode.
+    """
+    import sqlite3  # not every Python has it
+
+    try:
+        with closing(_opened(sqlite3, path)) as database:
+            for session, changed in database.execute(_CHANGED, (since,)).fetchall():
+                transcript = OpencodeTranscript(str(session))
+                lines = [line for found in _read(database, transcript) for line in found]
+                yield transcript.session, int(changed), transcript, lines
+    except sqlite3.Error as error:
+        raise SessionError(f"it is no database of opencode: {error}") from None
+
+
 def _sessions(sqlite3: Any, path: Path) -> Iterator[list[dict[str, Any]]]:
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    with closing(_opened(sqlite3, path)) as database:
         for (session,) in database.execute(_SESSIONS).fetchall():
             transcript = OpencodeTranscript(str(session))
-            for message, time, data in database.execute(_MESSAGES, (session,)):
-                parts = [_object(part) for (part,) in database.execute(_PARTS, (message,))]
-                yield transcript.take({**_object(data), "time_created": time, "parts": parts})
+            yield from _read(database, transcript)
             yield transcript.close()
+
+
+def _opened(sqlite3: Any, path: Path) -> Any:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _read(database: Any, transcript: OpencodeTranscript) -> Iterator[list[dict[str, Any]]]:
+    for message, time, data in database.execute(_MESSAGES, (transcript.session,)):
+        parts = [_object(part) for (part,) in database.execute(_PARTS, (message,))]
+        yield transcript.take({**_object(data), "time_created": time, "parts": parts})
 
 
 def _object(data: Any) -> Record:
