@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME ...]``: measure, and print each number with its target.
 
-``python -m benchmarks soak --minutes 10`` loads the receiver for that long;
+``python -m benchmarks soak --minutes 10`` loads the receiver for that long, and ``watch-soak``
+``tidegauge watch``;
 ``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen.
 """
 
@@ -41,6 +42,10 @@ def main(names: list[str]) -> int:
         from benchmarks import soak
 
         return soak.main(names[1:])
+    if names[:1] == ["watch-soak"]:
+        from benchmarks import watch_soak
+
+        return watch_soak.main(names[1:])
     if names[:1] == ["stop_scores"]:
         from benchmarks import stop_scores
 
