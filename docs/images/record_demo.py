@@ -60,6 +60,13 @@ DEMOS: Final = {
         ended="tokens",
         height=35,
     ),
+    "watch": Demo(
+        "tidegauge watch",
+        f"{sys.executable} {HERE / 'watched_sessions.py'}",
+        begun="c4f1",
+        ended="stopped at step",
+        height=24,
+    ),
 }
 
 
