@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 
 import tidegauge
 from support.langchain_agents import (
     Reports,
+    StepLog,
     nothing_is_left,
     via_ainvoke,
     via_astream,
@@ -23,7 +25,7 @@ from support.langchain_agents import (
     via_stream,
     waiting,
 )
-from support.looking_agents import look, looks_around
+from support.looking_agents import look, looks_around, once
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
@@ -275,3 +277,43 @@ async def test_a_run_from_an_earlier_checkpoint_is_a_new_one(way: Any) -> None:
     assert [(one.steps, one.loops) for one in reports][:1] == [(3, [])]
     assert sorted(one.steps for one in reports) == [2, 2, 2, 3, 3]
     assert len({one.run for one in reports}) == 5
+
+
+class Asked(TypedDict):
+    found: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("by_model", [False, True], ids=["by hand", "by a model"])
+@pytest.mark.parametrize("way", [via_invoke, via_ainvoke])
+async def test_what_send_started_and_that_waits_is_a_branch_each_when_it_continues(
+    way: Any, by_model: bool
+) -> None:
+    model = ScriptedChatModel(script=once("look", {"place": "desk"}))
+
+    def ask(state: Any) -> Asked:
+        place = interrupt(state["question"])
+        if by_model:
+            [chosen] = model.invoke("where?").tool_calls
+            return {"found": [look.invoke(chosen).content]}
+        return {"found": [look.invoke({"place": place})]}
+
+    graph = StateGraph(Asked)
+    graph.add_node("ask", ask)
+    sends = [Send("ask", {"question": name}) for name in "abc"]
+    graph.add_conditional_edges(START, lambda state: sends, ["ask"])
+    team = graph.compile(name="team", checkpointer=InMemorySaver())
+    handler = TidegaugeCallbackHandler()
+    config: Any = {"callbacks": [handler], "configurable": {"thread_id": "1"}}
+    with testing.capture() as seen:
+        reports, log = Reports(seen), StepLog(seen)
+        await way(team, {"found": []}, config)
+        waits = team.get_state(config).interrupts
+        await way(team, Command(resume={one.id: f"{one.value}!" for one in waits}), config)
+        assert nothing_is_left(handler, seen)
+    assert sorted((report.agent, report.steps) for report in reports) == [
+        *[("ask", 1)] * 3,
+        ("team", 1),
+    ]
+    outer = next(report.run for report in reports if report.agent == "team")
+    [(calls, _, _)] = log.steps(outer)
+    assert [call.arguments for call in calls] == [{"question": name} for name in "abc"]

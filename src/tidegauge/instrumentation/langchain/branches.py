@@ -45,7 +45,8 @@ _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
 _MAX_TASKS: Final = 1_000
 _MAX_CHANNELS: Final = 10_000
-_TRIGGERS: Final = ("branch:to:", "join:", "__pregel_tasks")
+_TRIGGERS: Final = ("branch:to:", "join:")
+_SENDS: Final = "__pregel_tasks"
 
 
 class OpenChain(RunScope[AgentRun]):
@@ -125,7 +126,7 @@ class OpenChain(RunScope[AgentRun]):
             agent: whether it is another agent.
             calls: whether it calls a tool that no model chose.
         """
-        if calls and self.plain:
+        if self.sent or (calls and self.plain):
             self._find_siblings()
         found: list[OpenChain] = []
         chain: OpenChain | None = self
@@ -198,7 +199,7 @@ class OpenChain(RunScope[AgentRun]):
             parent.parallel = alike and (step is None or not _is_in_one_of(children))
 
     def _find_siblings(self) -> None:
-        """Find out, inside a task that an edge started, whether others run in its superstep."""
+        """Find out, inside the first task of a superstep, whether others run in it."""
         graph = self.parent
         if graph is None or graph.parallel or self.task != graph._first or graph._counted:
             return
@@ -382,10 +383,11 @@ def _is_in_one_of(chains: Mapping[int, object]) -> bool:
 
 
 def _count_of_tasks(task: str | None) -> int | None:
-    """How many nodes run in the superstep of the task that the caller is in.
+    """How many tasks run in the superstep of the task that the caller is in.
 
     LangGraph hands each task the channels of its graph. Those that start nodes hold something in
-    the superstep which they start, from before its first task until after its last one.
+    the superstep which they start, from before its first task until after its last one; that of
+    ``Send`` holds one for each task.
 
     Args:
         task: the task; ``None`` is returned if the caller is in another one.
@@ -398,10 +400,16 @@ def _count_of_tasks(task: str | None) -> int | None:
     if type(channels) is not dict:
         return None
     nodes: set[str] = set()
+    sent = 0
     for name, channel in islice(channels.items(), _MAX_CHANNELS):
-        if type(name) is str and name.startswith(_TRIGGERS) and channel.is_available():
+        if type(name) is not str or not channel.is_available():
+            continue
+        if name == _SENDS:
+            sends = channel.get()
+            sent = len(sends) if type(sends) is list else 1
+        elif name.startswith(_TRIGGERS):
             nodes.add(name.rpartition(":")[2])
-    return len(nodes)
+    return len(nodes) + sent
 
 
 def _step_of_sequence(tags: object) -> str | None:

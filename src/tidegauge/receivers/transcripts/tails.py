@@ -140,7 +140,7 @@ class _Followed:
         changed: when it changed last, by the clock.
         lines: how many lines of each run were seen since its first one.
         held: lines of runs that began before the start, while it is not known if they are open.
-        left_out: runs that are not measured: they were over, or have too many lines.
+        left_out: runs that are not measured, because they have too many lines.
         read: whether all that was there at first was read.
         failures: looks that failed one after the other.
     """
@@ -292,10 +292,12 @@ class Tails:
         """
         tail = followed.tail
         for line in lines:
-            run = line["run"]
+            run, ends = line["run"], line["type"] == "end"
             if not counted:
                 number = followed.lines.get(run, 0)
                 followed.lines[run] = number + 1
+                if ends:
+                    del followed.lines[run]
                 if number < self._fed.get(run, 0):
                     continue
                 self._fed[run] = number + 1
@@ -311,8 +313,9 @@ class Tails:
                 held = followed.held.get(run)
                 if held is not None:
                     held.append(line)
-                    if line["type"] == "end" or len(held) > _MAX_HELD:
+                    if ends or len(held) > _MAX_HELD:
                         del followed.held[run]
+                    if not ends and len(held) > _MAX_HELD:
                         followed.left_out.add(run)
                     continue
             self._waiting.append((tail.kind.agent, tail.session_of(run), line))

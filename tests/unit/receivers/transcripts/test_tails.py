@@ -444,3 +444,18 @@ def test_folders_are_read_from_text(tmp_path: Path) -> None:
     for text, said in [("aider=/x", "'aider' is no agent"), ("codex", "names no folder")]:
         with pytest.raises(ValueError, match=said):
             read_folders(text)
+
+
+def test_nothing_is_kept_of_runs_that_are_over_but_how_many_lines_were_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegauge.receivers.transcripts.tails._MAX_RUNS", 10)
+    following, path = following_claude(tmp_path)
+    for number in range(40):
+        append(path, prompt(str(number)) + turn(number))
+        following.look(2)
+    [followed] = following.tails._followed.values()
+    assert (len(followed.lines), len(followed.held), len(followed.left_out)) == (1, 0, 0)
+    assert len(following.tails._fed) == len(following.tails._replay._standing) == 10
+    assert len(following.tails._open) == 1
+    assert following.end().steps == 40
