@@ -85,7 +85,7 @@ class OpenChain(RunScope[AgentRun]):
     _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
-    _order = -1  # among these
+    _order = -1  # among these, or among the tasks of the functional API
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
     _counted = False  # whether the tasks in this superstep were counted
@@ -217,6 +217,7 @@ class OpenChain(RunScope[AgentRun]):
         if type(path[0]) is not str or path[0] != _SENT:
             self.plain = True
         elif path[-1] is True:  # the functional API: one task after the other in one superstep
+            self._order = path[-2] if type(path[-2]) is int else -1
             return None
         else:
             self.sent = True
