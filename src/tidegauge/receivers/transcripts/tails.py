@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, internal_errors
 from tidegauge.errors import StepEventError
 from tidegauge.events import RunEnded, RunStarted, StepSink
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
@@ -264,6 +264,10 @@ class Tails:
             if followed.failures == _MAX_FAILURES:
                 _logger.warning("tidegauge: %s is not followed any more: %s", path.name, error)
                 self._leave(path)
+            return
+        except Exception as error:  # noqa: BLE001 -- one file must not hold up the others
+            internal_errors.record("transcripts.look", error)
+            del self._followed[path]
             return
         if look is None:
             if now - followed.changed > self._idle_seconds:

@@ -18,10 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.requirements import missing
+from tidegauge._guard import internal_errors
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.receivers.hooks.sessions import HookSessions
+from tidegauge.receivers.transcripts import tails
+from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.session_files import read_session
 from tidegauge.receivers.transcripts.tails import SessionFolder, Tails, read_folders
 from tidegauge.recordings.line_replay import Replay
@@ -199,7 +202,7 @@ def test_a_session_that_hooks_report_is_not_read(source: Path, tmp_path: Path) -
     pipeline = Pipeline(Settings(), serve=False)
     sessions = HookSessions(pipeline.recorder)
     read = Events()
-    tails = Tails(
+    reading = Tails(
         read, [SessionFolder(agent, tmp_path)], is_reported=sessions.is_reported, now=lambda: 0.0
     )
     target = tmp_path / NAMES[agent]
@@ -209,11 +212,11 @@ def test_a_session_that_hooks_report_is_not_read(source: Path, tmp_path: Path) -
         for given in map(json.loads, lines):
             sessions.receive(agent, orjson.dumps(given if "hook" in given else given["input"]))
             next(writes, None)
-            tails.look()
+            reading.look()
         for _ in writes:
-            tails._scanned -= 10
-            tails.look()
-        tails.close()
+            reading._scanned -= 10
+            reading.look()
+        reading.close()
         assert read.all == []
     finally:
         sessions.close()
@@ -411,6 +414,26 @@ def test_what_cannot_be_read_is_left_and_hurts_nothing(
     following.look(15)
     assert [type(event) for event in following.end().all if isinstance(event, Step)] == []
     assert ("is not followed any more" in caplog.text) == (agent == "opencode")
+
+
+def test_a_reader_that_fails_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(ClaudeTranscript):
+        def read(self, record: Any) -> None:
+            if "bad" in str(record):
+                raise TypeError("unexpected")
+            super().read(record)
+
+    monkeypatch.setitem(tails._LINES, "claude", Failing)
+    following, path = following_claude(tmp_path)
+    append(tmp_path / "s0.jsonl", prompt(sessionId="s0") + call(0, "bad", sessionId="s0"))
+    append(path, prompt() + turn(0) + turn(1))
+    before = internal_errors.counts().get("transcripts.look", 0)
+    following.look(5)
+    append(path, turn(2))
+    assert following.end().steps == 3
+    assert internal_errors.counts()["transcripts.look"] == before + 1
 
 
 def test_a_line_that_is_too_long_is_skipped(
