@@ -105,6 +105,9 @@ def main(arguments: list[str]) -> int:
     """Returns 1 when memory grew, or a step was lost or counted twice."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks watch-soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="default: 10")
+    parser.add_argument(
+        "--pace", type=float, default=4.0, help="steps a second of each; default: 4"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -113,13 +116,13 @@ def main(arguments: list[str]) -> int:
         with open(home / "log", "wb") as log:
             watcher = subprocess.Popen([*command, "--metrics-port", "0"], stdout=log, stderr=log)
         try:
-            return _measure(watcher, home, options.minutes)
+            return _measure(watcher, home, options.minutes, 1 / options.pace)
         finally:
             watcher.kill()
             watcher.wait()
 
 
-def _measure(watcher: subprocess.Popen[bytes], home: Path, minutes: float) -> int:
+def _measure(watcher: subprocess.Popen[bytes], home: Path, minutes: float, seconds: float) -> int:
     while "end it with Ctrl-C" not in (home / "log").read_text():
         time.sleep(0.1)
     found = re.search(r"metrics: (\S+)", (home / "log").read_text())
@@ -133,7 +136,7 @@ def _measure(watcher: subprocess.Popen[bytes], home: Path, minutes: float) -> in
         megabytes.append(process.memory_info().rss / 1e6)
         if sys.stderr.isatty():
             print(f"{until - begun:5.0f} s left, {megabytes[-1]:.0f} MB", end="\r", file=sys.stderr)
-        time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
+        time.sleep(max(0.0, begun + seconds - time.monotonic()))
     for session in sessions:
         session.end()
     made = {
