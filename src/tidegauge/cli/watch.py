@@ -89,7 +89,8 @@ class WatchSettings:
     transcripts: bool = setting(
         SWITCH,
         True,
-        "Read the files of sessions that hooks do not report, too, without --act; off, hooks only.",
+        "Read the files of the agents, too: tokens, and, without --act, sessions that hooks do not "
+        "report; off, hooks only.",
     )
     transcripts_in: str | None = setting(
         SettingType("AGENT=FOLDER,...", parse_folders),
@@ -127,6 +128,7 @@ def watch(settings: WatchSettings) -> None:
     from tidegauge.receivers.hooks.endpoint import HookEndpoint
     from tidegauge.receivers.hooks.places import watch_folder
     from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
+    from tidegauge.receivers.transcripts.answer_tokens import AnswerTokens
 
     stop = set_on_signal()
     with contextlib.ExitStack() as closing:
@@ -140,7 +142,8 @@ def watch(settings: WatchSettings) -> None:
         on_loop = None if notices is None else notices.add
         view = WatchView(pipeline, planned, contents=settings.contents, on_loop=on_loop)
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
-        sessions = HookSessions(pipeline.recorder, limits)
+        tokens = AnswerTokens if settings.transcripts else None
+        sessions = HookSessions(pipeline.recorder, limits, tokens=tokens)
         closing.callback(sessions.close)
         tails = _tails(settings, pipeline, sessions)
         pipeline.add_metrics(lambda: sessions.metrics(() if tails is None else tails.active))

@@ -33,6 +33,8 @@ class HookEvent(NamedTuple):
         agent: name of the agent, if the payload has it.
         reason: why the run ended, in a word.
         folder: where the session was started; relative paths start there.
+        chosen_id: id of the call in the answer of the model; ``None``, the agent gives none.
+        transcript: the file of the session; ``None``, the agent names none.
     """
 
     kind: Kind
@@ -47,6 +49,8 @@ class HookEvent(NamedTuple):
     agent: str | None = None
     reason: str | None = None
     folder: str | None = None
+    chosen_id: str | None = None
+    transcript: str | None = None
 
 
 class HookAnswer(NamedTuple):

@@ -62,6 +62,7 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
         tool=text_of(payload, "tool_name") or "",
         arguments=payload.get("tool_input"),
         call_id=text_of(payload, "tool_use_id"),
+        chosen_id=text_of(payload, "tool_call_id") or text_of(payload, "tool_use_id"),
         result=result,
         model=model,
         inner=inner,

@@ -14,6 +14,8 @@ runs, and can be refused.
   :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
 - *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
   begins a second after it; its result stays unknown.
+- *Tokens*: hooks do not report them. What the session's file says of the answer that chose a call
+  is read when the call begins, or ends, and counts for its step.
 - *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
   refused. Such calls are not steps.
 """
@@ -24,7 +26,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
@@ -48,7 +50,7 @@ from tidegauge.receivers.hooks.hook_events import (
 from tidegauge.receivers.hooks.payload_fields import text_of
 from tidegauge.receivers.hooks.session_counts import SessionCounts
 
-__all__ = ["HookSessions", "SessionLimits"]
+__all__ = ["HookSessions", "SessionLimits", "TokenReader"]
 
 _MAX_CALLS: Final = 1_000
 """Calls that a run remembers: open ones, and those made before."""
@@ -57,6 +59,13 @@ _MAX_SESSIONS: Final = 10_000
 """Sessions that are remembered, as reported by hooks."""
 
 _STOPPED: Final = "Finish now: say what is missing. Every further call will be refused."
+
+
+class TokenReader(Protocol):
+    """Reads what the answers of the model took."""
+
+    def take(self, call_id: str) -> int | None:
+        """Tokens of the answer that chose a call; ``None``, not known, or given already."""
 
 
 class SessionLimits(NamedTuple):
@@ -81,6 +90,7 @@ class _SessionRun:
     Attributes:
         root: the session and, of a sub-agent, its id.
         recorded: takes its steps.
+        tokens: reads what the answers took; ``None``, that is not known.
         turns: tracks its calls.
         changed: protects what follows, and is notified when a step was issued.
         group: the calls that were gathered and are not issued yet.
@@ -96,9 +106,12 @@ class _SessionRun:
         open_ids: nothing; the map asks for it.
     """
 
-    def __init__(self, root: tuple[str, ...], recorded: RecordedRun) -> None:
+    def __init__(
+        self, root: tuple[str, ...], recorded: RecordedRun, tokens: TokenReader | None = None
+    ) -> None:
         self.root = root
         self.recorded = recorded
+        self.tokens = tokens
         self.turns = TurnTracker(recorded)
         self.changed = threading.Condition()
         self.group: list[TurnCall] = []
@@ -120,6 +133,11 @@ class _SessionRun:
         finally:
             self.recorded.end(**ending)
 
+    def spend(self, event: HookEvent, call: TurnCall) -> None:
+        """Add what the answer took that chose a call, if the step of the call is not issued."""
+        if self.tokens is not None and event.chosen_id is not None and call in self.group:
+            self.turns.add_tokens(self.tokens.take(event.chosen_id))
+
     def find(self, event: HookEvent) -> str | None:
         """The key of the open call that an event is about."""
         if event.call_id is not None:
@@ -137,6 +155,7 @@ class HookSessions:
         recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
         limits: the limits.
         clock: seconds.
+        tokens: makes what reads tokens in the file of an agent's session; ``None``, none are read.
 
     Attributes:
         counts: counts sessions and refused calls.
@@ -147,8 +166,10 @@ class HookSessions:
         recorder: Recorder,
         limits: SessionLimits = SessionLimits(),  # noqa: B008 -- immutable
         clock: Callable[[], float] = time.monotonic,
+        tokens: Callable[[str, str], TokenReader] | None = None,
     ) -> None:
         self._recorder = recorder
+        self._tokens = tokens
         self._limits = limits
         self._clock = clock
         self._runs: RunMap[tuple[str, ...], _SessionRun] = RunMap(
@@ -258,7 +279,10 @@ class HookSessions:
         )
         reads = (CodingAgent(working_directory=event.folder or ""),)
         recorded = self._recorder.start_run(started, traced=False, extractors=reads)
-        run = _SessionRun(_root(event), recorded)
+        tokens = None
+        if self._tokens is not None and event.transcript is not None:
+            tokens = self._tokens(agent.name, event.transcript)
+        run = _SessionRun(_root(event), recorded, tokens)
         self._runs.open(RunScope(run))
         if event.inner is None:
             self.counts.began(recorded.event.agent, event.session)
@@ -308,6 +332,7 @@ class HookSessions:
         call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
         if call not in run.group:
             run.group.append(call)
+        run.spend(event, call)
         run.open[key], run.latest = call, call.turn
         while len(run.open) > _MAX_CALLS:
             run.open.popitem(last=False)
@@ -335,6 +360,7 @@ class HookSessions:
             if key is None:
                 return ALLOW
             call = run.open.pop(key)
+            run.spend(event, call)
             run.turns.end(call, event.result)
             if run.group and all(one.ended for one in run.group):
                 self._report_group(run)
@@ -358,7 +384,8 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     event = agent.read(content)
     if event is None:
         return None
-    return agent, content, event._replace(folder=text_of(content, "cwd"))
+    folder, transcript = text_of(content, "cwd"), text_of(content, "transcript_path")
+    return agent, content, event._replace(folder=folder, transcript=transcript)
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
+    CallingAnswer,
     Record,
     SessionTranscript,
     mapping,
@@ -69,6 +70,11 @@ class ClaudeTranscript(SessionTranscript):
         for inner in self._inner.values():
             self._lines += inner.close()
         super().end(**ending)
+
+    def answer_with(self, call_id: str) -> CallingAnswer | None:
+        """The last answer, also of a sub-agent, if it has chosen this call."""
+        inner = (one.answer_with(call_id) for one in self._inner.values())
+        return super().answer_with(call_id) or next(filter(None, inner), None)
 
     def _sub_agent(self, record: Record) -> None:
         """What a sub-agent does. One without an id begins with a line that follows none of its."""

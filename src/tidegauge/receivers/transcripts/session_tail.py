@@ -22,7 +22,11 @@ from tidegauge.receivers.transcripts.opencode_sessions import (
     read_changed_sessions,
 )
 from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
-from tidegauge.receivers.transcripts.session_transcript import SessionError, SessionTranscript
+from tidegauge.receivers.transcripts.session_transcript import (
+    CallingAnswer,
+    SessionError,
+    SessionTranscript,
+)
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES
 
 __all__ = ["FolderTail", "LinesTail", "Look", "OpencodeTail", "SessionTail", "WholeFileTail"]
@@ -71,6 +75,10 @@ class SessionTail(ABC):
         """The id of the session that a run of it belongs to."""
         return self._transcript.session
 
+    def answer_with(self, call_id: str) -> CallingAnswer | None:
+        """The last answer that was read, if it has chosen this call."""
+        return self._transcript.answer_with(call_id)
+
     @abstractmethod
     def look(self) -> Look | None:
         """Read what is new; ``None``, nothing has changed.
@@ -89,10 +97,20 @@ class SessionTail(ABC):
 
 
 class LinesTail(SessionTail):
-    """A file with a record a line, to which an agent appends."""
+    """A file with a record a line, to which an agent appends.
 
-    def __init__(self, path: Path, kind: type[SessionTranscript]) -> None:
+    Args:
+        path: the file.
+        kind: whose session it is.
+        at_most: only so many bytes at its end are read at once; ``None``, all of it is read, in
+            several looks.
+    """
+
+    def __init__(
+        self, path: Path, kind: type[SessionTranscript], *, at_most: int | None = None
+    ) -> None:
         super().__init__(path, kind)
+        self._at_most = at_most
         self._file: tuple[int, int] | None = None
         self._head = b""
         self._offset = 0
@@ -111,6 +129,8 @@ class LinesTail(SessionTail):
                 again = self._file is not None
                 self._begin(identity)
             self._head = self._head or file.read(_HEAD_BYTES)
+            if self._at_most is not None and found.st_size - self._offset > self._at_most:
+                self._offset, self._too_long = found.st_size - self._at_most, True
             file.seek(self._offset)
             content = file.read(MAX_LINE_BYTES)
         lines: Lines = []

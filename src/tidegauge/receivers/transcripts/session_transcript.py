@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -22,6 +22,7 @@ from tidegauge.instrumentation.extraction import extract_observation, extract_us
 from tidegauge.instrumentation.extractors import CodingAgent
 
 __all__ = [
+    "CallingAnswer",
     "Record",
     "SessionError",
     "SessionTranscript",
@@ -48,6 +49,18 @@ _OURS: Final = re.compile(r"\n\n?tidegauge(?::| stopped this run:) .*\Z", re.DOT
 
 class SessionError(TidegaugeError, ValueError):
     """A file that is no session of this agent; the message says why."""
+
+
+class CallingAnswer(NamedTuple):
+    """An answer of the model that chose calls.
+
+    Attributes:
+        call_ids: ids of the calls that it chose.
+        tokens: tokens that it took; ``None``, not known.
+    """
+
+    call_ids: tuple[str, ...]
+    tokens: int | None
 
 
 class SessionTranscript(ABC):
@@ -137,6 +150,10 @@ class SessionTranscript(ABC):
         if call_id in self._calls and call_id not in self._results:
             self._results[call_id] = result
             self._observed = time
+
+    def answer_with(self, call_id: str) -> CallingAnswer | None:
+        """The last answer, if it has chosen this call."""
+        return CallingAnswer(tuple(self._calls), self._tokens) if call_id in self._calls else None
 
     @property
     def spent(self) -> bool:
