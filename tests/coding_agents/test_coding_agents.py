@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -115,10 +116,15 @@ def test_a_run_is_stopped(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_healthy_session_is_untouched(name: str, tmp_path: Path) -> None:
     plain, _ = session(name, "healthy", tmp_path / "plain", installed=False, watched=False)
-    ran, printed = session(name, "healthy", tmp_path / "watched", installed=True, watched=True)
+    record, folder = tmp_path / "runs.jsonl", tmp_path / "watched"
+    flags = ("--record-to", str(record))
+    ran, printed = session(name, "healthy", folder, *flags, installed=True, watched=True)
     assert (ran.code, len(ran.requests)) == (plain.code, len(plain.requests)), ran.output
     assert NUDGED not in ran.conversation
     assert "1 runs, 6 steps; nudged: 0, refused: 0, stopped: 0" in printed
+    if name == "codex":  # whose file has the tokens of an answer before its calls are run
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        assert all(line["tokens"] > 0 for line in lines if line["type"] == "step"), lines
 
 
 @pytest.mark.parametrize("name", AGENTS)
