@@ -403,12 +403,12 @@ def _count_of_tasks(task: str | None) -> int | None:
     nodes: set[str] = set()
     sent = 0
     for name, channel in islice(channels.items(), _MAX_CHANNELS):
-        if type(name) is not str or not channel.is_available():
+        if type(name) is not str:
             continue
-        if name == _SENDS:
+        if name == _SENDS and channel.is_available():
             sends = channel.get()
             sent = len(sends) if type(sends) is list else 1
-        elif name.startswith(_TRIGGERS):
+        elif name.startswith(_TRIGGERS) and channel.is_available():
             nodes.add(name.rpartition(":")[2])
     return len(nodes) + sent
 

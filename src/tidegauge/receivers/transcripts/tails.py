@@ -268,6 +268,10 @@ class Tails:
         except Exception as error:  # noqa: BLE001 -- one file must not hold up the others
             internal_errors.record("transcripts.look", error)
             del self._followed[path]
+            self._remember(path)
+            for run, (agent, session) in list(self._open.items()):
+                if agent == tail.kind.agent and session == tail.session_of(run):
+                    self._end(run, "its file cannot be read")
             return
         if look is None:
             if now - followed.changed > self._idle_seconds:
@@ -358,6 +362,10 @@ class Tails:
         followed = self._followed.pop(path)
         self._take(followed, followed.tail.close())
         self.skipped += followed.tail.skipped
+        self._remember(path)
+
+    def _remember(self, path: Path) -> None:
+        """A file is followed again when it changes."""
         state = _state(path)
         if state is not None:
             self._known[path] = state

@@ -427,10 +427,15 @@ def test_a_reader_that_fails_does_not_hold_up_the_others(
 
     monkeypatch.setitem(tails._LINES, "claude", Failing)
     following, path = following_claude(tmp_path)
-    append(tmp_path / "s0.jsonl", prompt(sessionId="s0") + call(0, "bad", sessionId="s0"))
+    bad = tmp_path / "s0.jsonl"
+    append(bad, prompt(sessionId="s0"))
     append(path, prompt() + turn(0) + turn(1))
     before = internal_errors.counts().get("transcripts.look", 0)
     following.look(5)
+    assert following.tails.active == ["claude", "claude"]
+    append(bad, call(0, "bad", sessionId="s0"))
+    following.look(5)
+    assert following.tails.active == ["claude"]
     append(path, turn(2))
     assert following.end().steps == 3
     assert internal_errors.counts()["transcripts.look"] == before + 1
