@@ -85,10 +85,13 @@ $(LLM_READY): examples/local_model/requirements.txt
 demo-llm: $(LLM_READY)
 	@$(LLM_VENV)/bin/python examples/local_model/run.py $(ARGS)
 
-# A worker per core and one more, because tests wait for processes and servers. Each worker computes
-# in one thread, and runs all tests of a file.
+# Each process computes in one thread. Tests start hundreds of them: they find compiled files, whatever
+# the shell says.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+# A worker per core and one more, because tests wait for processes and servers. A worker runs all tests
+# of a file; tests/hostile is spread over all of them.
 PARALLEL := --dist loadfile --numprocesses $$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) --no-loadscope-reorder
+PYTEST := $(TEST_ENV) $(BIN)/pytest $(PARALLEL) --no-loadscope-reorder
 QUICK := end_to_end or not (slow or system)
 
 test: $(TEST_READY)
@@ -124,7 +127,7 @@ LOWEST_TESTS := $(addprefix tests/integration/test_,$(addsuffix .py,langchain_ca
   langchain_subagents otlp otlp_metrics))
 
 test-lowest: $(LOWEST_READY)
-	@TIDEGAUGE_LOWEST=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest \
+	@TIDEGAUGE_LOWEST=1 $(TEST_ENV) $(LOWEST_VENV)/bin/python -m pytest \
 	  $(PARALLEL) --hypothesis-profile=dev -m "not slow" -q -p no:cacheprovider \
 	  tests/unit tests/properties src $(LOWEST_TESTS) $(ARGS)
 

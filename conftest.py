@@ -1,4 +1,4 @@
-"""How tests are run: documentation as tests, files kept together, and what was left out."""
+"""How tests are run: documentation as tests, which tests share a worker, and what was left out."""
 
 from __future__ import annotations
 
@@ -58,10 +58,37 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Deselected(), "deselected")
 
 
+_IN_PROCESSES_OF_THEIR_OWN = "tests/hostile/"
+"""These tests share nothing, so each of them may run in any worker."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of a file run in one worker, but those that share nothing."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrAlone(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(_IN_PROCESSES_OF_THEIR_OWN):
+                return nodeid
+            return str(super()._split_scope(nodeid))
+
+    return ByFileOrAlone(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Any order, but: files of minutes first, and the blocks of a page from top to bottom."""
+    """Any order, but: files of minutes first, and the blocks of a page from top to bottom.
+
+    Tests that share nothing come last: they keep all workers at work until the end.
+    """
     pages = [item for item in items if item.path.suffix == ".md"]
     pages.sort(key=lambda item: (str(item.path), item.location[1] or 0))
     tests = [item for item in items if item.path.suffix != ".md"]
-    tests.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    tests.sort(key=_turn)
     items[:] = tests + pages
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("minutes"):
+        return 0
+    return 2 if item.nodeid.startswith(_IN_PROCESSES_OF_THEIR_OWN) else 1

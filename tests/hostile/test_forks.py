@@ -73,9 +73,8 @@ def from_a_busy_parent() -> None:
         assert open_runs(seen) == 0
 
 
-@pytest.mark.parametrize(
-    "attempt", [0, *[pytest.param(again, marks=pytest.mark.slow) for again in (1, 2)]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", range(3))
 def test_a_busy_parent_forks(attempt: int) -> None:
     check(from_a_busy_parent, deadline=40)
 

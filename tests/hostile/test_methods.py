@@ -13,8 +13,6 @@ from hostile.harness import check
 from hostile.values import DEEDS, hooked, touched
 from tidegauge import testing
 
-pytestmark = pytest.mark.minutes
-
 
 def takes_hooks(entry: str, deed: str) -> None:
     call = ENTRIES[entry]

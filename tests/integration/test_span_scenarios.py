@@ -95,7 +95,7 @@ def test_agents_at_the_same_time_in_one_trace_are_separate_runs(shape: str) -> N
     assert found == [Scripted("a", None, 2), Scripted("b", None, 3)]
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -107,7 +107,7 @@ def test_agents_in_tools_of_agents(shape: str, seed: int) -> None:
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -121,7 +121,7 @@ def test_several_that_start_together_with_agents_in_their_tools(shape: str, seed
     assert read(tracer.shuffled(seed)) == found
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=SLOW) for n in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 12))])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_that_start_at_any_time(shape: str, seed: int) -> None:
     chance = random.Random(seed)
