@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,17 @@ class Deselected:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Deselected(), "deselected")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests live until the end: the garbage collector need not look at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 _IN_PROCESSES_OF_THEIR_OWN = "tests/hostile/"
