@@ -26,6 +26,7 @@ __all__ = [
     "CallResult",
     "Decision",
     "Outcome",
+    "PolicyInForce",
     "RunEnded",
     "RunOutcome",
     "RunStarted",
@@ -249,6 +250,24 @@ class Outcome(NamedTuple):
     blocked: bool = False
 
 
+class PolicyInForce(NamedTuple):
+    """The calibrated thresholds that applied to a run, for later calibrations.
+
+    Args:
+        version: of the policy: equal policies have equal versions.
+        acts: whether a threshold could nudge or stop the run: it was neither held out nor only
+            observed. A threshold learned from such runs would be too low, because those that it
+            ended are not known to be successful.
+        held_out: whether the run was in the holdout.
+        exceeded: the scores that exceeded their thresholds in it.
+    """
+
+    version: str
+    acts: bool
+    held_out: bool
+    exceeded: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     """A run ended.
@@ -263,6 +282,7 @@ class RunEnded:
             one that the run was counted by.
         children: ids of runs inside it whose starts do not name it as their parent, because it was
             not known yet.
+        policy: the calibrated thresholds that applied to it; ``None``, there were none.
     """
 
     run: str
@@ -272,6 +292,7 @@ class RunEnded:
     time: float | None = None
     agent_name: str | None = None
     children: tuple[str, ...] = ()
+    policy: PolicyInForce | None = None
 
 
 class RunSummary(NamedTuple):

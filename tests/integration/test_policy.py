@@ -358,7 +358,7 @@ class TestRecordings:
     def lines(self, recording: Path) -> list[Threshold]:
         out = recording.with_suffix(".toml")
         scores = [part for score in self.SCORES for part in ("--score", score)]
-        command("calibrate", recording, *scores, "--strict", "-o", out)
+        command("calibrate", recording, *scores, "--alpha", "0.25", "--strict", "-o", out)
         found = read_policy(out)
         return [
             Threshold(

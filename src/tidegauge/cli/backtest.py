@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -34,7 +34,7 @@ from tidegauge.policies import (
     run_mark,
 )
 from tidegauge.policies.backtesting import (
-    BEFOREHAND,
+    BASELINES,
     Backtest,
     Share,
     backtest_thresholds,
@@ -77,8 +77,9 @@ def backtest(settings: BacktestSettings) -> None:
     In each group of runs (task group and agent), a threshold is calibrated on random successful
     runs and tested on all others, many times; no run is on both sides. The table shows the share
     of successful runs that would have been stopped, the share of the others, what stopping would
-    have saved, and the same for step count alone, which is the baseline. Intervals contain 95% of
-    the draws, with the test runs resampled: the range of results of a single calibration.
+    have saved, and the same for step counts alone (steps completed, and steps begun), which are the
+    baselines. Intervals contain 95% of the draws, with the test runs resampled: the range of
+    results of a single calibration.
 
     \b
     Examples:
@@ -96,7 +97,7 @@ def backtest(settings: BacktestSettings) -> None:
         scores = tuple(dict.fromkeys(one.score for one in policy.thresholds))
         if not scores and not policy.rules:
             raise ConfigurationError(f"--policy: {settings.policy} has no threshold and no rule")
-    scores = (*(score for score in scores if score != BEFOREHAND), BEFOREHAND)
+    scores = (*(score for score in scores if score not in BASELINES), *BASELINES)
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
     traces, skipped, errors = read_traces(settings, scores, rules)
     shown: float | None = settings.alpha
@@ -107,10 +108,11 @@ def backtest(settings: BacktestSettings) -> None:
             found = judge(
                 traces,
                 scores=scores,
-                alpha=settings.alpha,
+                guarantee=settings.bound(),
                 calibration_runs=settings.calibration_runs,
                 repeats=settings.repeats,
                 leave_out_agent=settings.leave_out == "agent",
+                by_task=settings.by_task,
                 seed=settings.seed,
                 advance=progress.advance,
             )
@@ -143,10 +145,12 @@ def _of_policy(
         )
     alphas = (one.alpha for one in policy.thresholds if one.alpha is not None)
     alpha = next(alphas, settings.alpha)
+    bound = settings.bound()
     thresholds: list[Threshold] = list(policy.thresholds)
-    if all(one.score != BEFOREHAND for one in thresholds):
-        learned = calibrate(learned_from, score=BEFOREHAND, alpha=alpha)
-        thresholds += [group.threshold for group in learned if group.threshold is not None]
+    for baseline in BASELINES:
+        if all(one.score != baseline for one in thresholds):
+            learned = calibrate(learned_from, score=baseline, guarantee=replace(bound, alpha=alpha))
+            thresholds += [group.threshold for group in learned if group.threshold is not None]
     held = Thresholds(thresholds)
 
     def above(trace: RunTrace, score: str) -> float | None:
@@ -185,6 +189,7 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "delay": row.delay,
                 "stopped_at": row.stopped_at,
                 "with_threshold": row.with_threshold,
+                "oracle": row.oracle,
             }
             for row in found.rows
         ],
@@ -193,6 +198,9 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "score": one.score,
                 **_shares(one, "good_stopped", "steps_saved"),
                 "groups": one.groups,
+                **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
+                "task_groups": one.task_groups,
+                "oracle": one.oracle,
             }
             for one in found.summary
         ],
@@ -251,7 +259,7 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
 
 
 def _print_summary(found: Backtest, alpha: float | None) -> None:
-    beside = next((one for one in found.summary if one.score == BEFOREHAND), None)
+    summaries = {one.score: one for one in found.summary}
     for one in found.summary:
         if one.steps_saved is None or one.good_stopped is None:
             click.echo(
@@ -263,9 +271,20 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
             f"{_share(one.good_stopped)} of the successful runs stopped "
             f"({'' if alpha is None else f'alpha {alpha:g}; '}mean of {one.groups} groups)"
         )
-        base = beside.steps_saved if beside is not None else None
-        if one.score != BEFOREHAND and base is not None and base.value > 0:
-            line += f"; {one.steps_saved.value / base.value:.2f} x step count alone"
+        if one.score not in BASELINES:
+            for baseline, name in zip(BASELINES, ("steps completed", "steps begun"), strict=True):
+                beside = summaries.get(baseline)
+                base = beside.steps_saved if beside is not None else None
+                if base is not None and base.value > 0:
+                    line += f"; {one.steps_saved.value / base.value:.2f} x {name} alone"
+        if one.oracle:
+            line += (
+                f"; {one.steps_saved.value / one.oracle:.0%} of what an oracle saves that ends "
+                "failing runs after their first step"
+            )
+        nested = one.steps_saved_of_task_groups
+        if one.task_groups > 1 and nested is not None:
+            line += f"; mean of {one.task_groups} task groups: {percent(nested.value)}"
         click.echo(line)
 
 

@@ -31,9 +31,9 @@ from tidegauge.cli.terminal import (
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     CalibratedGroup,
+    Guarantee,
     PolicyFile,
-    false_stop_bound,
-    least_runs,
+    RunTrace,
     run_mark,
     write_policy,
 )
@@ -88,15 +88,20 @@ class CalibrateSettings(TraceSettings):
 def calibrate(settings: CalibrateSettings) -> None:
     """Calibrate thresholds of scores on successful runs, and write them as a policy.
 
-    The threshold of each group is such that a new successful run from the same distribution
-    exceeds it with a probability of at most alpha (split conformal prediction, see
-    docs/stop-rules.md). A group with too few successful runs gets no threshold, so nothing is
-    stopped in it.
+    The threshold of each group is such that at most a share alpha of new successful runs from the
+    same distribution exceeds it (see docs/stop-rules.md). Several scores share alpha. A group with
+    too few successful runs gets no threshold, so nothing is stopped in it.
+
+    Runs that a policy could nudge or stop when they were recorded are left out: those that it
+    stopped are not known to be successful, so a threshold learned from the others would be lower
+    each time. Record a holdout (--holdout), or with observe_only, to calibrate again.
 
     \b
     Examples:
       tidegauge calibrate runs.jsonl -o policy.toml
       tidegauge calibrate runs.jsonl --alpha 0.01 --action stop --holdout 0.1 -o policy.toml
+      tidegauge calibrate runs.jsonl --guarantee pac --confidence 0.95 -o policy.toml
+      tidegauge calibrate runs.jsonl --by-task -o policy.toml   several attempts at each task
       tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml   stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
 
@@ -108,33 +113,59 @@ def calibrate(settings: CalibrateSettings) -> None:
     Exit code 0: the file was written, even if it has no threshold; 1: a file could not be read or
     written; 2: wrong usage, or an error in the input with --strict.
     """
-    alpha, out = settings.alpha, settings.out
+    out = settings.out
+    bound = settings.bound(shared_by=len(dict.fromkeys(settings.scores)))
     refuse_overwriting(out, settings.files, "--out")
     traces, _, errors = read_traces(settings, settings.scores)
     unknown = set(settings.successful) - {trace.run for trace in traces}
     if unknown:
         raise ConfigurationError(f"--successful: no run has the id {', '.join(sorted(unknown))}")
     for trace in traces:
-        trace.success = True if trace.run in settings.successful else trace.success
+        if trace.run in settings.successful:  # they are known, although a policy could end them
+            trace.success, trace.policy = True, None
+    _refuse_censored(traces)
     now = time.time()
     groups = [
         group
-        for score in settings.scores
+        for score in dict.fromkeys(settings.scores)
         for group in learn(
-            traces, score=score, alpha=alpha, by=settings.by, action=settings.action, calibrated=now
+            traces,
+            score=score,
+            guarantee=bound,
+            by=settings.by,
+            by_task=settings.by_task,
+            action=settings.action,
+            calibrated=now,
         )
     ]
     thresholds = tuple(group.threshold for group in groups if group.threshold is not None)
-    marks = frozenset(run_mark(trace.run) for trace in traces if trace.success)
+    marks = frozenset(
+        run_mark(trace.run) for trace in traces if trace.success and not trace.could_be_ended
+    )
     policy = PolicyFile((), thresholds, settings.holdout, now, marks)
-    comment = f"Written by tidegauge calibrate --alpha {alpha:g}; docs/stop-rules.md explains it."
+    comment = (
+        f"Written by tidegauge calibrate --alpha {settings.alpha:g} --guarantee "
+        f"{settings.guarantee}; docs/stop-rules.md explains it."
+    )
     out.write_text(write_policy(policy, comment=comment), encoding="utf-8")
-    _print_groups(groups, alpha)
+    _print_groups(groups, bound)
+    _print_meaning(groups, settings, bound)
     click.echo(f"{out} written; thresholds: {len(thresholds)}, action: {settings.action}")
     errors.exit_if_unreadable()
 
 
-def _print_groups(groups: Sequence[CalibratedGroup], alpha: float) -> None:
+def _refuse_censored(traces: Sequence[RunTrace]) -> None:
+    """Raise if a policy could end all runs whose success is known."""
+    known = [trace for trace in traces if trace.success is not None]
+    censored = sum(trace.could_be_ended for trace in known)
+    if censored and censored == len(known):
+        raise ConfigurationError(
+            f"a policy could end all {censored} runs, so which of them would have succeeded is not "
+            "known; record runs with a holdout (calibrate --holdout 0.1) or with observe_only"
+        )
+
+
+def _print_groups(groups: Sequence[CalibratedGroup], bound: Guarantee) -> None:
     table = open_table(
         ("task group", "agent", "score"),
         ("successful runs", "threshold", "false stops, at most"),
@@ -147,13 +178,38 @@ def _print_groups(groups: Sequence[CalibratedGroup], alpha: float) -> None:
             group.score,
             str(group.runs),
             NOT_MEASURED if group.threshold is None else f"{group.threshold.threshold:.4g}",
-            _false_stops(group, alpha),
+            _false_stops(group, bound),
         )
     print_table(table)
 
 
-def _false_stops(group: CalibratedGroup, alpha: float) -> str:
-    share = false_stop_bound(group.runs, alpha)
-    if share is None:
-        return f"too few: needs {least_runs(alpha)}"
-    return "not measured" if group.threshold is None else percent(share)
+def _false_stops(group: CalibratedGroup, bound: Guarantee) -> str:
+    if group.share_above is None:
+        return f"too few: needs {bound.least_runs()}"
+    return "not measured" if group.threshold is None else percent(group.share_above)
+
+
+def _print_meaning(
+    groups: Sequence[CalibratedGroup], settings: CalibrateSettings, bound: Guarantee
+) -> None:
+    """Say in words which bound holds, what was left out, and how many runs would lower it."""
+    smallest = min((group.tasks for group in groups if group.threshold is not None), default=None)
+    if smallest is not None:
+        share = f"at most {settings.alpha:.3g} of the successful runs exceed a threshold"
+        if settings.guarantee == "pac":
+            click.echo(f"for each group, with confidence {settings.confidence:g}: {share}")
+        else:
+            click.echo(f"on average over calibrations: {share}; --guarantee pac bounds this one")
+        shared_by = len(dict.fromkeys(settings.scores))
+        if shared_by > 1:
+            click.echo(f"the {shared_by} scores share it: {bound.alpha:.3g} each")
+        of = "tasks" if settings.by_task else "successful runs"
+        click.echo(
+            f"the smallest group has {smallest} {of}; from {bound.next_runs(smallest)} on, its "
+            "threshold can be lower"
+        )
+    left_out = sum(group.could_be_ended for group in groups if group.score == settings.scores[0])
+    if left_out:
+        click.echo(
+            f"left out: {left_out} successful runs that a policy could end when they were recorded"
+        )

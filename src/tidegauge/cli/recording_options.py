@@ -29,6 +29,7 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.policies import (
     SCORES,
+    Guarantee,
     Policy,
     RunTrace,
     TraceSink,
@@ -36,6 +37,7 @@ from tidegauge.policies import (
     read_policy,
     score_named,
 )
+from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.receivers.transcripts.session_files import (
     AGENTS,
     SessionError,
@@ -138,6 +140,20 @@ class TraceSettings(StepInputSettings):
         0.05,
         "Largest share of successful runs that may be stopped by mistake.",
     )
+    guarantee: GuaranteeKind = setting(
+        click.Choice(["marginal", "pac"]),
+        "marginal",
+        "What alpha bounds: marginal, the mean over many calibrations; pac, the share of this one, "
+        "with the confidence.",
+    )
+    confidence: float = setting(
+        number(float, "SHARE", 0, 1, exclusive=True), 0.9, "Confidence of --guarantee pac."
+    )
+    by_task: bool = setting(
+        FLAG,
+        False,
+        "Runs of one task may be alike: count each task once, however many attempts it has.",
+    )
     scores: tuple[str, ...] = setting(
         SettingType("NAME", lambda name: score_named(name).name),
         ("stagnation",),
@@ -145,6 +161,10 @@ class TraceSettings(StepInputSettings):
         "--score",
         multiple=True,
     )
+
+    def bound(self, *, shared_by: int = 1) -> Guarantee:
+        """The bound on the threshold of each score, if so many scores share alpha."""
+        return Guarantee(self.alpha / shared_by, self.guarantee, self.confidence)
 
 
 def read_traces(

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from tidegauge._canonical import ValueCache
 from tidegauge._guard import guarded
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import (
+    Decision,
+    Outcome,
+    PolicyInForce,
+    RunEnded,
+    RunStarted,
+    RunSummary,
+    Step,
+)
 from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
@@ -117,6 +125,14 @@ class EngineSink:
             if exceeded is not None:
                 self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
         return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
+
+    def policy_in_force(self, run_id: str) -> PolicyInForce | None:
+        """The thresholds that apply to an open run; ``None``, there are none."""
+        run = self.engine.get(run_id)
+        if run is None or not self.policy.thresholds:
+            return None
+        exceeded = _exceeded(run)
+        return None if exceeded is None else self.policy.in_force(run.started, exceeded)
 
     def _switch_off(self, run_id: str) -> None:
         """After an internal error, the policy makes no more decisions on the run."""

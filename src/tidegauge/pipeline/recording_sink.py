@@ -81,7 +81,9 @@ class RecordingSink:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
-        event = self._inner.engine.digester.end(event)
+        event = replace(
+            self._inner.engine.digester.end(event), policy=self._inner.policy_in_force(event.run)
+        )
         self._ending[event.run] = event
         try:
             return self._inner.run_ended(event)
@@ -106,5 +108,6 @@ class RecordingSink:
                 outcome=report.outcome,
                 reason=reported.reason if reported is not None else None,
                 time=reported.time if reported is not None else None,
+                policy=reported.policy if reported is not None else None,
             )
         )

@@ -9,11 +9,8 @@
 
 from tidegauge.policies.calibration import (
     CalibratedGroup,
+    Guarantee,
     calibrate,
-    conformal_rank,
-    conformal_threshold,
-    false_stop_bound,
-    least_runs,
 )
 from tidegauge.policies.crossings import Crossings
 from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
@@ -30,6 +27,7 @@ __all__ = [
     "STAGNATION_WEIGHTS",
     "CalibratedGroup",
     "Crossings",
+    "Guarantee",
     "LivePolicy",
     "Policy",
     "PolicyFile",
@@ -42,10 +40,6 @@ __all__ = [
     "TraceSink",
     "advise",
     "calibrate",
-    "conformal_rank",
-    "conformal_threshold",
-    "false_stop_bound",
-    "least_runs",
     "parse_rules",
     "read_policy",
     "run_mark",

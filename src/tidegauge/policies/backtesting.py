@@ -1,8 +1,8 @@
 """Backtest: what stopping at a calibrated threshold would have done to recorded runs.
 
 Repeatedly, some successful runs of a group are drawn to learn the threshold, and every other run of
-the group is judged by it: no run is both. Every score is judged on the same draws, so that they can
-be compared. The rule to beat is step count alone.
+the group is judged by it: no run is both, and with ``by_task``, no task. Every score is judged on
+the same draws, so that they can be compared. The rules to beat are step counts alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.calibration import conformal_threshold
+from tidegauge.policies.calibration import Guarantee
 from tidegauge.policies.trace import RunTrace
 
 __all__ = [
-    "BEFOREHAND",
+    "BASELINES",
     "Backtest",
     "BacktestRow",
     "BacktestSummary",
@@ -31,8 +31,8 @@ __all__ = [
     "summarise",
 ]
 
-BEFOREHAND: Final = "steps"
-"""The score that all others are compared with: the number of steps so far."""
+BASELINES: Final = ("steps", "steps_begun")
+"""The scores that all others are compared with: steps completed so far, and steps begun."""
 
 _LEAST_GOOD: Final = 30
 _LEAST_BAD: Final = 10
@@ -78,6 +78,7 @@ class BacktestRow(NamedTuple):
             the bad runs that were stopped and had one; less than 0 if stopped before it.
         stopped_at: mean step, from 1, at which bad runs were stopped.
         with_threshold: share of the draws that gave a threshold.
+        oracle: steps that are saved if every bad run, and no other, ends after its first step.
         draws: share of the successful runs stopped, and of the steps saved, draw by draw.
     """
 
@@ -94,6 +95,7 @@ class BacktestRow(NamedTuple):
     delay: float | None
     stopped_at: float | None
     with_threshold: float
+    oracle: float | None
     draws: tuple[_Floats, _Floats]
 
     @property
@@ -103,19 +105,27 @@ class BacktestRow(NamedTuple):
 
 
 class BacktestSummary(NamedTuple):
-    """The plain mean of a score over the groups that are large enough.
+    """The plain means of a score over the groups that are large enough.
 
     Attributes:
         score: which score.
         good_stopped: mean share of successful runs stopped.
         steps_saved: mean share of steps saved.
         groups: how many groups.
+        good_stopped_of_task_groups: mean over task groups, each with the mean of its groups.
+        steps_saved_of_task_groups: the same of steps saved.
+        task_groups: how many task groups.
+        oracle: mean over the groups of what an oracle saves, see :class:`BacktestRow`.
     """
 
     score: str
     good_stopped: Share | None
     steps_saved: Share | None
     groups: int
+    good_stopped_of_task_groups: Share | None
+    steps_saved_of_task_groups: Share | None
+    task_groups: int
+    oracle: float | None
 
 
 class Backtest(NamedTuple):
@@ -136,10 +146,11 @@ def backtest(
     traces: Iterable[RunTrace],
     *,
     scores: Sequence[str],
-    alpha: float,
+    guarantee: Guarantee,
     calibration_runs: int = 20,
     repeats: int = 200,
     leave_out_agent: bool = False,
+    by_task: bool = False,
     seed: int = 0,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Backtest:
@@ -148,11 +159,13 @@ def backtest(
     Args:
         traces: runs; those whose success is unknown are ignored.
         scores: names of scores that the traces follow.
-        alpha: share of successful runs that may be stopped.
-        calibration_runs: number of successful runs per threshold.
+        guarantee: the bound on successful runs that are stopped.
+        calibration_runs: number of successful runs per threshold; with ``by_task``, of tasks that
+            have one.
         repeats: how often they are drawn.
         leave_out_agent: learn each agent's thresholds from other agents' runs of its task
             group only.
+        by_task: whether runs of one task may be alike: whole tasks are drawn.
         seed: of the draws.
         advance: called after each group with its number of runs.
 
@@ -164,36 +177,41 @@ def backtest(
             f"calibration_runs {calibration_runs} or repeats {repeats} is out of range; "
             "use at least 1"
         )
-    conformal_threshold((), alpha)  # raises if alpha is out of range
     groups = _grouped(traces)
     rows: list[BacktestRow] = []
     left_out: list[tuple[str, str, int]] = []
     for key, runs in groups.items():
-        pool = [
-            run
-            for other, others in groups.items()
-            if other.task_group == key.task_group and (other == key) != leave_out_agent
-            for run in others
-            if run.success
-        ]
+        pool = _tasks(
+            (
+                run
+                for other, others in groups.items()
+                if other.task_group == key.task_group and (other == key) != leave_out_agent
+                for run in others
+                if run.success
+            ),
+            by_task=by_task,
+        )
         advance(len(runs))
         if len(pool) < calibration_runs + (not leave_out_agent):
             left_out.append((*key, len(pool)))
             continue
         rng = _generator(seed, key)
-        draws = [rng.choice(len(pool), calibration_runs, replace=False) for _ in range(repeats)]
+        names = list(pool)
+        draws = [
+            [names[one] for one in rng.choice(len(names), calibration_runs, replace=False)]
+            for _ in range(repeats)
+        ]
         test = np.ones((repeats, len(runs)))
         if not leave_out_agent:
-            place = {id(run): index for index, run in enumerate(runs)}
-            at = np.array([place[id(run)] for run in pool])
+            places: dict[object, list[int]] = {}
+            for index, run in enumerate(runs):
+                places.setdefault(_task(run, by_task=by_task), []).append(index)
             for draw, kept in zip(draws, test, strict=True):
-                kept[at[draw]] = 0
+                kept[[index for name in draw for index in places[name]]] = 0
         weights = test * _resampled(test, rng)
         for score in scores:
-            highest = [run.highest(score) for run in pool]
-            thresholds = [
-                conformal_threshold([highest[one] for one in draw], alpha) for draw in draws
-            ]
+            highest = {name: [run.highest(score) for run in own] for name, own in pool.items()}
+            thresholds = [guarantee.threshold([highest[one] for one in draw]) for draw in draws]
             rows.append(_row(key, score, runs, [thresholds] * len(runs), (test, weights)))
     return Backtest(rows, [summarise(score, rows) for score in scores], left_out)
 
@@ -229,20 +247,61 @@ def backtest_thresholds(
 
 
 def summarise(score: str, rows: Iterable[BacktestRow]) -> BacktestSummary:
-    """The plain mean of a score over the groups that are large enough."""
+    """The plain means of a score over the groups that are large enough, and over task groups."""
     own = [row for row in rows if row.score == score and row.counts]
-    means = [
-        Share(
-            float(np.mean([share.value for share in known if share is not None])),
-            *_interval(np.mean([row.draws[which] for row in own], axis=0)),
-        )
-        if own and all(share is not None for share in known)
-        else None
-        for which, known in enumerate(
-            ([row.good_stopped for row in own], [row.steps_saved for row in own])
-        )
+    task_groups: dict[str, list[BacktestRow]] = {}
+    for row in own:
+        task_groups.setdefault(row.task_group, []).append(row)
+    stopped, saved = (
+        _mean_of([_of_row(row, which) for row in own]) for which in ("good_stopped", "steps_saved")
+    )
+    nested = [
+        _mean_of([_mean_of([_of_row(row, which) for row in rows]) for rows in task_groups.values()])
+        for which in ("good_stopped", "steps_saved")
     ]
-    return BacktestSummary(score, means[0], means[1], len(own))
+    oracles = [row.oracle for row in own if row.oracle is not None]
+    return BacktestSummary(
+        score,
+        stopped.share,
+        saved.share,
+        len(own),
+        nested[0].share,
+        nested[1].share,
+        len(task_groups),
+        float(np.mean(oracles)) if oracles else None,
+    )
+
+
+class _Drawn(NamedTuple):
+    """A share, and its value in each draw."""
+
+    share: Share | None
+    draws: _Floats
+
+
+def _of_row(row: BacktestRow, which: str) -> _Drawn:
+    return _Drawn(getattr(row, which), row.draws[which == "steps_saved"])
+
+
+def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
+    """The plain mean; nothing if one of them was not measured."""
+    known = [part.share.value for part in parts if part.share is not None]
+    if not parts or len(known) < len(parts):
+        return _Drawn(None, np.empty(0))
+    draws = np.mean([part.draws for part in parts], axis=0)
+    return _Drawn(Share(float(np.mean(known)), *_interval(draws)), draws)
+
+
+def _task(run: RunTrace, *, by_task: bool) -> object:
+    """What a run is alike with: its task, or nothing but itself."""
+    return run.task if by_task and run.task is not None else id(run)
+
+
+def _tasks(runs: Iterable[RunTrace], *, by_task: bool) -> dict[object, list[RunTrace]]:
+    tasks: dict[object, list[RunTrace]] = {}
+    for run in runs:
+        tasks.setdefault(_task(run, by_task=by_task), []).append(run)
+    return tasks
 
 
 def _grouped(traces: Iterable[RunTrace]) -> dict[_Key, list[RunTrace]]:
@@ -323,10 +382,12 @@ def _row(
 
     good_stopped, good_draws = share(stopped * good, np.tile(good.astype(float), (repeats, 1)))
     bad_stopped, _ = share(stopped * ~good, np.tile((~good).astype(float), (repeats, 1)))
+    wholes = [np.tile(np.array(whole, dtype=float), (repeats, 1)) for whole in amounts]
     saved = [
-        share(part, np.tile(np.array(whole, dtype=float), (repeats, 1)))
-        for part, whole in zip((steps, tokens, seconds), amounts, strict=True)
+        share(part, whole) for part, whole in zip((steps, tokens, seconds), wholes, strict=True)
     ]
+    after_first = np.array([max(run.steps - 1, 0) for run in runs]) * ~good
+    oracle, _ = share(np.tile(after_first.astype(float), (repeats, 1)), wholes[0])
     bad = (test > 0) & ~good
     return BacktestRow(
         *key,
@@ -342,6 +403,7 @@ def _row(
         _mean(moments[bad]),
         sum(any(own[draw % len(own)] is not None for own in thresholds) for draw in range(repeats))
         / repeats,
+        None if oracle is None else oracle.value,
         (good_draws, saved[0][1]),
     )
 

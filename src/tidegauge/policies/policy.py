@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
+import xxhash
+
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import GO_ON, Decision, Signals
+from tidegauge.events import GO_ON, Decision, PolicyInForce, RunStarted, Signals
 from tidegauge.policies.rule import ACTIONS, DEFAULT_RULES, AnySignals, PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
@@ -119,6 +122,30 @@ class Policy:
             highest.values(),
             thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
         )
+
+    @cached_property
+    def version(self) -> str:
+        """The same for policies with the same rules, thresholds and holdout.
+
+        >>> Policy([Rule("steps", 9)]).version == Policy([Rule("steps", 9)]).version
+        True
+        """
+        parts = (self.rules, tuple(self.thresholds), self.thresholds.holdout)
+        return xxhash.xxh3_64_hexdigest(repr(parts).encode("utf-8", "surrogatepass"))
+
+    def in_force(self, run: RunStarted, exceeded: Iterable[str]) -> PolicyInForce | None:
+        """What the thresholds could do in a run; ``None`` if none applies to it.
+
+        Args:
+            run: the run.
+            exceeded: the scores that exceeded their thresholds in it.
+        """
+        applying = self.thresholds.of(run.agent, run.task_group)
+        if not applying:
+            return None
+        held_out = self.thresholds.holds_out(run.run)
+        acts = any(one.acts_on(run.agent, run.task_group) for one in applying)
+        return PolicyInForce(self.version, acts and not held_out, held_out, tuple(exceeded))
 
     @property
     def actions(self) -> frozenset[PolicyAction]:

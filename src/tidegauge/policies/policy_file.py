@@ -20,6 +20,7 @@
     action = "observe"                    # or "nudge", or "stop"
     runs = 120
     alpha = 0.05
+    agents = ["browser"]                  # without an agent: those that it was learned on
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ _THRESHOLD: Final = {
     "action",
     "runs",
     "alpha",
+    "agents",
+    "task_groups",
 }
 
 
@@ -161,6 +164,8 @@ def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
             "action": threshold.action,
             "runs": threshold.runs or None,
             "alpha": threshold.alpha,
+            "agents": list(threshold.agents) or None,
+            "task_groups": list(threshold.task_groups) or None,
         }
         parts.append("[[threshold]]\n" + _table(fields))
     return "\n".join(part for part in parts if part)
@@ -181,15 +186,12 @@ def _read(data: Mapping[str, Any]) -> PolicyFile:
     calibrated = None
     if when is not None:
         calibrated = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-    marks = data.get("calibrated_on", [])
-    if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-        raise ConfigurationError("calibrated_on must be a list of strings")
     found = PolicyFile(
         tuple([_rule(item) for item in _tables(data, "rule")]),
         tuple([_threshold(item, calibrated) for item in _tables(data, "threshold")]),
         _number(data, "holdout", 0.0),
         calibrated,
-        frozenset(marks),
+        frozenset(_texts(data, "calibrated_on")),
     )
     found.policy()  # raises if rules or thresholds contradict
     return found
@@ -219,6 +221,8 @@ def _threshold(item: Mapping[str, Any], calibrated: float | None) -> Threshold:
         runs=_count(item, "runs"),
         alpha=None if alpha is None else _number(item, "alpha"),
         calibrated=calibrated,
+        agents=_texts(item, "agents"),
+        task_groups=_texts(item, "task_groups"),
     )
     version = item.get("score_version", SCORES[name].version)
     if version != SCORES[name].version:
@@ -249,6 +253,13 @@ def _text(data: Mapping[str, Any], name: str, *, required: bool = False) -> str 
     if (value is None and not required) or isinstance(value, str):
         return value
     raise ConfigurationError(f"{name} is missing" if value is None else f"{name} must be a string")
+
+
+def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    listed = data.get(name, [])
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ConfigurationError(f"{name} must be a list of strings")
+    return tuple(listed)
 
 
 def _number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:

@@ -129,13 +129,18 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
         for score in (
             Score(_STAGNATION, _stagnation, reads_words=True),
             Score("steps", lambda signals: signals.completed_steps),
+            Score("steps_begun", lambda signals: signals.steps),
             Score("repetition", lambda signals: signals.repetition, reads_words=True),
             *(_signal(name) for name, signal in SIGNALS.items() if signal.score),
             Score("staleness", _staleness),
         )
     }
 )
-"""Every score by its name. ``steps`` counts completed steps; ``staleness`` is 1 - novelty."""
+"""Every score by its name.
+
+``steps`` counts completed steps, ``steps_begun`` also the one that was just issued. ``staleness``
+is 1 - novelty.
+"""
 
 
 def score_named(name: str) -> Score:

@@ -32,6 +32,9 @@ class Threshold:
         runs: number of successful runs it was learned from.
         alpha: the requested bound on the share of successful runs that exceed it.
         calibrated: when it was learned, seconds since the epoch; ``None``, not known.
+        agents: the agents that it was learned on; in runs of others, it is only observed. Empty:
+            any.
+        task_groups: the same for task groups.
 
     Raises:
         ConfigurationError: an unknown score or action, or a number out of range.
@@ -45,6 +48,8 @@ class Threshold:
     runs: int = 0
     alpha: float | None = None
     calibrated: float | None = None
+    agents: tuple[str, ...] = ()
+    task_groups: tuple[str, ...] = ()
     _score: Score = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +81,14 @@ class Threshold:
     def reads_words(self) -> bool:
         """Whether its score depends on the words of actions."""
         return self._score.reads_words
+
+    def acts_on(self, agent: str, task_group: str) -> bool:
+        """Whether it intervenes in such runs; else it is only observed."""
+        return (
+            self.action != "observe"
+            and (not self.agents or agent in self.agents)
+            and (not self.task_groups or task_group in self.task_groups)
+        )
 
     def value(self, signals: AnySignals) -> float | None:
         """The run's score now; ``None``, not measured."""
@@ -162,9 +175,17 @@ class Thresholds:
         ]
         if not found:
             return []
-        held_out = self._is_held_out(signals.run)
-        return [(threshold, "observe" if held_out else threshold.action) for threshold in found]
+        observed = self.holds_out(signals.run)
+        agent, task_group = signals.agent, signals.task_group
+        return [
+            (
+                one,
+                one.action if not observed and one.acts_on(agent, task_group) else "observe",
+            )
+            for one in found
+        ]
 
-    def _is_held_out(self, run: str) -> bool:
+    def holds_out(self, run: str) -> bool:
+        """Whether every threshold is only observed in this run; its id decides."""
         drawn = xxhash.xxh3_64_intdigest(run.encode("utf-8", "surrogatepass")) % _PARTS
         return drawn < self.holdout * _PARTS

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from tidegauge.events import (
     Decision,
     Outcome,
+    PolicyInForce,
     RunEnded,
     RunStarted,
     RunSummary,
@@ -59,6 +60,8 @@ class RunTrace:
         tokens: tokens that it spent; ``None``, not reported.
         seconds: seconds that its steps took; ``None``, not reported.
         onset: steps taken at the onset of its first loop, streak or failed rounds; ``None``, none.
+        task: its task; ``None``, not known.
+        policy: the calibrated thresholds that applied to it when it was recorded; ``None``, none.
         rises: the moments at which each score rose, by its name; under :data:`RULES`, the moment
             at which a rule first held.
     """
@@ -67,21 +70,31 @@ class RunTrace:
         "agent",
         "finished",
         "onset",
+        "policy",
         "rises",
         "run",
         "seconds",
         "steps",
         "success",
+        "task",
         "task_group",
         "tokens",
     )
 
     def __init__(
-        self, run: str, agent: str = "", task_group: str = "", scores: Iterable[str] = ()
+        self,
+        run: str,
+        agent: str = "",
+        task_group: str = "",
+        scores: Iterable[str] = (),
+        *,
+        task: str | None = None,
     ) -> None:
         self.run = run
         self.agent = agent
         self.task_group = task_group
+        self.task = task
+        self.policy: PolicyInForce | None = None
         self.success: bool | None = None
         self.finished = False
         self.steps = 0
@@ -89,6 +102,11 @@ class RunTrace:
         self.seconds: float | None = None
         self.onset: int | None = None
         self.rises: dict[str, list[Crossing]] = {name: [] for name in scores}
+
+    @property
+    def could_be_ended(self) -> bool:
+        """Whether a calibrated threshold could nudge or stop it when it was recorded."""
+        return self.policy is not None and self.policy.acts
 
     def highest(self, score: str) -> float:
         """The run's score; ``-inf`` if it was never measured."""
@@ -139,7 +157,9 @@ class TraceSink:
         self._close(event.run)
         self.engine.run_started(event)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
-        self._open[event.run] = RunTrace(event.run, event.agent, event.task_group, names)
+        self._open[event.run] = RunTrace(
+            event.run, event.agent, event.task_group, names, task=event.task
+        )
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
@@ -161,6 +181,7 @@ class TraceSink:
         report = self.engine.run_ended(event)
         if trace is not None and report is not None:
             trace.success, trace.finished = report.success, True
+            trace.policy = event.policy
             self._close(event.run)
         return None
 

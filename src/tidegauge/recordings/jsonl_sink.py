@@ -243,6 +243,8 @@ class JsonlSink:
             line["agent_name"] = event.agent_name
         if event.children:
             line["children"] = list(event.children)
+        if event.policy is not None:
+            line["policy"] = event.policy._asdict()
         self._write(line)
 
     def _write_waiting(self, run: _OpenRun) -> None:

@@ -22,6 +22,7 @@ from tidegauge.events import (
     CallResult,
     Identity,
     Outcome,
+    PolicyInForce,
     Reach,
     RunEnded,
     RunOutcome,
@@ -168,6 +169,21 @@ def _run_ended(data: Mapping[str, Any]) -> RunEnded:
         time=_time(data),
         agent_name=_text(data, "agent_name"),
         children=_texts(data, "children"),
+        policy=_policy(data),
+    )
+
+
+def _policy(data: Mapping[str, Any]) -> PolicyInForce | None:
+    given = data.get("policy")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise _wrong("policy", "an object", given)
+    return PolicyInForce(
+        _required_text(given, "version", "policy"),
+        acts=_flag(given, "acts", "policy") or False,
+        held_out=_flag(given, "held_out", "policy") or False,
+        exceeded=_texts(given, "exceeded"),
     )
 
 

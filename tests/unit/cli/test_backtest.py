@@ -20,12 +20,16 @@ ROW = {
     *("steps_saved", "tokens_saved", "delay"),
 }
 MORE_OF_ROW = {
-    *("seconds_saved", "stopped_at", "with_threshold"),
+    *("seconds_saved", "stopped_at", "with_threshold", "oracle"),
     *(f"{name}_interval" for name in ("good_stopped", "bad_stopped")),
     *(f"{name}_saved_interval" for name in ("steps", "tokens", "seconds")),
 }
-SUMMARY = {"score", "good_stopped", "steps_saved", "groups"}
-MORE_OF_SUMMARY = {"good_stopped_interval", "steps_saved_interval"}
+SUMMARY = {"score", "good_stopped", "steps_saved", "groups", "task_groups", "oracle"}
+MORE_OF_SUMMARY = {
+    *("good_stopped_interval", "steps_saved_interval"),
+    *("good_stopped_of_task_groups", "good_stopped_of_task_groups_interval"),
+    *("steps_saved_of_task_groups", "steps_saved_of_task_groups_interval"),
+}
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def test_the_whole_document(tidegauge, recording) -> None:
     document = ran.document
     assert document.keys() == {"alpha", "rows", "summary", "left_out", "skipped_lines"}
     assert document["alpha"] == 0.05
-    assert [row["score"] for row in document["rows"]] == ["tokens", "steps"]
+    assert [row["score"] for row in document["rows"]] == ["tokens", "steps", "steps_begun"]
     for row in document["rows"]:
         assert row.keys() == ROW | MORE_OF_ROW
         assert (row["task_group"], row["agent"]) == ("g", "a")
@@ -51,10 +55,12 @@ def test_the_whole_document(tidegauge, recording) -> None:
         for share in ("good_stopped", "steps_saved", "tokens_saved", "seconds_saved"):
             low, high = row[f"{share}_interval"]
             assert 0 <= low <= row[share] <= high <= 1
-    assert [one["score"] for one in document["summary"]] == ["tokens", "steps"]
+    assert [one["score"] for one in document["summary"]] == ["tokens", "steps", "steps_begun"]
     for one, row in zip(document["summary"], document["rows"], strict=True):
         assert one.keys() == SUMMARY | MORE_OF_SUMMARY
-        assert one["groups"] == 1
+        assert (one["groups"], one["task_groups"]) == (1, 1)
+        assert 0 < one["steps_saved"] < one["oracle"] == row["oracle"] < 1
+        assert one["steps_saved_of_task_groups"] == one["steps_saved"]
         assert one["steps_saved"] == row["steps_saved"]
     assert (document["left_out"], document["skipped_lines"]) == ([], 0)
 
@@ -62,25 +68,27 @@ def test_the_whole_document(tidegauge, recording) -> None:
 def test_the_table(tidegauge, recording) -> None:
     ran = tidegauge("backtest", recording, "--score", "tokens", "--repeats", "50")
     assert (ran.code, ran.err) == (0, "")
-    heading, tokens, steps, blank, *summary = ran.out.splitlines()
+    heading, tokens, steps, begun, blank, *summary = ran.out.splitlines()
     assert heading.split("  ")[0] == "task group"
     assert tokens.split()[:5] == ["g", "a", "tokens", "40", "30"]
     assert steps.split()[:5] == ["g", "a", "steps", "40", "30"]
+    assert begun.split()[:5] == ["g", "a", "steps_begun", "40", "30"]
     assert blank == ""
-    assert [line.split(":")[0] for line in summary] == ["tokens", "steps"]
-    # tokens are known when an action is issued, steps when it was completed
+    assert [line.split(":")[0] for line in summary] == ["tokens", "steps", "steps_begun"]
+    # tokens are known when an action is issued, as steps begun; steps when it was completed
     assert "(alpha 0.05; mean of 1 groups); 1.0" in summary[0]
-    assert summary[0].endswith(" x step count alone")
-    assert "x step count" not in summary[1]
+    assert " x steps completed alone; 1.00 x steps begun alone; " in summary[0]
+    assert summary[0].endswith("an oracle saves that ends failing runs after their first step")
+    assert "alone" not in summary[1] + summary[2]
 
 
 def test_the_combined_score_is_judged_beside_step_count(tidegauge, recording) -> None:
     document = tidegauge("backtest", recording, "--json", "--repeats", "5").document
-    assert [row["score"] for row in document["rows"]] == ["stagnation", "steps"]
+    assert [row["score"] for row in document["rows"]] == ["stagnation", "steps", "steps_begun"]
     document = tidegauge(
         "backtest", recording, "--json", "--repeats", "5", "--score", "steps"
     ).document
-    assert [row["score"] for row in document["rows"]] == ["steps"]
+    assert [row["score"] for row in document["rows"]] == ["steps", "steps_begun"]
 
 
 def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
@@ -95,6 +103,12 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
         "steps_saved": None,
         "steps_saved_interval": None,
         "groups": 0,
+        "good_stopped_of_task_groups": None,
+        "good_stopped_of_task_groups_interval": None,
+        "steps_saved_of_task_groups": None,
+        "steps_saved_of_task_groups_interval": None,
+        "task_groups": 0,
+        "oracle": None,
     }
     ran = tidegauge("backtest", recording)
     assert "left out: g a, because 12 successful runs are too few" in ran.out
@@ -103,7 +117,7 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
 
 def test_too_few_calibration_runs_for_alpha_are_reported(tidegauge, recording) -> None:
     ran = tidegauge("backtest", recording, "--calibration-runs", "18", "--repeats", "5")
-    assert "no threshold in 2 rows: too few calibration runs for alpha 0.05" in ran.out
+    assert "no threshold in 3 rows: too few calibration runs for alpha 0.05" in ran.out
     assert "steps: 0.0% [0% to 0%] of the steps saved" in ran.out
 
 
@@ -117,9 +131,25 @@ def test_an_agent_can_be_left_out(tidegauge, write) -> None:
     recording = write(*walks([10] * 25, [30] * 5), *walks([2] * 25, [30] * 5, name="b", agent="b"))
     options = ("backtest", recording, "--json", "--repeats", "5", "--score", "steps")
     own = tidegauge(*options).document["rows"]
-    assert [row["good_stopped"] for row in own] == [0, 0]
+    assert [row["good_stopped"] for row in own] == [0, 0, 0, 0]
     others = tidegauge(*options, "--leave-out", "agent").document["rows"]
     assert {row["agent"]: row["good_stopped"] for row in others} == {"a": 1, "b": 0}
+
+
+def test_whole_tasks_are_left_out(tidegauge, write) -> None:
+    """Two attempts at each of 25 tasks; a run is judged by thresholds from other tasks alone."""
+    lines = walks([n // 2 + 1 for n in range(50)], [60] * 10)
+    for line in lines:
+        if line["type"] == "start" and "good" in line["run"]:
+            line["task"] = f"task {int(line['run'].split()[-1]) // 2}"
+    options = [*("--json", "--repeats", "200", "--score", "steps", "--calibration-runs", "24")]
+    options += ["--alpha", "0.3"]
+    runs = tidegauge("backtest", write(*lines), *options).document["rows"][0]
+    tasks = tidegauge("backtest", write(*lines), *options, "--by-task").document["rows"][0]
+    assert (runs["good"], tasks["good"]) == (50, 50)
+    assert tasks["good_stopped"] not in (0, runs["good_stopped"])
+    # One task is left, and is above the threshold of the other 24 with a chance of at most 0.3.
+    assert tasks["good_stopped"] <= 0.3 + 3 * (0.21 / 200) ** 0.5
 
 
 class TestPolicy:
@@ -136,7 +166,8 @@ class TestPolicy:
         ran = tidegauge("backtest", later, "--policy", policy, "--json")
         assert ran.code == 0
         assert ran.faults == ["left out: 19 runs that the policy was calibrated on"]
-        [row] = ran.document["rows"]
+        row, begun = ran.document["rows"]
+        assert begun["steps_saved"] == pytest.approx((6 + 11) / 60)
         assert (row["runs"], row["good"]) == (3, 2)
         assert (row["good_stopped"], row["bad_stopped"]) == (0.5, 1)
         assert row["steps_saved"] == pytest.approx((5 + 10) / 60)
@@ -147,8 +178,8 @@ class TestPolicy:
         learned = write(*walks(range(1, 20)), name="first.jsonl")
         tidegauge("calibrate", learned, "-o", "policy.toml")
         rows = tidegauge("backtest", both, "--policy", "policy.toml", "--json").document["rows"]
-        assert [row["score"] for row in rows] == ["stagnation", "steps"]
-        assert [row["runs"] for row in rows] == [3, 3]
+        assert [row["score"] for row in rows] == ["stagnation", "steps", "steps_begun"]
+        assert [row["runs"] for row in rows] == [3, 3, 3]
         later = write(*walks([5, 25], [30], name="new"), name="later.jsonl")
         rows = tidegauge("backtest", later, "--policy", "policy.toml", "--json").document["rows"]
         assert [row["score"] for row in rows] == ["stagnation"]  # nothing to learn the other from
@@ -221,7 +252,7 @@ def test_faults_of_the_recording(tidegauge, write) -> None:
 def test_standard_input(tidegauge) -> None:
     lines = b"\n".join(map(orjson.dumps, walks(range(1, 31), [60] * 10)))
     ran = tidegauge("backtest", "-", "--json", "--repeats", "5", stdin=lines)
-    assert (ran.code, len(ran.document["rows"])) == (0, 2)
+    assert (ran.code, len(ran.document["rows"])) == (0, 3)
 
 
 def test_nothing_at_all(tidegauge, write) -> None:

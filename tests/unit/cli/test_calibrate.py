@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -32,10 +34,15 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
     assert [[cell.strip() for cell in line] for line in cells(ran.out)] == [
         ["task group", "agent", "score", "successful runs", "threshold", "false stops, at most"],
         ["g", "a", "steps", "19", "19", "5.0%"],
+        [
+            "on average over calibrations: at most 0.05 of the successful runs exceed a threshold; "
+            "--guarantee pac bounds this one"
+        ],
+        ["the smallest group has 19 successful runs; from 39 on, its threshold can be lower"],
         ["policy.toml written; thresholds: 1, action: observe"],
     ]
     text = (tmp_path / "policy.toml").read_text()
-    assert text.startswith("# Written by tidegauge calibrate --alpha 0.05; ")
+    assert text.startswith("# Written by tidegauge calibrate --alpha 0.05 --guarantee marginal; ")
     document = tomllib.loads(text)
     assert began <= document.pop("calibrated").timestamp() <= time.time()
     assert document.pop("calibrated_on") == sorted(run_mark(f"r good {n}") for n in range(19))
@@ -110,7 +117,8 @@ def test_what_has_a_line_of_its_own(tidegauge, write, by, lines) -> None:
     policy = read_policy("policy.toml")
     assert [(line.agent, line.task_group, line.threshold) for line in policy.thresholds] == lines
     assert sum(line.runs for line in policy.thresholds) == 57
-    assert ran.out.count("any") == sum(one.count(None) for one in lines)
+    rows = "\n".join(ran.out.splitlines()[: 1 + len(lines)])
+    assert rows.count("any") == sum(one.count(None) for one in lines)
 
 
 def test_by_takes_what_there_is(tidegauge, recording) -> None:
@@ -119,12 +127,94 @@ def test_by_takes_what_there_is(tidegauge, recording) -> None:
     assert "'model' is not a label; use agent, task_group, both, or none" in ran.faults[-1]
 
 
-def test_several_scores_have_lines_beside_each_other(tidegauge, recording) -> None:
+def test_several_scores_share_alpha(tidegauge, write) -> None:
+    recording = write(*walks(range(1, 40)))
     scores = ("--score", "steps", "--score", "tokens", "--score", "steps")
     ran = tidegauge("calibrate", recording, *scores, "-o", "policy.toml")
     assert ran.out.splitlines()[-1] == "policy.toml written; thresholds: 2, action: observe"
+    assert "the 2 scores share it: 0.025 each" in ran.out.splitlines()
     lines = read_policy("policy.toml").thresholds
-    assert [(line.score, line.threshold) for line in lines] == [("steps", 19), ("tokens", 190)]
+    assert [(line.score, line.threshold) for line in lines] == [("steps", 39), ("tokens", 390)]
+    assert {line.alpha for line in lines} == {0.025}
+
+
+def test_pac_bounds_this_calibration(tidegauge, write) -> None:
+    options = ("--score", "steps", "--guarantee", "pac", "-o", "policy.toml")
+    ran = tidegauge("calibrate", write(*walks(range(1, 45))), *options)
+    assert ran.out.splitlines()[1].endswith("too few: needs 45")
+    ran = tidegauge("calibrate", write(*walks(range(1, 47))), *options)
+    assert [line.threshold for line in read_policy("policy.toml").thresholds] == [46]
+    assert "for each group, with confidence 0.9: at most 0.05 of the" in ran.out
+    assert "has 46 successful runs; from 77 on, its threshold can be lower" in ran.out
+    tidegauge("calibrate", write(*walks(range(1, 47))), *options, "--confidence", "0.5")
+    assert [line.threshold for line in read_policy("policy.toml").thresholds] == [45]
+
+
+def test_attempts_at_one_task_count_once(tidegauge, write) -> None:
+    lines = walks(range(1, 39))
+    for line in lines:  # 19 tasks, each attempted twice
+        if line["type"] == "start":
+            line["task"] = f"task {int(line['run'].split()[-1]) // 2}"
+    options = ("--score", "steps", "-o", "policy.toml")
+    tidegauge("calibrate", write(*lines), *options)
+    assert [line.threshold for line in read_policy("policy.toml").thresholds] == [38]
+    ran = tidegauge("calibrate", write(*lines), *options, "--by-task")
+    assert "the smallest group has 19 tasks; from 39 on" in ran.out
+    fewer = write(*[line for line in lines if line["run"] not in ("r good 36", "r good 37")])
+    ran = tidegauge("calibrate", fewer, *options, "--by-task")
+    assert ran.out.splitlines()[1].endswith("too few: needs 19")
+
+
+class TestRunsUnderAPolicy:
+    """Runs that a policy could end are left out: what it stopped is not known to be successful."""
+
+    @staticmethod
+    def lines(steps: Iterable[int], *, acts: bool, name: str) -> list[dict[str, Any]]:
+        lines = walks(steps, name=name)
+        for line in lines:
+            if line["type"] == "end":
+                line["policy"] = {"version": "a", "acts": acts, "held_out": not acts}
+        return lines
+
+    def test_only_the_others_are_learned_from(self, tidegauge, write) -> None:
+        recording = write(
+            *self.lines([3] * 50, acts=True, name="acted on"),
+            *self.lines(range(1, 20), acts=False, name="held out"),
+        )
+        ran = tidegauge("calibrate", recording, "--score", "steps", "-o", "policy.toml")
+        found = read_policy("policy.toml")
+        assert [(line.threshold, line.runs) for line in found.thresholds] == [(19, 19)]
+        assert len(found.calibrated_on) == 19
+        assert (
+            "left out: 50 successful runs that a policy could end when they were recorded"
+            in ran.out.splitlines()
+        )
+
+    def test_without_others_nothing_is_learned(self, tidegauge, write, tmp_path: Path) -> None:
+        recording = write(*self.lines([3] * 50, acts=True, name="acted on"))
+        ran = tidegauge("calibrate", recording, "-o", "policy.toml")
+        assert (ran.code, ran.out) == (2, "")
+        assert "a policy could end all 50 runs" in ran.faults[-1]
+        assert not (tmp_path / "policy.toml").exists()
+
+    def test_one_that_was_stopped_by_mistake_is_known(self, tidegauge, write) -> None:
+        recording = write(
+            *self.lines([25], acts=True, name="stopped"),
+            *self.lines(range(1, 20), acts=False, name="held out"),
+        )
+        options = ("--score", "steps", "--successful", "stopped good 0", "-o", "policy.toml")
+        tidegauge("calibrate", recording, *options)
+        [line] = read_policy("policy.toml").thresholds
+        assert (line.threshold, line.runs) == (25, 20)
+
+
+def test_a_threshold_for_all_agents_names_those_it_was_learned_on(tidegauge, write) -> None:
+    recording = write(*walks(GOOD), *walks(GOOD, name="b", agent="b"))
+    options = ("--score", "steps", "--by", "task_group", "--action", "stop", "-o", "policy.toml")
+    tidegauge("calibrate", recording, *options)
+    [line] = read_policy("policy.toml").thresholds
+    assert (line.agents, line.task_groups) == (("a", "b"), ())
+    assert [line.acts_on(agent, "g") for agent in "abc"] == [True, True, False]
 
 
 def test_a_run_that_was_stopped_by_mistake_raises_the_line(tidegauge, write) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.traces import counting, trace
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies import RunTrace
+from tidegauge.policies import Guarantee, RunTrace
 from tidegauge.policies.backtesting import (
     Backtest,
     BacktestRow,
@@ -37,7 +37,12 @@ def mixed(seed: int, runs: int = 60, **fields: str) -> list[RunTrace]:
 
 
 def judged(traces: list[RunTrace], **fields: object) -> Backtest:
-    given = {"scores": ["stagnation", "steps"], "alpha": 0.1, "calibration_runs": 10, "repeats": 40}
+    given = {
+        "scores": ["stagnation", "steps"],
+        "guarantee": Guarantee(0.1),
+        "calibration_runs": 10,
+        "repeats": 40,
+    }
     return backtest(traces, **{**given, **fields})  # type: ignore[arg-type]
 
 
@@ -53,7 +58,7 @@ class TestByHand:
         [row] = backtest(
             [self.SHORT, self.LONG, self.BAD, counting("unknown", None, 99)],
             scores=["steps"],
-            alpha=0.5,
+            guarantee=Guarantee(0.5),
             calibration_runs=1,
             repeats=500,
         ).rows
@@ -89,10 +94,14 @@ class TestByHand:
 
 def test_a_line_is_crossed_by_more_and_not_by_as_much() -> None:
     runs = [counting(f"good {n}", True, 5) for n in range(12)]
-    same = judged([*runs, counting("bad", False, 5)], alpha=0.2, scores=["steps"]).rows[0]
+    same = judged(
+        [*runs, counting("bad", False, 5)], guarantee=Guarantee(0.2), scores=["steps"]
+    ).rows[0]
     assert same.bad_stopped is not None
     assert (same.bad_stopped.value, same.stopped_at) == (0, None)
-    more = judged([*runs, counting("bad", False, 6)], alpha=0.2, scores=["steps"]).rows[0]
+    more = judged(
+        [*runs, counting("bad", False, 6)], guarantee=Guarantee(0.2), scores=["steps"]
+    ).rows[0]
     assert more.bad_stopped is not None
     # stopped when the step that is too many was completed: all were taken
     assert (more.bad_stopped.value, more.stopped_at) == (1, 6)
@@ -103,7 +112,9 @@ def test_a_line_is_crossed_by_more_and_not_by_as_much() -> None:
 def test_no_run_is_on_both_sides() -> None:
     """Learned from all good runs but one, only the longest can be beyond the line."""
     runs = [counting(f"good {n}", True, n + 1) for n in range(20)]
-    row = judged(runs, alpha=0.05, calibration_runs=19, repeats=2_000, scores=["steps"]).rows[0]
+    row = judged(
+        runs, guarantee=Guarantee(0.05), calibration_runs=19, repeats=2_000, scores=["steps"]
+    ).rows[0]
     assert row.good_stopped is not None
     # it is the one left out in a twentieth of the draws, and stopped in all of these
     deviation = math.sqrt(0.05 * 0.95 / 2_000)
@@ -114,9 +125,9 @@ def test_runs_of_one_agent_are_judged_by_lines_of_the_others() -> None:
     runs = [counting(f"a{n}", True, 10, agent="a") for n in range(12)]
     runs += [counting(f"b{n}", True, 2, agent="b") for n in range(12)]
     runs += [counting(f"c{n}", True, 50, agent="c", task_group="another") for n in range(12)]
-    own = judged(runs, scores=["steps"], alpha=0.2)
+    own = judged(runs, scores=["steps"], guarantee=Guarantee(0.2))
     assert [row.good_stopped.value for row in own.rows if row.good_stopped] == [0, 0, 0]
-    left_out = judged(runs, scores=["steps"], alpha=0.2, leave_out_agent=True)
+    left_out = judged(runs, scores=["steps"], guarantee=Guarantee(0.2), leave_out_agent=True)
     rows = {row.agent: row for row in left_out.rows}
     assert left_out.left_out == [("another", "c", 0)]  # nobody else is in its group
     assert rows["a"].good_stopped is not None
@@ -141,12 +152,13 @@ def test_every_score_is_judged_on_the_same_draws() -> None:
 
 
 def test_with_too_few_calibration_runs_nothing_is_stopped() -> None:
-    for row in judged(mixed(1), alpha=0.05, calibration_runs=18).rows:
+    for row in judged(mixed(1), guarantee=Guarantee(0.05), calibration_runs=18).rows:
         assert (row.with_threshold, row.stopped_at, row.delay) == (0, None, None)
         for share in (row.good_stopped, row.bad_stopped, row.steps_saved, row.tokens_saved):
             assert share == (0, 0, 0)
     assert all(
-        row.with_threshold == 1 for row in judged(mixed(1), alpha=0.05, calibration_runs=19).rows
+        row.with_threshold == 1
+        for row in judged(mixed(1), guarantee=Guarantee(0.05), calibration_runs=19).rows
     )
 
 
@@ -160,7 +172,7 @@ def test_a_group_of_too_few_good_runs_is_reported() -> None:
 
 def test_what_was_not_reported_is_not_measured() -> None:
     good = [trace(f"r{n}", True, {"tokens": []}) for n in range(15)]
-    [row] = judged(good, scores=["tokens"], alpha=0.2).rows
+    [row] = judged(good, scores=["tokens"], guarantee=Guarantee(0.2)).rows
     assert (row.bad_stopped, row.tokens_saved, row.seconds_saved) == (None, None, None)
     assert row.with_threshold == 0  # never measured: there is no line
     assert row.good_stopped is not None
@@ -191,9 +203,7 @@ class TestDraws:
         assert row.steps_saved is not None
         assert row.steps_saved.low == row.steps_saved.high
 
-    @pytest.mark.parametrize(
-        "reported", [{"repeats": 0}, {"calibration_runs": 0}, {"alpha": 0.0}, {"alpha": math.nan}]
-    )
+    @pytest.mark.parametrize("reported", [{"repeats": 0}, {"calibration_runs": 0}, {"repeats": -1}])
     def test_what_cannot_work_is_rejected(self, reported: dict[str, float]) -> None:
         with pytest.raises(ConfigurationError):
             judged(mixed(1), **reported)
@@ -231,7 +241,7 @@ class TestSummary:
         assert share.high - share.low < min(widths)
 
     def test_of_no_rows_there_is_none(self) -> None:
-        assert summarise("steps", []) == ("steps", None, None, 0)
+        assert summarise("steps", []) == ("steps", None, None, 0, None, None, 0, None)
 
 
 class TestLinesThatAreThere:
@@ -269,7 +279,7 @@ class TestLinesThatAreThere:
 )
 def test_shares_are_shares_and_good_runs_are_stopped_as_promised(reported, alpha, calibration_runs):
     runs = [counting(f"r{n}", good, steps) for n, (good, steps) in enumerate(reported)]
-    found = judged(runs, alpha=alpha, calibration_runs=calibration_runs, repeats=25)
+    found = judged(runs, guarantee=Guarantee(alpha), calibration_runs=calibration_runs, repeats=25)
     for row in found.rows:
         for share in (row.good_stopped, row.bad_stopped, row.steps_saved):
             if share is not None:

@@ -16,13 +16,11 @@ import tidegauge
 from support.traces import trace
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.policies import (
+    Guarantee,
     PolicyFile,
     RunTrace,
     TraceSink,
     calibrate,
-    conformal_rank,
-    conformal_threshold,
-    false_stop_bound,
     write_policy,
 )
 from tidegauge.testing import capture
@@ -39,12 +37,13 @@ class Simulated:
     """
 
     def __init__(self, runs: int, alpha: float) -> None:
-        rank = conformal_rank(runs, alpha)
+        guarantee = Guarantee(alpha)
+        rank = guarantee.rank(runs)
         assert rank is not None
         self.runs, self.rank = runs, rank
         self.rng = np.random.default_rng([runs, round(alpha * 1_000)])
         self.lines = np.array(
-            [conformal_threshold(self.rng.random(runs).tolist(), alpha) for _ in range(DRAWS)]
+            [guarantee.threshold(self.rng.random((runs, 1)).tolist()) for _ in range(DRAWS)]
         )
         self.chance = (runs + 1 - rank) / (runs + 1)
 
@@ -67,7 +66,7 @@ class TestContinuousScores:
     def test_a_new_good_run_crosses_as_often_as_theory_says(self, runs: int, alpha: float) -> None:
         simulated = Simulated(runs, alpha)
         assert alpha - 1 / (runs + 1) < simulated.chance <= alpha + 1e-12
-        assert simulated.chance == pytest.approx(false_stop_bound(runs, alpha))
+        assert simulated.chance == pytest.approx(Guarantee(alpha).share_above([[0.0]] * runs))
         exceeded = simulated.rng.random(DRAWS) > simulated.lines  # one new run for each line
         deviation = math.sqrt(simulated.chance * (1 - simulated.chance) / DRAWS)
         assert exceeded.mean() == pytest.approx(simulated.chance, abs=4 * deviation)
@@ -100,7 +99,7 @@ class TestContinuousScores:
         exceeded = 0
         for _ in range(DRAWS):
             *known, new = rng.geometric(0.3, runs + 1).tolist()  # few steps, and many alike
-            line = conformal_threshold(known, alpha)
+            line = Guarantee(alpha).threshold([[score] for score in known])
             exceeded += line is not None and new > line
         deviation = math.sqrt(alpha * (1 - alpha) / DRAWS)
         assert exceeded / DRAWS <= alpha + 3 * deviation
@@ -125,7 +124,7 @@ def test_lines_of_groups_hold_group_by_group() -> None:
             for n, score in enumerate(rng.exponential(scale, 20).tolist())
         ]
         news = {"short": rng.exponential(1.0), "long": rng.exponential(30.0)}
-        for group in calibrate(runs[1:-1], score="steps", alpha=0.05):
+        for group in calibrate(runs[1:-1], score="steps", guarantee=Guarantee(0.05)):
             assert group.threshold is not None
             assert group.runs == 19
             exceeded[group.threshold.task_group] += (
@@ -187,7 +186,10 @@ def scraped(url: str) -> dict[str, float]:
 def test_metrics_show_that_the_promise_holds_and_when_it_is_broken(tmp_path: Path) -> None:
     alpha, runs = 0.1, 150
     [group] = calibrate(
-        Agent(1).traced(99), score="stagnation", alpha=alpha, calibrated=1_795_338_000
+        Agent(1).traced(99),
+        score="stagnation",
+        guarantee=Guarantee(alpha),
+        calibrated=1_795_338_000,
     )
     assert group.threshold is not None
     path = tmp_path / "policy.toml"

@@ -53,10 +53,11 @@ READ = {
     "stale_rises": 12,
     "oldest_lead_age": 13,
     "tokens": 1_400,
+    "steps_begun": 16,
     "staleness": 0.75,
     **{name: value for name, value in MORE.items() if SIGNALS[name].score},
 }
-ALWAYS = {"steps": 0, "loop_repeats": 0, "loop_cost_steps": 0, "stale_rises": 0}
+ALWAYS = {"steps": 0, "steps_begun": 16, "loop_repeats": 0, "loop_cost_steps": 0, "stale_rises": 0}
 """What is measured of a run of which nothing was reported."""
 
 

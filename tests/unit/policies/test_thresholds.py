@@ -283,3 +283,24 @@ class TestLive:
         assert [one.action for one in decisions] == ["go_on"] * 5 + ["stop"] * 3
         assert decisions[5].message == "steps 3 is above 2"
         assert run.interventions == {("stop", "steps"): 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "agent", "task_group", "acts"),
+    [
+        ({}, "x", "y", True),
+        ({"agents": ("a", "b")}, "b", "y", True),
+        ({"agents": ("a", "b")}, "c", "y", False),
+        ({"task_groups": ("g",)}, "c", "g", True),
+        ({"task_groups": ("g",)}, "c", "h", False),
+        ({"agents": ("a",), "task_groups": ("g",)}, "a", "h", False),
+        ({"action": "observe"}, "x", "y", False),
+    ],
+)
+def test_in_runs_that_it_was_not_learned_on_it_is_only_observed(fields, agent, task_group, acts):
+    threshold = Threshold("steps", 3, **{"action": "stop", **fields})
+    assert threshold.acts_on(agent, task_group) == acts
+    signals = Signals("r", 4, 5, b"", b"", completed_steps=4, agent=agent, task_group=task_group)
+    [(found, action)] = Thresholds([threshold]).exceeded(signals)
+    assert (found, action) == (threshold, "stop" if acts else "observe")
+    assert Policy([], thresholds=[threshold]).decide(signals).stop == acts
