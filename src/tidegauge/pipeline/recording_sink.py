@@ -106,5 +106,7 @@ class RecordingSink:
                 outcome=report.outcome,
                 reason=reported.reason if reported is not None else None,
                 time=reported.time if reported is not None else None,
+                agent_name=report.agent_name,
+                children=reported.children if reported is not None else (),
             )
         )

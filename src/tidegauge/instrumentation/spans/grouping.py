@@ -224,7 +224,8 @@ class Grouping:
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
                 if run is None:
-                    unread = "no_run" if node.enclosing_run() is None else "late"
+                    ended = node.run is None and node.enclosing_run() is not None
+                    unread = "late" if ended else "no_run"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -310,7 +311,7 @@ class Grouping:
                 return None, False
             inner = inner[: inner.index(root)]
             run = self._known(node, seen) or self._open(
-                root, inner, span, reading, resource=resource, recorder=recorder
+                root, inner, span, reading, node=node, resource=resource, recorder=recorder
             )
             root.run = run
             run.traces.add(root.trace_id)
@@ -329,7 +330,10 @@ class Grouping:
             if child.run is None:
                 around = run.handed_on()
                 child.run = self._open(
-                    child, inner, span, reading, around, resource=resource, recorder=recorder
+                    *(child, inner, span, reading, around),
+                    node=node,
+                    resource=resource,
+                    recorder=recorder,
                 )
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
@@ -382,9 +386,13 @@ class Grouping:
         reading: ModelSpan | ToolSpan,
         around: ExternalRun | None = None,
         *,
+        node: Node,
         resource: Mapping[str, Any],
         recorder: Recorder,
     ) -> ExternalRun:
+        shown = self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock())
+        if shown == node.agent_inside:
+            shown = None  # an agent in its tool, and so not this one
         run = open_run(
             self._run_id(root, around),
             root,
@@ -395,7 +403,7 @@ class Grouping:
             resource=resource,
             inner=inner,
             around=around,
-            shown=self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock()),
+            shown=shown,
         )
         self._runs[run.recorded.id] = run
         self._opened.append(run)

@@ -77,6 +77,7 @@ def test_a_span_of_no_known_convention_is_counted(arrives, name):
         {},
         {"http.method": "POST", "email.ai.x": "1", "main.gen_ai.x": "1"},
         {"gen_ai.conversation.id": "c", "ai.telemetry.metadata.x": "1"},
+        {"gen_ai.event.start_time": "2026-01-01", "event_loop.cycle_id": "c"},
         {"db.statement": "a text\n-llm.model, and\n ai.model"},
         {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m"},
         {"openinference.span.kind": "LLM", "llm.model_name": "m"},
@@ -156,6 +157,7 @@ def one(number: int, parent: int | None, end: int, given: Any, *, failed: bool =
         ([one(2, 1, 20, SILENT, failed=True), one(1, None, 90, AGENT)], {}),
         ([one(2, 1, 20, SAID), one(3, 1, 30, TOOL), one(1, None, 90, AGENT)], {}),
         ([one(2, None, 20, SAID), one(3, None, 30, TOOL)], {"no_run": 2}),
+        ([one(3, 2, 20, TOOL), one(2, None, 30, SAID)], {"no_run": 1}),
     ],
 )
 def test_calls_without_contents_or_a_run_are_counted(spans, reasons):
