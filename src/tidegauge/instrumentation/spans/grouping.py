@@ -56,6 +56,7 @@ __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 
 MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT: Final = 1_000
+_MAX_SCOPES: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -141,6 +142,7 @@ class Grouping:
         self._beside: dict[int, list[ExternalRun]] = {}  # others that are open at the same time
         self._models = RecentModels()
         self.names = AgentNames()
+        self._calling: set[str] = set()  # the instrumentations that have shown calls, of the first
         self._opened: list[ExternalRun] = []  # and not reported yet
 
     def __len__(self) -> int:
@@ -234,6 +236,8 @@ class Grouping:
                 return  # its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
+                if node.enclosing_run() is None and self._has_no_calls(span, reading):
+                    unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
             opened, self._opened = self._opened, []
@@ -254,6 +258,10 @@ class Grouping:
             ended.unsure.clear()
             ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.live = None  # what it held is not needed by children that outlive it
+
+    def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
+        """Whether an agent in no run misses its calls; a known instrumentation shows them all."""
+        return reading.sure and span.scope not in self._calling
 
     def find(self, trace_id: int, span_id: int | None = None) -> ExternalRun | None:
         """The innermost open run around a span, else the outermost one in its trace."""
@@ -415,6 +423,8 @@ class Grouping:
 
     def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None) -> None:
         run.scopes.add(scope)
+        if len(self._calling) < _MAX_SCOPES:
+            self._calling.add(scope)
         now = self._clock()
         alive: ExternalRun | None = run
         while alive is not None:

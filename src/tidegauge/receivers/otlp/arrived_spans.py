@@ -187,6 +187,11 @@ class ArrivedSpans(Grouping):
             name = run.agent if ended and run is not None else node.agent_inside
             node.parent.agent_inside = name or node.parent.agent_inside
 
+    def end_alone(self, span: SpanData, reading: AgentSpan) -> None:
+        """An agent has ended, and nothing inside it is a call."""
+        if self._has_no_calls(span, reading):
+            span_faults.unread(span.scope, "no_calls")
+
     def announce(self, span: SpanData, announced: Announcement) -> None:
         """A span that is still open is an agent: from now on it is known, and what it is inside."""
         key = (span.trace_id, announced.span_id)
