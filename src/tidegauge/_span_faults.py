@@ -21,7 +21,7 @@ from tidegauge.catalog import MetricDefinition
 
 __all__ = ["SpanFaults", "UnreadReason", "span_faults"]
 
-UnreadReason: TypeAlias = Literal["unknown_convention", "no_contents", "no_run", "late"]
+UnreadReason: TypeAlias = Literal["unknown_convention", "no_contents", "no_calls", "no_run", "late"]
 """Why a span that looks like one of an agent made no step."""
 
 _MAX_SERVICES: Final = 100
@@ -34,6 +34,8 @@ _WHY: Final[Mapping[UnreadReason, str]] = {
     "docs/others-spans.md for those that are read",
     "no_run": "no agent, chain or workflow is around them; open a span around the agent's loop "
     "with gen_ai.operation.name set to invoke_agent",
+    "no_calls": "agents have no model or tool call inside them; trace the client of the model, "
+    "too, such as with an instrumentation of OpenAI's",
     "late": "they arrived after their run had ended; see --allowed-lateness",
 }
 _NO_JOIN: Final[Mapping[str, str]] = {

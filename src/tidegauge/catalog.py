@@ -131,6 +131,8 @@ UNREAD_SPANS: Final = MetricDefinition(
     "Spans that look like those of an agent and made no step, by the scope of their "
     "instrumentation, at most 100 and then other: unknown_convention, no convention that is read "
     "has their attributes; no_contents, a model call without the tool calls that it chose; "
+    "no_calls, an agent without a model or tool call inside it, unless its instrumentation has "
+    "shown some; "
     "no_run, no agent, chain or workflow is around them; late, their run had ended.",
     labels=("scope", "reason"),
 )

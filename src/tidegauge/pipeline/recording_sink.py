@@ -109,5 +109,7 @@ class RecordingSink:
                 reason=reported.reason if reported is not None else None,
                 time=reported.time if reported is not None else None,
                 policy=reported.policy if reported is not None else None,
+                agent_name=report.agent_name,
+                children=reported.children if reported is not None else (),
             )
         )

@@ -73,9 +73,9 @@ _LOOK_ALIKES: Final = (
 
 _COPIED: Final = (
     *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
-    "ai.telemetry.metadata",
+    *("ai.telemetry.metadata", "gen_ai.event.start_time", "gen_ai.event.end_time"),
 )
-"""Those of them that processors copy to all spans of a process."""
+"""Those of them that are on all spans of a process, or of a framework."""
 
 
 def looks_like_agent(names: Iterable[str]) -> bool:

@@ -78,11 +78,14 @@ class Node:
             it is not inside that run.
         in_tool: whether an agent inside it began while the run around it waited for a tool.
         joined: whether calls inside it were taken for calls of the run around it.
+        agent_inside: the agent of the last run that ended inside it, as far as is known in no
+            other run; empty, there was none. Over the wire only.
     """
 
     __slots__ = (
         "_ended",
         "_reading",
+        "agent_inside",
         "announced",
         "beside",
         "chose_by",
@@ -132,6 +135,7 @@ class Node:
         self.beside = False
         self.joined = False
         self.in_tool = False
+        self.agent_inside = ""
         self._ended: SpanData | None = None
         self._reading: object = None
 

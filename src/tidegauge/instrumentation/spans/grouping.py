@@ -56,6 +56,7 @@ __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 
 MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT: Final = 1_000
+_MAX_SCOPES: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -141,6 +142,7 @@ class Grouping:
         self._beside: dict[int, list[ExternalRun]] = {}  # others that are open at the same time
         self._models = RecentModels()
         self.names = AgentNames()
+        self._calling: set[str] = set()  # the instrumentations that have shown calls, of the first
         self._opened: list[ExternalRun] = []  # and not reported yet
 
     def __len__(self) -> int:
@@ -224,7 +226,8 @@ class Grouping:
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
                 if run is None:
-                    unread = "no_run" if node.enclosing_run() is None else "late"
+                    ended = node.run is None and node.enclosing_run() is not None
+                    unread = "late" if ended else "no_run"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -233,6 +236,8 @@ class Grouping:
                 return  # its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
+                if node.enclosing_run() is None and self._has_no_calls(span, reading):
+                    unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
             opened, self._opened = self._opened, []
@@ -253,6 +258,10 @@ class Grouping:
             ended.unsure.clear()
             ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.live = None  # what it held is not needed by children that outlive it
+
+    def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
+        """Whether an agent in no run misses its calls; a known instrumentation shows them all."""
+        return reading.sure and span.scope not in self._calling
 
     def find(self, trace_id: int, span_id: int | None = None) -> ExternalRun | None:
         """The innermost open run around a span, else the outermost one in its trace."""
@@ -310,7 +319,7 @@ class Grouping:
                 return None, False
             inner = inner[: inner.index(root)]
             run = self._known(node, seen) or self._open(
-                root, inner, span, reading, resource=resource, recorder=recorder
+                root, inner, span, reading, node=node, resource=resource, recorder=recorder
             )
             root.run = run
             run.traces.add(root.trace_id)
@@ -329,7 +338,10 @@ class Grouping:
             if child.run is None:
                 around = run.handed_on()
                 child.run = self._open(
-                    child, inner, span, reading, around, resource=resource, recorder=recorder
+                    *(child, inner, span, reading, around),
+                    node=node,
+                    resource=resource,
+                    recorder=recorder,
                 )
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
@@ -382,9 +394,13 @@ class Grouping:
         reading: ModelSpan | ToolSpan,
         around: ExternalRun | None = None,
         *,
+        node: Node,
         resource: Mapping[str, Any],
         recorder: Recorder,
     ) -> ExternalRun:
+        shown = self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock())
+        if shown == node.agent_inside:
+            shown = None  # an agent in its tool, and so not this one
         run = open_run(
             self._run_id(root, around),
             root,
@@ -395,7 +411,7 @@ class Grouping:
             resource=resource,
             inner=inner,
             around=around,
-            shown=self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock()),
+            shown=shown,
         )
         self._runs[run.recorded.id] = run
         self._opened.append(run)
@@ -407,6 +423,8 @@ class Grouping:
 
     def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None) -> None:
         run.scopes.add(scope)
+        if len(self._calling) < _MAX_SCOPES:
+            self._calling.add(scope)
         now = self._clock()
         alive: ExternalRun | None = run
         while alive is not None:

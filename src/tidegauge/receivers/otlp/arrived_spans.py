@@ -46,6 +46,7 @@ from tidegauge.instrumentation.spans.grouping import MAX_OPEN_SPANS, Grouping
 from tidegauge.instrumentation.spans.span import (
     AgentSpan,
     Announcement,
+    KnownSpan,
     ModelSpan,
     RunInfo,
     SpanData,
@@ -56,6 +57,7 @@ from tidegauge.receivers.otlp.deciding import decide
 
 __all__ = ["ArrivedSpans"]
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_NAMED: Final = 100_000
 """Limit of the remembered traces that a run has its id from."""
 
@@ -167,6 +169,28 @@ class ArrivedSpans(Grouping):
         if node.run is not None:
             self._climb(node, node.run)
         return awaited
+
+    def end(
+        self,
+        span: SpanData,
+        resource: Mapping[str, Any] = _NOTHING,
+        success: Callable[[], bool | None] | None = None,
+        reading: KnownSpan | None = None,
+        place: int = 0,
+    ) -> None:
+        """A span has ended; see :meth:`Grouping.end`."""
+        node = self._nodes.get((span.trace_id, span.span_id))
+        super().end(span, resource, success, reading, place)
+        if node is not None and node.parent is not None:
+            run = node.run
+            ended = run is not None and run.root is None and run.around is None
+            name = run.agent if ended and run is not None else node.agent_inside
+            node.parent.agent_inside = name or node.parent.agent_inside
+
+    def end_alone(self, span: SpanData, reading: AgentSpan) -> None:
+        """An agent has ended, and nothing inside it is a call."""
+        if self._has_no_calls(span, reading):
+            span_faults.unread(span.scope, "no_calls")
 
     def announce(self, span: SpanData, announced: Announcement) -> None:
         """A span that is still open is an agent: from now on it is known, and what it is inside."""

@@ -317,6 +317,8 @@ class Assembly:
             reading, ModelSpan | ToolSpan
         ):
             self._emit(trace, span, reading)
+        elif isinstance(reading, AgentSpan):
+            self._spans.end_alone(span, reading)
 
     def _announce(self, trace: OpenTrace, span: SpanData, announced: Announcement) -> None:
         """An agent's span is open: the calls that wait for it need not wait."""

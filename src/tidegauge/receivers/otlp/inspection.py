@@ -175,6 +175,7 @@ class _Notes:
         """What the assembly reports when it has got this span."""
         self._first = span.end if self._first is None else self._first
         late, duplicates, before = self._assembly.late, self._assembly.duplicates, _dropped()
+        without_calls = _without_calls(span.scope)
         self._assembly.take([span], now=(span.end - self._first) / _NANOSECONDS)
         steps = False
         for event in self._sink.take():
@@ -197,6 +198,8 @@ class _Notes:
         for reason, count in _dropped().items():
             if count > before[reason] and reason in _DROPPED:
                 yield _DROPPED[reason]
+        if _without_calls(span.scope) > without_calls:
+            yield "no step (no_calls): no model or tool call is inside it"
         reading = read_span(span)
         if isinstance(reading, ModelSpan) and reading.calls and not steps:
             yield "no step yet: its calls are known, or wait for the span around them"
@@ -230,7 +233,7 @@ def _what(span: SpanData) -> Iterator[str]:
             yield f"does not show its calls (no_contents): {content_hint(span.scope)}"
     elif span.scope == OUR_SCOPE:
         yield "made by tidegauge itself"
-    elif convention_of(span.attributes) is not None:
+    elif convention_of(span.attributes, span.scope) is not None:
         yield "no agent, model or tool"
     elif looks_like_agent(span.attributes):
         yield "not read (unknown_convention): looks like an agent's, of no convention that is read"
@@ -257,13 +260,18 @@ def _names(step: Step) -> str:
 
 
 def _convention(span: SpanData) -> str | None:
-    convention = None if span.scope == OUR_SCOPE else convention_of(span.attributes)
+    convention = None if span.scope == OUR_SCOPE else convention_of(span.attributes, span.scope)
     return None if convention is None else convention.name
 
 
 def _dropped() -> Mapping[str, int]:
     counts = span_faults.metrics().get(catalog.DROPPED_SPANS, {})
     return {reason: counts.get((reason,), 0) for reason in catalog.DROPPED_SPANS.values}
+
+
+def _without_calls(scope: str) -> int:
+    counts = span_faults.metrics().get(catalog.UNREAD_SPANS, {})
+    return counts.get((scope, "no_calls"), 0)
 
 
 def _tree(spans: Sequence[SpanData]) -> Iterator[tuple[SpanData, int]]:

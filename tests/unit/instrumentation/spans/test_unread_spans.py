@@ -77,6 +77,7 @@ def test_a_span_of_no_known_convention_is_counted(arrives, name):
         {},
         {"http.method": "POST", "email.ai.x": "1", "main.gen_ai.x": "1"},
         {"gen_ai.conversation.id": "c", "ai.telemetry.metadata.x": "1"},
+        {"gen_ai.event.start_time": "2026-01-01", "event_loop.cycle_id": "c"},
         {"db.statement": "a text\n-llm.model, and\n ai.model"},
         {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m"},
         {"openinference.span.kind": "LLM", "llm.model_name": "m"},
@@ -156,6 +157,9 @@ def one(number: int, parent: int | None, end: int, given: Any, *, failed: bool =
         ([one(2, 1, 20, SILENT, failed=True), one(1, None, 90, AGENT)], {}),
         ([one(2, 1, 20, SAID), one(3, 1, 30, TOOL), one(1, None, 90, AGENT)], {}),
         ([one(2, None, 20, SAID), one(3, None, 30, TOOL)], {"no_run": 2}),
+        ([one(3, 2, 20, TOOL), one(2, None, 30, SAID)], {"no_run": 1}),
+        ([one(2, 1, 30, AGENT), one(1, None, 40, AGENT)], {"no_calls": 2}),
+        ([one(2, 1, 20, SAID), one(1, None, 30, AGENT), one(4, None, 90, AGENT)], {}),
     ],
 )
 def test_calls_without_contents_or_a_run_are_counted(spans, reasons):
@@ -164,6 +168,33 @@ def test_calls_without_contents_or_a_run_are_counted(spans, reasons):
         assembly.take(spans, now=0.0)
         assembly.close()
     assert counts() == {("theirs", reason): count for reason, count in reasons.items()}
+
+
+def test_an_agent_without_calls_is_counted_in_process():
+    with testing.capture():
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(TidegaugeSpanProcessor())
+        tracer = provider.get_tracer("theirs")
+        tracer.start_span("any", attributes=AGENT).end()
+        assert counts() == {("theirs", "no_calls"): 1}
+        with tracer.start_as_current_span("any", attributes=AGENT):
+            tracer.start_span("any", attributes=TOOL).end()
+        tracer.start_span("any", attributes=AGENT).end()
+    assert counts() == {("theirs", "no_calls"): 1}
+
+
+def test_an_agent_of_haystack_without_calls_is_counted():
+    chain = {"openinference.span.kind": "CHAIN"}
+    scope = "openinference.instrumentation.haystack"
+    spans = [
+        one(2, 1, 20, chain)._replace(name="Agent.run", scope=scope),
+        one(1, None, 30, chain)._replace(name="Pipeline.run", scope=scope),
+    ]
+    with testing.capture():
+        assembly = Assembly()
+        assembly.take(spans, now=0.0)
+        assembly.close()
+    assert counts() == {(scope, "no_calls"): 1}
 
 
 def test_a_call_whose_contents_a_span_around_it_shows_is_read():

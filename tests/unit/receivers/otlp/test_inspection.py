@@ -41,6 +41,19 @@ def notes(trace: InspectedTrace) -> dict[int, str]:
     return {one.span.span_id: "; ".join(one.notes) for one in trace.spans}
 
 
+def test_a_convention_of_one_instrumentation_alone_is_named():
+    tool = span(2, 1, 20, TOOL, scope="gcp.vertex.agent")
+    [trace] = inspect_spans([tool, span(1, None, 30, AGENT)])
+    assert [one.convention for one in trace.spans] == ["OpenTelemetry GenAI", "Google ADK"]
+
+
+def test_an_agent_without_calls_makes_no_step():
+    [trace] = inspect_spans([span(1, None, 30, AGENT)])
+    assert notes(trace) == {
+        1: "agent helper; no step (no_calls): no model or tool call is inside it"
+    }
+
+
 def test_a_run_and_its_steps_are_at_their_spans():
     spans = [
         span(1, None, 100, AGENT),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from support.other_spans import Listener
@@ -60,6 +63,37 @@ def test_the_caller_names_them_in_any_batches(size: int, backwards: bool) -> Non
     batches = [spans[start : start + size] for start in range(0, len(spans), size)]
     found = children([batch[::-1] if backwards else batch for batch in batches])
     assert found == {"helper": [], "chief": ["helper"]}
+
+
+def test_the_recording_has_their_names_and_their_parent(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    with testing.capture(record_to=path):
+        assembly = Assembly()
+        assembly.take(TEAM, now=1.0)
+        assembly.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    helper, chief = [one["run"] for one in lines if one["type"] == "start"]
+    found = {one["run"]: one for one in lines if one["type"] == "end"}
+    assert found[helper]["agent_name"] == "helper"
+    assert (found[chief]["agent_name"], found[chief]["children"]) == ("chief", [helper])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_the_caller_is_not_counted_under_the_name_of_an_agent_in_its_tool(depth: int) -> None:
+    """However many spans that say nothing are between the tool and the agent in it."""
+    around = [20 + number for number in range(depth)]
+    parents = dict(zip([*around, 3], [2, *around], strict=True))
+    spans = [one._replace(parent_id=parents.get(one.span_id, one.parent_id)) for one in TEAM]
+    for number in around:
+        times = (1 + (100 + number) * MILLISECONDS, 1 + (420 - number) * MILLISECONDS)
+        spans.append(SpanData(7, number, parents[number], "process", "any", {}, *times))
+    with testing.capture() as seen:
+        listener, assembly = Listener(seen), Assembly()
+        for one in sorted(spans, key=lambda one: one.end):
+            assembly.take([one._replace(resource={"service.name": "svc"})], now=one.end / 1e9)
+        assembly.close()
+    assert [event.agent for event in listener.started] == ["svc", "svc"]
+    assert [event.agent_name for event in listener.ended] == ["helper", "chief"]
 
 
 def test_inspection_shows_the_parent() -> None:

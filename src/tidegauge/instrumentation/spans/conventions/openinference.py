@@ -45,6 +45,9 @@ _NO_AGENTS: Final = ("langchain", "openai_agents")
 _BOUND: Final = ("llama_index", "dspy")
 """Ends of the scopes whose tools show the arguments of the function that calls any tool."""
 
+_NAMED: Final = ("llama_index", "haystack")
+"""Ends of the scopes in which the name of a span tells whether it is an agent."""
+
 _PREPARES: Final = "._prepare_chat_with_tools"
 """End of the name of LlamaIndex's spans that only prepare a model call."""
 
@@ -74,7 +77,7 @@ def _read(span: SpanData) -> KnownSpan | None:
 
 def _is_agent(span: SpanData) -> bool:
     """Whether a span that names no agent is one, and not a chain or a trace."""
-    if span.scope.endswith("llama_index"):
+    if span.scope.endswith(_NAMED):
         return span.name.endswith(("Agent.run", "AgentWorkflow.run"))
     return span.attributes[_KIND] == "AGENT" and not span.scope.endswith(_NO_AGENTS)
 
