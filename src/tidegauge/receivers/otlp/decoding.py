@@ -11,6 +11,7 @@ Most received spans have no attribute of an agent. The attributes of these are n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor_pb2 import (  # type: ignore[import-untyped]
@@ -22,6 +23,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
@@ -29,6 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import TidegaugeError
+from tidegauge.events import made
 from tidegauge.instrumentation.spans.convention_reader import (
     MARKER_ATTRIBUTES,
     looks_like_agent,
@@ -69,6 +72,9 @@ MAX_EVENTS: Final = 128
 
 EVENT_NAME: Final = "event.name"
 """Attribute with the name of an event, before log records had a field for it."""
+
+_MAX_REMEMBERED: Final = 16_384
+"""Bytes of a span whose names of attributes are remembered."""
 
 _NOTHING: Final[Attributes] = {}
 _NOT_READ: Final[Attributes] = {"": None}
@@ -171,29 +177,42 @@ class DecodedSpans:
         self._rejected[reason] = self._rejected.get(reason, 0) + 1
 
 
-def _request_with_spans_as_bytes() -> Any:
-    """OTLP's trace request with its spans as bytes, to be parsed one by one.
+def _wire_messages() -> tuple[Any, Any]:
+    """OTLP's trace request with its spans as bytes, and a span with its attributes as a map.
 
     A reference to any part of a protobuf message keeps the whole message alive, and a request may
-    have megabytes. On the wire, messages and bytes are the same; so this message is the official
-    one with the spans of a scope declared as bytes. Then a span keeps nothing else of its request
-    alive, its size is known, and everything else is validated as the official message is.
+    have megabytes. So the spans are parsed one by one: a span keeps nothing else of its request
+    alive, and its size is known. Names in a map are found without an object for each attribute.
+
+    On the wire, messages and bytes are the same, and so are a map and a list of pairs. Everything
+    is validated as in the official messages.
     """
     pool = DescriptorPool()  # a separate one: the official messages stay as they are
     for module in (common_pb2, resource_pb2, trace_pb2):
         file = FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
-        for message in file.message_type:
-            for field in message.field:
-                if (message.name, field.name) == ("ScopeSpans", "spans"):
-                    field.type = FieldDescriptorProto.TYPE_BYTES
-                    field.ClearField("type_name")
+        fields = {(of.name, field.name): field for of in file.message_type for field in of.field}
+        if module is trace_pb2:
+            spans, attributes = fields["ScopeSpans", "spans"], fields["Span", "attributes"]
+            spans.type = FieldDescriptorProto.TYPE_BYTES
+            spans.ClearField("type_name")
+            span = next(of for of in file.message_type if of.name == "Span")
+            entry = span.nested_type.add(name="AttributesEntry", options={"map_entry": True})
+            value = {
+                "type": FieldDescriptorProto.TYPE_MESSAGE,
+                "type_name": f".{AnyValue.DESCRIPTOR.full_name}",
+            }
+            entry.field.add(name="key", number=1, type=FieldDescriptorProto.TYPE_STRING)
+            entry.field.add(name="value", number=2, **value)
+            attributes.type_name = f".{file.package}.Span.{entry.name}"
         pool.AddSerializedFile(file.SerializeToString())
-    return GetMessageClass(pool.FindMessageTypeByName("opentelemetry.proto.trace.v1.TracesData"))
+    names = (f"opentelemetry.proto.trace.v1.{name}" for name in ("TracesData", "Span"))
+    request, span = [GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
+    return request, span
 
 
-_WireRequest: Final[Any] = _request_with_spans_as_bytes()
-"""``TracesData``, which is the same as ``ExportTraceServiceRequest`` on the wire."""
+_WireRequest, _WireSpan = _wire_messages()
+"""``TracesData``, which is the same as ``ExportTraceServiceRequest`` on the wire; and ``Span``."""
 
 
 def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -287,18 +306,18 @@ def _event(record: Any, name: str, scope: str, limits: ReadLimits) -> SpanData |
 
 def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> SpanData | None:
     """One span; ``None``: its ids are invalid."""
-    span = Span.FromString(raw)
+    span = _WireSpan.FromString(raw)
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or len(parent_id) not in (0, 8):
         return None
     status = span.status
-    return SpanData(
+    fields = (
         int.from_bytes(trace_id),
         int.from_bytes(span_id),
         int.from_bytes(parent_id) or None,
         span.name,
         scope,
-        _span_attributes(span.attributes, scope, limits),
+        _span_attributes(span.attributes, raw, scope, limits),
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         status.code == 2,
@@ -307,23 +326,46 @@ def _span(raw: bytes, scope: str, resource: Attributes, limits: ReadLimits) -> S
         resource,
         span.flags & REMOTE == REMOTE,
         len(raw),
+        None,
+        False,
     )
+    return made(SpanData, fields)
 
 
-def _span_attributes(pairs: Any, scope: str, limits: ReadLimits) -> Attributes:
-    """The attributes of a span, if it has a marker attribute."""
-    names = [pair.key for pair in pairs]
-    if not MARKER_ATTRIBUTES.isdisjoint(names):
-        if len(pairs) > limits.attributes or any(
-            len(pair.value.string_value) > limits.text for pair in pairs
-        ):
-            span_faults.repair("cut")
-        return _attributes(pairs, limits)
-    if looks_like_agent(names):
+def _span_attributes(given: Any, raw: bytes, scope: str, limits: ReadLimits) -> Attributes:
+    """The attributes of a span of these bytes, if it has a marker attribute."""
+    names = tuple(given)
+    kind = (_kind if len(raw) <= _MAX_REMEMBERED else _kind.__wrapped__)(names)
+    if kind == "alike":
         span_faults.unread(scope, "unknown_convention")
-    if limits.unread:
-        return _attributes(pairs, limits)
-    return _NOT_READ if names else _NOTHING
+    if kind != "read" and not limits.unread:
+        return _NOT_READ if names else _NOTHING
+    if len(names) > limits.attributes:  # in their order, which a map does not keep
+        found = _attributes(Span.FromString(raw).attributes, limits)
+    else:
+        most = limits.text
+        found = {
+            name: (value := given[name]).string_value[:most] or _value(value, limits)
+            for name in names
+        }
+    if kind == "read" and (len(names) > limits.attributes or _is_cut(given, raw, limits)):
+        span_faults.repair("cut")
+    return found
+
+
+@lru_cache(1_000)
+def _kind(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
+    """Whether a span with attributes of these names is read, or looks as if it should be."""
+    if not MARKER_ATTRIBUTES.isdisjoint(names):
+        return "read"
+    return "alike" if looks_like_agent(names) else "other"
+
+
+def _is_cut(given: Any, raw: bytes, limits: ReadLimits) -> bool:
+    """Whether a text is too long."""
+    if len(raw) <= limits.text:
+        return False
+    return any(len(given[name].string_value) > limits.text for name in given)
 
 
 def _attributes(pairs: Any, limits: ReadLimits) -> Attributes:

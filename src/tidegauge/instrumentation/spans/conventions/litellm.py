@@ -50,7 +50,7 @@ _MARKERS: Final = frozenset(f"llm.{provider}.{name}" for provider in _PROVIDERS 
 
 def _read(span: SpanData) -> KnownSpan | None:
     attributes = span.attributes
-    marker = next(name for name in attributes if name in _MARKERS)
+    marker = max(_MARKERS.intersection(attributes))  # of several, messages come before an input
     prefix = marker.rpartition(".")[0]
     shown = messages(_value(attributes[marker])) or []
     said = next((attributes[f"{prefix}.{n}"] for n in _SAID if f"{prefix}.{n}" in attributes), None)
