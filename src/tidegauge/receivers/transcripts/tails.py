@@ -12,7 +12,7 @@
   more, the one that has not changed for longest is left. A file that cannot be read is tried
   again, and left after ten failures.
 
-Agents that are read cannot be nudged, refused or stopped: use a sink whose policy only observes.
+Agents that are read cannot be nudged, refused or stopped: the policy only observes their runs.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Tails:
     """Follows the sessions in folders. Call :meth:`look` from one thread, about once a second.
 
     Args:
-        sink: takes the steps; its policy only observes.
+        sink: takes the steps.
         folders: where to look.
         is_reported: whether hooks report a session.
         began: called with the agent and the session when a run begins.
@@ -343,7 +343,7 @@ class Tails:
         try:
             event = parse_line(orjson.dumps(line))
             if isinstance(event, RunStarted):
-                event = replace(event, conversation=session)
+                event = replace(event, conversation=session, observe_only=True)
             self._replay.feed(event)
             if isinstance(event, RunStarted):
                 self._open[event.run] = (agent, session)

@@ -71,7 +71,7 @@ class Events:
         for event in self.all:
             kept = event
             if isinstance(event, RunStarted):
-                kept = replace(event, conversation=None)
+                kept = replace(event, conversation=None, observe_only=False)
             if isinstance(event, RunEnded):
                 kept = replace(event, reason=None)
             found.setdefault(event.run, []).append(kept)
