@@ -1,7 +1,7 @@
 """One session of a coding agent, record by record, as lines of a recording.
 
-A run is what one prompt of the user asks for, until the next prompt or the end of the session; its
-id has that of the session. The calls of one answer of the model are one step, which is complete
+A run is what one prompt of the user asks for, until the agent has answered, where its records tell
+that, else until the next prompt or the end of the session; its id has that of the session. The calls of one answer of the model are one step, which is complete
 when the next answer, prompt or end comes. A call without a result keeps none. Files, to-do lists
 and test runs are read from the calls. ``docs/replay.md`` describes the lines.
 """
@@ -159,6 +159,11 @@ class SessionTranscript(ABC):
     def spent(self) -> bool:
         """Whether it is known how many tokens the last answer took."""
         return self._tokens is not None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the last answer has calls."""
+        return bool(self._calls)
 
     @property
     def answered(self) -> bool:

@@ -35,6 +35,7 @@ from tidegauge.errors import StepEventError
 from tidegauge.events import RunEnded, RunStarted, StepSink
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.copilot_sessions import CopilotTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
 from tidegauge.receivers.transcripts.session_tail import (
@@ -50,7 +51,16 @@ from tidegauge.recordings.step_events import parse_line
 
 __all__ = ["FOLLOWED", "SessionFolder", "Tails", "default_folders", "read_folders"]
 
-FOLLOWED: Final = ("claude", "codex", "gemini", "qwen", "opencode", "openhands", "mini-swe-agent")
+FOLLOWED: Final = (
+    "claude",
+    "codex",
+    "gemini",
+    "qwen",
+    "copilot",
+    "opencode",
+    "openhands",
+    "mini-swe-agent",
+)
 """The agents whose sessions can be followed."""
 
 _LINES: Final[Mapping[str, type[SessionTranscript]]] = {
@@ -58,12 +68,14 @@ _LINES: Final[Mapping[str, type[SessionTranscript]]] = {
     "codex": CodexTranscript,
     "gemini": GeminiTranscript,
     "qwen": QwenTranscript,
+    "copilot": CopilotTranscript,
 }
 _NAMES: Final = {
     "claude": "*.jsonl",
     "codex": "rollout-*.jsonl",
     "gemini": "session-*.jsonl",
     "qwen": "*.jsonl",
+    "copilot": "events.jsonl",
     "opencode": "opencode*.db",
     "openhands": "events",
     "mini-swe-agent": "*.traj.json",
@@ -105,6 +117,9 @@ def default_folders(environ: Mapping[str, str] = os.environ) -> list[SessionFold
         SessionFolder("codex", Path(environ.get("CODEX_HOME") or home / ".codex") / "sessions"),
         SessionFolder("gemini", home / ".gemini" / "tmp"),
         SessionFolder("qwen", home / ".qwen" / "projects"),
+        SessionFolder(
+            "copilot", Path(environ.get("COPILOT_HOME") or home / ".copilot") / "session-state"
+        ),
         SessionFolder("opencode", data / "opencode"),
         SessionFolder("openhands", home / ".openhands" / "conversations"),
         SessionFolder("mini-swe-agent", swe),
