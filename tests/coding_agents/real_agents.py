@@ -48,8 +48,8 @@ class RealAgent(NamedTuple):
         files: its settings, by their path in the home, for a port of the model and a project.
         arguments: of its program, before the prompt.
         variables: of its environment, for a port of the model.
-        node: the major version of Node that it needs, at least. If that of the machine is older, one
-            is installed with it.
+        node: the major version of Node that it needs. If that of the machine is older, one is
+            installed with it.
     """
 
     hooks: str

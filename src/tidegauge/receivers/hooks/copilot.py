@@ -7,6 +7,7 @@ to that of a call that failed. It cannot end a run: a stopped run is refused eve
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,6 +20,7 @@ __all__ = ["COPILOT", "without_shell_id"]
 
 _ENDED: Final = re.compile(r"\n?<shellId: \S{1,40} completed with exit code (-?\d{1,10})>\s*\Z")
 _MAX_ENDED: Final = 200
+_SESSION: Final = re.compile(r"[\w-]{1,100}")
 
 
 def without_shell_id(content: Any) -> CallResult:
@@ -42,7 +44,16 @@ def _read(payload: Payload) -> HookEvent | None:
         given = payload.get("tool_result")
         text = given.get("text_result_for_llm", ABSENT) if isinstance(given, Mapping) else ABSENT
         result = without_shell_id(text)
-    return read_event(payload, result=result)
+    event = read_event(payload, result=result)
+    return None if event is None else event._replace(transcript=_session_file(event.session))
+
+
+def _session_file(session: str) -> str | None:
+    """The file of a session, which its hooks do not name."""
+    if _SESSION.fullmatch(session) is None:
+        return None
+    home = os.environ.get("COPILOT_HOME") or os.path.join(os.path.expanduser("~"), ".copilot")
+    return os.path.join(home, "session-state", session, "events.jsonl")
 
 
 def _write(payload: Payload, answer: HookAnswer) -> Payload | None:

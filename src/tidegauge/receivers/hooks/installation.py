@@ -220,12 +220,17 @@ def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
             _write(change.path, change.after)
             done.append(change)
             if not installing:
+                _remove_folders(change, kept)
                 kept.unlink(missing_ok=True)
     except OSError:
         for change in reversed(done):
             with contextlib.suppress(OSError):
                 _write(change.path, change.before)
         raise
+    if not installing and not any(place.data.glob("*.json")):
+        with contextlib.suppress(OSError):
+            (place.data / _CLIENT).unlink()
+            place.data.rmdir()
 
 
 def _install(place: Place, agent: str) -> Change:
@@ -407,17 +412,38 @@ def _keep(kept: Path, change: Change) -> None:
     if original is not None and not INSTALLABLE[change.agent].own and _ours(json.loads(original)):
         known, before = _kept(kept, original)
         original = before if known else _without_ours(original)
-    state = {"before": original, "after": _digest(change.after or "")}
+    made = _state(kept).get("folders") or _missing_folders(change.path)
+    state = {"before": original, "after": _digest(change.after or ""), "folders": made}
     _write(kept, json.dumps(state))
+
+
+def _missing_folders(path: Path) -> list[str]:
+    """The folders that must be made for a file, the innermost first."""
+    return [str(folder) for folder in path.parents if not folder.exists()]
+
+
+def _remove_folders(change: Change, kept: Path) -> None:
+    """Remove the folders that were made for a file, if nothing is in them."""
+    folders = _state(kept).get("folders")
+    with contextlib.suppress(OSError):
+        for folder in folders if isinstance(folders, list) else ():
+            if Path(folder) in change.path.parents:
+                os.rmdir(folder)
+
+
+def _state(kept: Path) -> dict[str, Any]:
+    """What was kept of a file; nothing, if that cannot be read."""
+    try:
+        state = json.loads(kept.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def _kept(kept: Path, text: str) -> tuple[bool, str | None]:
     """Whether a file is as it was left, and what it was before."""
-    try:
-        state = json.loads(kept.read_text(encoding="utf-8"))
-        return state["after"] == _digest(text), state["before"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False, None
+    state = _state(kept)
+    return state.get("after") == _digest(text), state.get("before")
 
 
 def _digest(text: str) -> str:

@@ -177,7 +177,7 @@ class Tails:
     Args:
         sink: takes the steps.
         folders: where to look.
-        is_reported: whether hooks report a session.
+        is_reported: whether hooks report a session of an agent.
         began: called with the agent and the session when a run begins.
         idle_seconds: a run in a file that has not changed for so long is over.
         clock: seconds.
@@ -192,7 +192,7 @@ class Tails:
         sink: StepSink,
         folders: list[SessionFolder],
         *,
-        is_reported: Callable[[str], bool] = lambda session: False,
+        is_reported: Callable[[str, str], bool] = lambda agent, session: False,
         began: Callable[[str, str], None] = lambda agent, session: None,
         idle_seconds: float = 3_600.0,
         clock: Callable[[], float] = time.monotonic,
@@ -225,8 +225,8 @@ class Tails:
         waiting, self._waiting = self._waiting, []
         for agent, session, line in waiting:
             self._report(agent, session, line)
-        for run, (_, session) in list(self._open.items()):
-            if self._is_reported(session):
+        for run, (agent, session) in list(self._open.items()):
+            if self._is_reported(agent, session):
                 self._end(run, "reported by hooks")
         now = self._clock()
         if now - self._scanned >= _SCAN_SECONDS:
@@ -353,7 +353,7 @@ class Tails:
         return datetime.fromisoformat(begun).timestamp() < self._started
 
     def _report(self, agent: str, session: str, line: Mapping[str, Any]) -> None:
-        if self._is_reported(session):
+        if self._is_reported(agent, session):
             return
         try:
             event = parse_line(orjson.dumps(line))

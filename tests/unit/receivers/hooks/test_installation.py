@@ -111,6 +111,26 @@ def test_what_changed_in_between_stays_too(place: Place, agent: str, text: str) 
     assert left == before
 
 
+def test_nothing_is_left_of_what_was_not_there(place: Place, tmp_path: Path) -> None:
+    (tmp_path / ".config" / "opencode").mkdir(parents=True)
+    (tmp_path / ".copilot").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    install(place, *INSTALLABLE)
+    install(place._replace(python="/opt/python3"), *INSTALLABLE)
+    remove(place, "codex")
+    assert (place.data / "hook_client.py").exists(), "the other agents run it"
+    remove(place, *INSTALLABLE)
+    place.data.parent.rmdir()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_in_which_something_else_is_stays(place: Place, tmp_path: Path) -> None:
+    install(place, "copilot")
+    (tmp_path / ".copilot" / "hooks" / "mine.json").write_text("{}")
+    remove(place, "copilot")
+    assert (tmp_path / ".copilot" / "hooks" / "mine.json").exists()
+
+
 @pytest.mark.parametrize("agent", INSTALLABLE)
 def test_a_file_that_was_not_there_is_removed(place: Place, agent: str) -> None:
     (change,) = install(place, agent)
