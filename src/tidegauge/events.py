@@ -103,6 +103,8 @@ class RunStarted:
         trace_id: trace of the run's span, 32 hexadecimal digits.
         span_id: the run's span, 16 hexadecimal digits.
         time: seconds since the epoch; ``None`` takes the sink's clock.
+        observe_only: whether nothing can be done about the run: the policy only counts what it
+            would have stopped.
     """
 
     run: str
@@ -124,6 +126,7 @@ class RunStarted:
     trace_id: str | None = None
     span_id: str | None = None
     time: float | None = None
+    observe_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

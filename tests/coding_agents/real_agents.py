@@ -42,31 +42,37 @@ class RealAgent(NamedTuple):
     """A coding agent.
 
     Args:
+        hooks: the name of its hooks.
         package: its package, with the version.
         program: its program.
         files: its settings, by their path in the home, for a port of the model and a project.
         arguments: of its program, before the prompt.
         variables: of its environment, for a port of the model.
+        node: the major version of Node that it needs. If that of the machine is older, one is
+            installed with it.
     """
 
+    hooks: str
     package: str
     program: str
     files: Callable[[int, Path], Mapping[str, str]]
     arguments: tuple[str, ...]
     variables: Callable[[int], Mapping[str, str]]
+    node: int = 20
 
     def install(self) -> Path:
-        """The program; installs it, once."""
+        """The folder with the program; installs it, once."""
         if shutil.which("npm") is None:
             missing("npm is not installed")
-        folder = PLACE / self.program
-        program = folder / "node_modules" / ".bin" / self.program
-        if not program.exists():
+        folder = PLACE / self.package.rpartition("/")[2]
+        programs = folder / "node_modules" / ".bin"
+        if not (programs / self.program).exists():
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "package.json").write_text("{}")
-            npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", self.package]
+            packages = [f"node@{self.node}"] if _node() < self.node else []
+            npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", *packages, self.package]
             subprocess.run(npm, cwd=folder, check=True, timeout=600)
-        return program
+        return programs
 
     def prepare(self, home: Path, port: int) -> None:
         """Write its settings, and a project."""
@@ -88,11 +94,13 @@ class RealAgent(NamedTuple):
             log: where the model writes its requests.
             runtime: where its hooks look for the watcher.
         """
+        programs, variables = self.install(), environment(home, runtime)
         done = subprocess.run(
-            [str(self.install()), *self.arguments, PROMPT],
+            [str(programs / self.program), *self.arguments, PROMPT],
             cwd=home / "shop",
             env={
-                **environment(home, runtime),
+                **variables,
+                "PATH": f"{programs}{os.pathsep}{variables['PATH']}",
                 **self.variables(port),
             },
             stdin=subprocess.DEVNULL,
@@ -178,6 +186,26 @@ def _opencode(port: int, _: Path) -> dict[str, str]:
     return {".config/opencode/opencode.json": json.dumps(settings)}
 
 
+def _openai(port: int) -> dict[str, str]:
+    return {
+        "OPENAI_API_KEY": "dummy",
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "OPENAI_MODEL": "fake-model",
+    }
+
+
+def _qwen_code(version: str, node: int) -> RealAgent:
+    return RealAgent(
+        "qwen",
+        f"@qwen-code/qwen-code@{version}",
+        "qwen",
+        _qwen,
+        ("--yolo", "--auth-type", "openai", "-m", "fake-model", "-p"),
+        _openai,
+        node,
+    )
+
+
 def _node() -> int:
     """The major version of Node."""
     if shutil.which("node") is None:
@@ -188,6 +216,7 @@ def _node() -> int:
 
 AGENTS: Final[Mapping[str, RealAgent]] = {
     "codex": RealAgent(
+        "codex",
         "@openai/codex@0.169.0",
         "codex",
         _codex,
@@ -195,6 +224,7 @@ AGENTS: Final[Mapping[str, RealAgent]] = {
         lambda _: {"FAKE_KEY": "dummy"},
     ),
     "gemini": RealAgent(
+        "gemini",
         "@google/gemini-cli@0.61.0",
         "gemini",
         _gemini,
@@ -204,18 +234,25 @@ AGENTS: Final[Mapping[str, RealAgent]] = {
             "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{port}",
         },
     ),
-    "qwen": RealAgent(
-        f"@qwen-code/qwen-code@{'0.24.4' if _node() >= 22 else '0.15.10'}",
-        "qwen",
-        _qwen,
-        ("--yolo", "--auth-type", "openai", "-m", "fake-model", "-p"),
+    "qwen": _qwen_code("0.24.4", 22),
+    "qwen-0.15": _qwen_code("0.15.10", 20),
+    "copilot": RealAgent(
+        "copilot",
+        "@github/copilot@1.0.102",
+        "copilot",
+        lambda _, __: {},
+        ("--allow-all-tools", "-p"),
         lambda port: {
-            "OPENAI_API_KEY": "dummy",
-            "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
-            "OPENAI_MODEL": "fake-model",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_MODEL": "fake-model",
+            "COPILOT_PROVIDER_API_KEY": "dummy",
+            "COPILOT_PROVIDER_BASE_URL": f"http://127.0.0.1:{port}/v1",
         },
+        22,
     ),
     "opencode": RealAgent(
+        "opencode",
         "opencode-ai@1.18.33",
         "opencode",
         _opencode,
@@ -227,4 +264,4 @@ AGENTS: Final[Mapping[str, RealAgent]] = {
         },
     ),
 }
-"""The agents, by the names of their hooks."""
+"""The agents."""

@@ -76,7 +76,7 @@ def session(
         agent.prepare(home, port)
         if installed:
             subprocess.run(
-                [*TIDEGAUGE, "hook", "install", name, "--yes"],
+                [*TIDEGAUGE, "hook", "install", agent.hooks, "--yes"],
                 env=environment(home, runtime) | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 check=True,
             )
@@ -87,16 +87,31 @@ def session(
         return ran, printed
 
 
+def acted(name: str, printed: list[str]) -> list[str]:
+    """What was done with the agent, and at which steps."""
+    own = [line for line in printed if line.startswith(f"{AGENTS[name].hooks} / ")]
+    lines = [line.partition(": ")[2] for line in own]
+    assert lines, printed
+    return [line.partition(":")[0] for line in lines if line.startswith(("nudged", "refused"))]
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_loop_is_nudged_and_refused(name: str, tmp_path: Path) -> None:
     ran, printed = session(name, "loop", tmp_path, installed=True, watched=True)
     shown = "\n".join([*printed, ran.output])
-    assert f"{name} / " in shown, shown
-    lines = [line.partition(": ")[2] for line in printed if line.startswith(f"{name} / ")]
-    acted = [line.partition(":")[0] for line in lines if line.startswith(("nudged", "refused"))]
-    assert acted[:2] == ["nudged at step 2", "refused at step 3"], shown
+    assert acted(name, printed)[:2] == ["nudged at step 2", "refused at step 3"], shown
     assert NUDGED in ran.conversation, shown
     assert REFUSED in ran.conversation or name in OWN_GUARD, shown
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_loop_of_two_steps_is_nudged_and_refused(name: str, tmp_path: Path) -> None:
+    ran, printed = session(name, "loop2", tmp_path, installed=True, watched=True)
+    shown = "\n".join([*printed, ran.output])
+    assert acted(name, printed)[:2] == ["nudged at step 4", "refused at step 6"], shown
+    assert "the same 2 steps repeated once" in shown
+    assert NUDGED in ran.conversation, shown
+    assert REFUSED in ran.conversation, shown
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -125,6 +140,16 @@ def test_a_healthy_session_is_untouched(name: str, tmp_path: Path) -> None:
     if name == "codex":  # whose file has the tokens of an answer before its calls are run
         lines = [json.loads(line) for line in record.read_text().splitlines()]
         assert all(line["tokens"] > 0 for line in lines if line["type"] == "step"), lines
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_results_that_change_are_no_loop(name: str, tmp_path: Path) -> None:
+    plain, _ = session(name, "progress", tmp_path / "plain", installed=False, watched=False)
+    folder = tmp_path / "watched"
+    ran, printed = session(name, "progress", folder, installed=True, watched=True)
+    assert (ran.code, len(ran.requests)) == (plain.code, len(plain.requests)), ran.output
+    assert NUDGED not in ran.conversation
+    assert any("steps; nudged: 0, refused: 0, stopped: 0" in line for line in printed), printed
 
 
 @pytest.mark.parametrize("name", AGENTS)

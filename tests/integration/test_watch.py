@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from support.hook_payloads import PAYLOADS
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
@@ -91,7 +89,7 @@ def test_it_observes_agents_and_shows_what_it_would_have_done(tmp_path: Path) ->
         out = watcher.stop()
     assert "codex / s1: would have been nudged at step 2: the same step repeated once" in out
     assert "codex / s1: would have been refused at step 3" in out
-    assert "would have been refused: 1, would have been stopped: 0" in out
+    assert "would have been nudged: 1, refused: 1, stopped: 0" in out
     assert "Read it" not in out
     assert "missing.yaml" not in out
 
@@ -142,9 +140,30 @@ def test_a_session_without_hooks_is_read_while_it_is_written(tmp_path: Path) -> 
     assert "missing.yaml" not in out
 
 
-@pytest.mark.parametrize("flags", [("--act",), ("--transcripts", "off")])
-def test_without_transcripts_hooks_alone_report(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    with watching(tmp_path, *flags) as watcher:
+def test_with_act_sessions_without_hooks_are_observed(tmp_path: Path) -> None:
+    with watching(tmp_path, "--act") as watcher:
+        claude_session(tmp_path / ".claude" / "projects" / "shop" / "5e55-one.jsonl", 9)
+        hooked = [answer for answer in watcher.loop("codex", 4) if answer is not None]
+        assert len(hooked) == 2
+        wait_until_ready(
+            watcher.process,
+            watcher.log,
+            lambda: "claude / 5e55-one: would have been stopped" in watcher.log.read_text(),
+        )
+        found = re.search(r"metrics: (\S+)", watcher.log.read_text())
+        assert found is not None
+        with urllib.request.urlopen(found[1]) as page:
+            metrics = page.read().decode()
+        out = watcher.stop()
+    acted = set(re.findall(r'_interventions_total{agent="(\w+)",.*action="(\w+)"', metrics))
+    assert acted == {("codex", "nudge"), ("codex", "block"), ("claude", "would_stop")}
+    assert 'tidegauge_refused_calls_total{agent="claude",task_group=""} 0.0' in metrics
+    assert "2 runs, 13 steps; nudged: 1, refused: 1, stopped: 0" in out
+    assert "without hooks, they would have been nudged: 1, refused: 3, stopped: 1" in out
+
+
+def test_without_transcripts_hooks_alone_report(tmp_path: Path) -> None:
+    with watching(tmp_path, "--transcripts", "off") as watcher:
         claude_session(tmp_path / ".claude" / "projects" / "shop" / "5e55.jsonl", 5)
         watcher.loop("codex", 2)
         time.sleep(3)

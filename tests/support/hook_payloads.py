@@ -75,6 +75,22 @@ def _claude(kind: str, call_id: str = "c1", result: Any = FAILED, arguments: Any
     return payload
 
 
+def _copilot(kind: str, call_id: str = "", result: Any = FAILED, arguments: Any = None) -> Any:
+    tool = {"tool_name": "Bash", "tool_input": arguments or COMMAND}
+    shell = abs(hash(call_id)) % 9_999
+    text = f"{result}<shellId: {shell} completed with exit code 1>"
+    match kind:
+        case "prompt":
+            return _named("UserPromptSubmit", prompt="Read it")
+        case "call":
+            return _named("PreToolUse", **tool)
+        case "result":
+            given = {"result_type": "success", "text_result_for_llm": text}
+            return _named("PostToolUse", **tool, tool_result=given)
+        case _:
+            return _named("Stop", stop_reason="end_turn", stop_hook_active=False)
+
+
 def _opencode(kind: str, call_id: str = "c1", result: Any = FAILED, arguments: Any = None) -> Any:
     given = {"sessionID": "s1"}
     tool = {**given, "tool": "bash", "callID": call_id}
@@ -121,6 +137,7 @@ PAYLOADS: Final[Mapping[str, Shape]] = {
     "qwen": _qwen,
     "claude": _claude,
     "opencode": _opencode,
+    "copilot": _copilot,
     "generic": _generic,
 }
 """By the agent's name. ``call_id`` and ``result`` are those of a call."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hook"]
 
-_AGENTS = ("codex", "gemini", "qwen", "opencode", "claude")
+_AGENTS = ("codex", "gemini", "qwen", "opencode", "copilot", "claude")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,8 +25,8 @@ def hook() -> None:
       tidegauge hook install codex --yes   for one, without a question
       tidegauge hook remove                take them out again
 
-    The agents are Codex CLI, Gemini CLI, Qwen Code, opencode and Claude Code. While no watcher
-    runs, the hooks do nothing. Other hooks and the formatting of the files are kept.
+    The agents are Codex CLI, Gemini CLI, Qwen Code, opencode, Copilot CLI and Claude Code. While no
+    watcher runs, the hooks do nothing. Other hooks and the formatting of the files are kept.
     """
 
 

@@ -62,6 +62,7 @@ class LiveRun:
         stop: why it was stopped, in a sentence.
         interventions: how often the policy nudged, blocked or stopped it, or would have.
         session: the session that it is part of; empty without one.
+        planned: the policy that would have acted; ``None``, it does act.
     """
 
     agent: str
@@ -74,6 +75,7 @@ class LiveRun:
     stop: str | None = None
     interventions: Counter[Intervention] = field(default_factory=Counter)
     session: str = ""
+    planned: Policy | None = None
 
     @property
     def seconds(self) -> float:
@@ -96,13 +98,15 @@ class LiveRunSink:
         sink: the live sink.
         engine: the engine that it feeds.
         task: the name by which a run is shown beside its agent's.
-        planned: a policy that does not act; what it would do is in the news, too.
+        planned: the policy that does not act on a run: what it would do is in the news, too;
+            ``None``, there is none, or it does act.
         on_loop: called at every onset of a loop, in the thread of the agent: it must not wait.
         most: runs that are kept; one more drops the one that ended first. News are as many at most.
 
     Attributes:
         totals: how many ``runs`` and ``steps`` there were, and how often the policy did each of
-            its actions, or would have.
+            its actions.
+        planned_totals: how often it would have done each of them.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class LiveRunSink:
         engine: Engine,
         *,
         task: Callable[[RunStarted], str] = lambda event: event.task or "",
-        planned: Policy | None = None,
+        planned: Callable[[RunStarted], Policy | None] = lambda event: None,
         on_loop: Callable[[LoopOnset], object] | None = None,
         most: int = 1_000,
     ) -> None:
@@ -125,6 +129,7 @@ class LiveRunSink:
         self._runs: dict[str, LiveRun] = {}
         self._news: deque[str] = deque(maxlen=most)
         self.totals: Counter[str] = Counter()
+        self.planned_totals: Counter[Intervention] = Counter()
 
     @property
     def runs(self) -> list[LiveRun]:
@@ -150,7 +155,7 @@ class LiveRunSink:
         with state.lock:
             report = state.report()
         run = LiveRun(event.agent, self._task(event), state, report, time.monotonic())
-        run.session = event.conversation or ""
+        run.session, run.planned = event.conversation or "", self._planned(event)
         with self._lock:
             self.totals["runs"] += 1
             self._runs[event.run] = run
@@ -163,8 +168,7 @@ class LiveRunSink:
         with self._lock:
             self.totals["steps"] += 1
         self._update(event.run, decision)
-        if self._planned is not None:
-            self._plan(event.run, self._planned)
+        self._plan(event.run)
         return decision
 
     def step_observed(self, event: Outcome) -> Decision:
@@ -211,23 +215,23 @@ class LiveRunSink:
             run.stop = decision.message
             self._add_news(run, f"stopped at step {now.intervention_step}: {decision.message}")
         elif (
-            self._planned is None
-            and now.intervention == "would_stop"
-            and before.intervention is None
+            run.planned is None and now.intervention == "would_stop" and before.intervention is None
         ):
             signal = (now.intervention_reason or "").replace("_", " ")
             step = now.intervention_step
             self._add_news(run, f"would have been stopped at step {step} by {signal}")
 
-    def _plan(self, run_id: str, policy: Policy) -> None:
-        """Note what a policy would do about the step that was issued."""
+    def _plan(self, run_id: str) -> None:
+        """Note what a policy that does not act would do about the step that was issued."""
         run = self._runs.get(run_id)
         state = None if run is None else run.state
-        if run is None or state is None:
+        if run is None or state is None or run.planned is None:
             return
+        if run.interventions["stop"]:
+            return  # it would not have run any further
         with state.lock:
             signals = state.signals()
-        decision = policy.decide(signals, blockable=True)
+        decision = run.planned.decide(signals, blockable=True)
         if decision.action != "go_on":
             self._count(run, decision.action)
             if run.interventions[decision.action] == 1:
@@ -238,7 +242,10 @@ class LiveRunSink:
     def _count(self, run: LiveRun, action: Intervention) -> None:
         run.interventions[action] += 1
         with self._lock:
-            self.totals[action] += 1
+            if run.planned is None:
+                self.totals[action] += 1
+            else:
+                self.planned_totals[action] += 1
 
     def _add_news(self, run: LiveRun, what: str) -> None:
         self._news.append(f"{run.agent} / {run.task}: {what}")

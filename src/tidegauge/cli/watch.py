@@ -134,13 +134,13 @@ def watch(settings: WatchSettings) -> None:
     with contextlib.ExitStack() as closing:
         pipeline = _pipeline(settings)
         closing.callback(pipeline.shutdown)
-        planned = None if settings.act else replace(pipeline.settings, observe_only=False).decides()
+        policy = replace(pipeline.settings, observe_only=False).decides()
         notices = None
         if settings.notify or settings.notify_command is not None:
             notices = LoopNotices(settings.notify_command, ring if settings.notify else None)
             closing.callback(notices.close)
         on_loop = None if notices is None else notices.add
-        view = WatchView(pipeline, planned, contents=settings.contents, on_loop=on_loop)
+        view = WatchView(pipeline, policy, contents=settings.contents, on_loop=on_loop)
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         tokens = AnswerTokens if settings.transcripts else None
         sessions = HookSessions(pipeline.recorder, limits, tokens=tokens)
@@ -160,8 +160,8 @@ def watch(settings: WatchSettings) -> None:
 
 
 def _tails(settings: WatchSettings, pipeline: Pipeline, sessions: HookSessions) -> Tails | None:
-    """What reads the files of sessions; ``None``, hooks alone report: only they can act."""
-    if settings.act or not settings.transcripts:
+    """What reads the files of sessions; ``None``, hooks alone report."""
+    if not settings.transcripts:
         return None
     from tidegauge.receivers.transcripts.tails import Tails, default_folders, read_folders
 
@@ -196,8 +196,8 @@ def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> N
     if pipeline.page_url is not None:
         click.echo(f"live page: {pipeline.page_url}")
     click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
-    if settings.transcripts and not settings.act:
-        click.echo("sessions without hooks: read from the files of the agents")
+    if settings.transcripts:
+        click.echo("sessions without hooks: only observed, in the files of the agents")
     does = "nudges, refuses and stops agents" if settings.act else "only observes agents"
     click.echo(f"this command {does}; end it with Ctrl-C")
 

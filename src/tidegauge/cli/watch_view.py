@@ -50,7 +50,7 @@ class WatchView:
 
     Args:
         pipeline: what was configured; its sink is replaced by one that keeps the runs.
-        planned: the policy, if it does not act: what it would do is shown.
+        policy: what it would do is shown, of runs that it does not act on.
         contents: whether prompts are shown.
         on_loop: called at every onset of a loop; it must not wait.
     """
@@ -58,19 +58,20 @@ class WatchView:
     def __init__(
         self,
         pipeline: Pipeline,
-        planned: Policy | None,
+        policy: Policy,
         *,
         contents: bool,
         on_loop: Callable[[LoopOnset], object] | None = None,
     ) -> None:
         self._contents = contents
-        self._acts = planned is None
+        self._acts = not pipeline.settings.observe_only
+        self._policy = policy
         recorder = pipeline.recorder
         self._sink = LiveRunSink(
             recorder.sink,
             pipeline.engine,
             task=self._name,
-            planned=planned,
+            planned=self._planned,
             on_loop=on_loop,
             most=_MAX_RUNS,
         )
@@ -96,10 +97,20 @@ class WatchView:
         """Print the rest of the news, and what was done in all."""
         if not self._console.is_terminal:
             self._print_news()
-        totals = self._sink.totals
-        done = "" if self._acts else "would have been "
-        counts = ", ".join(f"{done}{word}: {totals[name]}" for name, word in _ACTIONS.items())
-        click.echo(f"{totals['runs']} runs, {totals['steps']} steps; {counts}")
+        totals, planned = self._sink.totals, self._sink.planned_totals
+        counted = f"{totals['runs']} runs, {totals['steps']} steps"
+        done = ", ".join(f"{word}: {totals[name]}" for name, word in _ACTIONS.items())
+        would = ", ".join(f"{word}: {planned[name]}" for name, word in _ACTIONS.items())
+        if not self._acts:
+            click.echo(f"{counted}; would have been {would}")
+            return
+        click.echo(f"{counted}; {done}")
+        if planned:
+            click.echo(f"without hooks, they would have been {would}")
+
+    def _planned(self, event: RunStarted) -> Policy | None:
+        """The policy that does not act on a run."""
+        return None if self._acts and not event.observe_only else self._policy
 
     def _name(self, event: RunStarted) -> str:
         text = (event.conversation or "")[:_SHORT_ID]
@@ -124,7 +135,9 @@ class WatchView:
         wide = self._console.width >= _ROOM_FOR_WORK
         for name in (*RUN_NUMBERS, *WORK_NUMBERS) if wide else RUN_NUMBERS:
             table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("policy" if self._acts else "policy\nwould have", no_wrap=True)
+        planned = self._acts and any(run.planned is not None for run in runs)
+        head = "policy" if self._acts else "policy\nwould have"
+        table.add_column("policy\n(would have)" if planned else head, no_wrap=True)
         table.add_column("state", no_wrap=True)
         for run in runs:
             done = [
@@ -132,8 +145,11 @@ class WatchView:
                 for action, word in _ACTIONS.items()
                 if run.interventions[action]
             ]
+            did = ", ".join(done)
+            if did and planned and run.planned is not None:
+                did = f"({did})"
             status = run.status
             style = STATUS_STYLES.get(status, "")
             cells = (*run_numbers(run.report), *(work_numbers(run.report) if wide else ()))
-            table.add_row(run.agent, run.task, *cells, ", ".join(done), Text(status, style=style))
+            table.add_row(run.agent, run.task, *cells, did, Text(status, style=style))
         return table

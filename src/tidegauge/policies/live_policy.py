@@ -47,6 +47,7 @@ class LivePolicy:
 
     def __init__(self, policy: Policy, *, counts_nudges: bool = True) -> None:
         self._policy = policy
+        self._observing = policy.observing()  # for runs that nothing can be done about
         self._counts_nudges = counts_nudges
         self._has_thresholds = bool(policy.thresholds)
 
@@ -58,7 +59,8 @@ class LivePolicy:
             moment: 0, a step was issued; 1, its result was observed.
             blockable: whether the issued call can still be answered without being run.
         """
-        policy, state = self._policy, run.policy
+        policy = self._observing if run.started.observe_only else self._policy
+        state = run.policy
         if state is None:
             state = run.policy_state(RunPolicy)
         if Interventions in run.metrics:
@@ -78,16 +80,16 @@ class LivePolicy:
                     break
             else:
                 return None
-        return self._decided(run, state, exceeded, blockable)  # type: ignore[arg-type]
+        return self._decided(policy, run, state, exceeded, blockable)  # type: ignore[arg-type]
 
     def _decided(
         self,
+        policy: Policy,
         run: MeasuredRun,
         state: RunPolicy,
         exceeded: Sequence[tuple[Threshold, PolicyAction]],
         blockable: bool,
     ) -> Decision | None:
-        policy = self._policy
         signals = run.signals()
         for threshold, _ in exceeded:
             state.exceeded.setdefault(threshold.score, signals.step)

@@ -30,7 +30,7 @@ def work(sink: LiveRunSink, run: str, steps: int) -> None:
 
 
 def test_what_a_policy_would_do_is_counted_and_said_once(pipeline: Pipeline) -> None:
-    sink = LiveRunSink(pipeline.recorder.sink, pipeline.engine, planned=Policy(RULES))
+    sink = LiveRunSink(pipeline.recorder.sink, pipeline.engine, planned=lambda _: Policy(RULES))
     work(sink, "r1", 5)
     (run,) = sink.runs
     assert run.interventions == {"nudge": 1, "block": 2}
@@ -41,7 +41,17 @@ def test_what_a_policy_would_do_is_counted_and_said_once(pipeline: Pipeline) -> 
     ]
     sink.run_ended(RunEnded(run="r1"))
     assert list(sink.news()) == ["a / t: ended after 5 steps"]
-    assert sink.totals == {"runs": 1, "steps": 5, "nudge": 1, "block": 2}
+    assert sink.totals == {"runs": 1, "steps": 5}
+    assert sink.planned_totals == {"nudge": 1, "block": 2}
+
+
+def test_nothing_more_is_planned_for_a_run_that_would_have_been_stopped(
+    pipeline: Pipeline,
+) -> None:
+    rules = [Rule("steps", 3, "nudge"), Rule("steps", 4, "stop")]
+    sink = LiveRunSink(pipeline.recorder.sink, pipeline.engine, planned=lambda _: Policy(rules))
+    work(sink, "r1", 7)
+    assert sink.planned_totals == {"nudge": 1, "stop": 1}
 
 
 def test_runs_are_bounded_and_totals_count_all(pipeline: Pipeline) -> None:

@@ -11,13 +11,14 @@ from tidegauge.cli.watch_view import WatchView
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step, Task
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
+from tidegauge.policies import Policy
 
 
 @pytest.mark.parametrize(("width", "wide"), [(110, True), (109, False)])
 def test_what_is_left_is_shown_where_there_is_room(width: int, wide: bool) -> None:
     pipeline = Pipeline(Settings(), serve=False)
     try:
-        view = WatchView(pipeline, None, contents=False)
+        view = WatchView(pipeline, Policy(), contents=False)
         view._console = Console(width=width, file=io.StringIO())
         sink = pipeline.recorder.sink
         for agent in ("codex", "bare"):

@@ -181,6 +181,22 @@ def test_by_default_nothing_is_stopped() -> None:
     assert {rule.action for rule in DEFAULT_RULES} == {"observe"}
 
 
+def test_a_run_that_nothing_can_be_done_about_is_only_observed() -> None:
+    sink = EngineSink(Engine(), Policy([Rule("steps", 2, "nudge"), Rule("steps", 4, "stop")]))
+    decided: dict[str, list[str]] = {}
+    for run, observed in (("seen", True), ("held", False)):
+        sink.run_started(RunStarted(run=run, agent=run, observe_only=observed))
+        decided[run] = [
+            sink.step_issued(Step(run=run, calls=(Call("look", step),))).action for step in range(6)
+        ]
+    assert decided["seen"] == ["go_on"] * 6
+    assert set(decided["held"]) == {"go_on", "nudge", "stop"}
+    run = sink.engine.get("seen")
+    assert run is not None
+    report = run.report()
+    assert (report.intervention, report.intervention_reason) == ("would_stop", "steps")
+
+
 def test_a_rule_that_stops_wins_over_one_that_observes() -> None:
     policy = Policy([Rule("loop_repeats", 1), Rule("failed_rounds", 3, "stop")])
     assert policy.decide(signals(loop_repeats=9, failed_rounds=3)).reason == "failed_rounds"

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import logging
 import os
 import secrets
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 
-from tidegauge._guard import internal_errors
+from tidegauge._guard import internal_errors, log
 from tidegauge._net.deadline import TimedSocket
 from tidegauge._private_files import private
 from tidegauge.errors import ConfigurationError
@@ -31,6 +33,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_HEAD: Final = 256
 _MAX_CONNECTIONS: Final = 64
 _SECONDS: Final = 5.0
+_SAID_SECONDS: Final = 60.0
 _MAX_PATH: Final = 100
 """Bytes of a socket's path that every system takes."""
 
@@ -132,6 +135,7 @@ class _Server(ThreadingTCPServer):
         self.address_family = family
         self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._serve = serve
+        self._dropped, self._said_again = 0, 0.0
         super().__init__(address, BaseRequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -139,6 +143,16 @@ class _Server(ThreadingTCPServer):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
+            self._drop()
+
+    def _drop(self) -> None:
+        """A hook was not heard: say so, at most once a minute."""
+        self._dropped += 1
+        now = time.monotonic()
+        if now >= self._said_again:
+            self._said_again = now + _SAID_SECONDS
+            what = "tidegauge: %d events of hooks were lost: more than %d came at once"
+            log(logging.WARNING, what, self._dropped, _MAX_CONNECTIONS)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -49,6 +49,7 @@ class Installable(NamedTuple):
         other: events without.
         timeout: time limit of a hook in the unit of the agent.
         tools: what stands for all tools.
+        own: whether the file is ours alone.
         note: what else the user must do.
     """
 
@@ -59,6 +60,7 @@ class Installable(NamedTuple):
     other: tuple[str, ...] = ()
     timeout: int = _SECONDS
     tools: str = ".*"
+    own: bool = False
     note: str | None = None
 
 
@@ -96,7 +98,15 @@ INSTALLABLE: Final[Mapping[str, Installable]] = {
         ("UserPromptSubmit", "Stop", "SubagentStop", "SessionEnd"),
         tools="*",
     ),
-    "opencode": Installable(".config/opencode", None, "plugin/tidegauge.js"),
+    "copilot": Installable(
+        ".copilot",
+        "COPILOT_HOME",
+        "hooks/tidegauge.json",
+        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
+        ("UserPromptSubmit", "Stop", "SessionEnd"),
+        own=True,
+    ),
+    "opencode": Installable(".config/opencode", None, "plugin/tidegauge.js", own=True),
 }
 """The agents whose hooks can be installed, by name."""
 
@@ -210,22 +220,27 @@ def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
             _write(change.path, change.after)
             done.append(change)
             if not installing:
+                _remove_folders(change, kept)
                 kept.unlink(missing_ok=True)
     except OSError:
         for change in reversed(done):
             with contextlib.suppress(OSError):
                 _write(change.path, change.before)
         raise
+    if not installing and not any(place.data.glob("*.json")):
+        with contextlib.suppress(OSError):
+            (place.data / _CLIENT).unlink()
+            place.data.rmdir()
 
 
 def _install(place: Place, agent: str) -> Change:
-    path = place.settings(agent)
+    path, where = place.settings(agent), INSTALLABLE[agent]
     before = _read(path)
-    if agent == "opencode":
-        if before is not None and not before.startswith(_PLUGIN_HEAD):
+    if where.own:
+        if before is not None and not _is_own(before):
             raise ConfigurationError(f"{path} is not of tidegauge; rename it")
-        return Change(agent, path, before, (_HERE / _PLUGIN).read_text(encoding="utf-8"))
-    where, command = INSTALLABLE[agent], place.command(agent)
+        return Change(agent, path, before, _own_text(place, agent))
+    command = place.command(agent)
     groups = [(event, {"matcher": where.tools}) for event in where.before]
     groups += [(event, {}) for event in where.other]
     current = _parsed(path, before, where)
@@ -242,13 +257,27 @@ def _install(place: Place, agent: str) -> Change:
 def _remove(place: Place, agent: str) -> Change:
     path = place.settings(agent)
     before = _read(path)
-    if agent == "opencode":
-        ours = before is not None and before.startswith(_PLUGIN_HEAD)
+    if INSTALLABLE[agent].own:
+        ours = before is not None and _is_own(before)
         return Change(agent, path, before, None if ours else before)
     if before is None or not _ours(_parsed(path, before, INSTALLABLE[agent])):
         return Change(agent, path, before, before)
     known, original = _kept(place.data / f"{agent}.json", before)
     return Change(agent, path, before, original if known else _without_ours(before))
+
+
+def _own_text(place: Place, agent: str) -> str:
+    """What is in a file that is ours alone."""
+    where = INSTALLABLE[agent]
+    if not where.before:
+        return (_HERE / _PLUGIN).read_text(encoding="utf-8")
+    hook = {"type": "command", "command": place.command(agent), "timeoutSec": where.timeout}
+    hooks = {event: [hook] for event in (*where.before, *where.other)}
+    return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
+
+
+def _is_own(text: str) -> bool:
+    return text.startswith(_PLUGIN_HEAD) or _is_ours({"command": text})
 
 
 def _checked(changes: list[Change]) -> list[Change]:
@@ -380,20 +409,41 @@ def _write(path: Path, text: str | None) -> None:
 def _keep(kept: Path, change: Change) -> None:
     """Keep what a file was before it had our hooks."""
     original = change.before
-    if original is not None and change.agent != "opencode" and _ours(json.loads(original)):
+    if original is not None and not INSTALLABLE[change.agent].own and _ours(json.loads(original)):
         known, before = _kept(kept, original)
         original = before if known else _without_ours(original)
-    state = {"before": original, "after": _digest(change.after or "")}
+    made = _state(kept).get("folders") or _missing_folders(change.path)
+    state = {"before": original, "after": _digest(change.after or ""), "folders": made}
     _write(kept, json.dumps(state))
+
+
+def _missing_folders(path: Path) -> list[str]:
+    """The folders that must be made for a file, the innermost first."""
+    return [str(folder) for folder in path.parents if not folder.exists()]
+
+
+def _remove_folders(change: Change, kept: Path) -> None:
+    """Remove the folders that were made for a file, if nothing is in them."""
+    folders = _state(kept).get("folders")
+    with contextlib.suppress(OSError):
+        for folder in folders if isinstance(folders, list) else ():
+            if Path(folder) in change.path.parents:
+                os.rmdir(folder)
+
+
+def _state(kept: Path) -> dict[str, Any]:
+    """What was kept of a file; nothing, if that cannot be read."""
+    try:
+        state = json.loads(kept.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def _kept(kept: Path, text: str) -> tuple[bool, str | None]:
     """Whether a file is as it was left, and what it was before."""
-    try:
-        state = json.loads(kept.read_text(encoding="utf-8"))
-        return state["after"] == _digest(text), state["before"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False, None
+    state = _state(kept)
+    return state.get("after") == _digest(text), state.get("before")
 
 
 def _digest(text: str) -> str:

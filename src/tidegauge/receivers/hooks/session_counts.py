@@ -31,17 +31,18 @@ class SessionCounts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._sessions: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
 
     def began(self, agent: str, session: str) -> None:
         """A run of a session began; the first one counts."""
+        known = (agent, session)
         with self._lock:
-            if session in self._known:
-                self._known.move_to_end(session)
+            if known in self._known:
+                self._known.move_to_end(known)
                 return
-            self._known[session] = None
+            self._known[known] = None
             if len(self._known) > _MAX_SESSIONS:
                 self._known.popitem(last=False)
             self._sessions[self._name(agent)] += 1

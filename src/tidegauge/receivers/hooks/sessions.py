@@ -10,6 +10,9 @@ runs, and can be refused.
   call with the same tool and arguments, else with the same tool. A result without a call is
   ignored: the call was refused, or began before the watcher.
 - *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
+- *Twice*: hooks that are installed in two places report each event twice. A prompt that is repeated
+  before its first call, and a call with the id of one that has not ended, or was refused within the
+  last second, are the same again.
 - *Read*: files, to-do lists and test runs are read from the calls by
   :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
 - *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
@@ -64,7 +67,7 @@ _STOPPED: Final = "Finish now: say what is missing. Every further call will be r
 class TokenReader(Protocol):
     """Reads what the answers of the model took."""
 
-    def take(self, call_id: str) -> int | None:
+    def take(self, call_id: str | None) -> int | None:
         """Tokens of the answer that chose a call; ``None``, not known, or given already."""
 
 
@@ -84,11 +87,20 @@ class SessionLimits(NamedTuple):
     round_seconds: float = 1.0
 
 
+class _Refused(NamedTuple):
+    """A call that was refused: its key, its digest, when, and the answer to it."""
+
+    key: str
+    digest: str
+    time: float
+    answer: HookAnswer
+
+
 class _SessionRun:
     """A run of a session.
 
     Attributes:
-        root: the session and, of a sub-agent, its id.
+        root: the agent, the session and, of a sub-agent, its id.
         recorded: takes its steps.
         tokens: reads what the answers took; ``None``, that is not known.
         turns: tracks its calls.
@@ -98,11 +110,13 @@ class _SessionRun:
         latest: the turn of the last call that began.
         made: digests of the calls that were made.
         asking: keys of the calls that wait for an answer.
+        refused: the last call that was refused.
         nudge: the nudge in the last answer to a result.
         begun: when the last call began.
         calls: how many calls began.
         held: whether the map holds it.
         last_seen: when it had its last event, by the clock of the map.
+        prompt: digest of what it was asked for.
         open_ids: nothing; the map asks for it.
     """
 
@@ -118,13 +132,19 @@ class _SessionRun:
         self.open: OrderedDict[str, TurnCall] = OrderedDict()
         self.made: OrderedDict[str, None] = OrderedDict()
         self.asking: set[str] = set()
+        self.refused: _Refused | None = None
         self.latest: Turn | None = None
         self.nudge: Decision | None = None
         self.begun = 0.0
         self.calls = 0
         self.held = False
         self.last_seen = 0.0
+        self.prompt = ""
         self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
+
+    def is_asked(self, event: HookEvent) -> bool:
+        """Whether it is what a prompt asks for, and has no call yet."""
+        return not self.calls and self.prompt == text_digest(event.prompt or "")
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its steps, and its end."""
@@ -135,7 +155,7 @@ class _SessionRun:
 
     def spend(self, event: HookEvent, call: TurnCall) -> None:
         """Add what the answer took that chose a call, if the step of the call is not issued."""
-        if self.tokens is not None and event.chosen_id is not None and call in self.group:
+        if self.tokens is not None and call in self.group:
             self.turns.add_tokens(self.tokens.take(event.chosen_id))
 
     def find(self, event: HookEvent) -> str | None:
@@ -177,7 +197,7 @@ class HookSessions:
         )
         self._opening = threading.Lock()
         self.counts = SessionCounts()
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @guarded("hooks.receive", default=b"")
     def receive(self, agent_name: str, payload: bytes) -> bytes:
@@ -191,7 +211,7 @@ class HookSessions:
         if found is None:
             return b""
         agent, content, event = found
-        self._known[event.session] = None
+        self._known[_root(event)[:2]] = None
         if len(self._known) > _MAX_SESSIONS:
             self._known.pop(next(iter(self._known)), None)
         answer = self.take(agent, event)
@@ -202,7 +222,7 @@ class HookSessions:
             self._give_back(event)
             return b""
         if event.kind == "call":
-            self.counts.refused(event.agent or agent.name)
+            self.counts.refused(event.agent or "")
         return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
@@ -224,10 +244,13 @@ class HookSessions:
 
     def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         """Take an event; returns the answer to it."""
+        event = _of(agent, event)
         match event.kind:
             case "prompt":
-                self._end(event)
-                self._open(agent, event)
+                scope = self._runs.find(_root(event))
+                if scope is None or not scope.run.is_asked(event):
+                    self._end(event)
+                    self._open(agent, event)
             case "end":
                 self._end(event)
             case "call":
@@ -236,9 +259,9 @@ class HookSessions:
                 return self._result(agent, event)
         return ALLOW
 
-    def is_reported(self, session: str) -> bool:
-        """Whether hooks have reported something of a session."""
-        return session in self._known
+    def is_reported(self, agent: str, session: str) -> bool:
+        """Whether hooks have reported something of a session of an agent."""
+        return (agent, session) in self._known
 
     def metrics(
         self, also: Iterable[str] = ()
@@ -248,7 +271,7 @@ class HookSessions:
         Args:
             also: the agents of other sessions that have an open run.
         """
-        active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 1)
+        active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 2)
         return self.counts.metrics([*active, *also])
 
     def end_idle(self) -> None:
@@ -268,10 +291,10 @@ class HookSessions:
         return run
 
     def _open(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
-        outer = self._runs.find((event.session,)) if event.inner is not None else None
+        outer = self._runs.find(_root(event)[:2]) if event.inner is not None else None
         started = RunStarted(
             run=new_run_id(),
-            agent=event.agent or agent.name,
+            agent=event.agent or "",
             task=event.prompt,
             model=event.model,
             parent=None if outer is None else outer.run.recorded.id,
@@ -283,6 +306,7 @@ class HookSessions:
         if self._tokens is not None and event.transcript is not None:
             tokens = self._tokens(agent.name, event.transcript)
         run = _SessionRun(_root(event), recorded, tokens)
+        run.prompt = text_digest(event.prompt or "")
         self._runs.open(RunScope(run))
         if event.inner is None:
             self.counts.began(recorded.event.agent, event.session)
@@ -299,7 +323,11 @@ class HookSessions:
         with run.changed:
             if run.recorded.decision.stop:
                 return _stop(agent, run.recorded.decision)
-            key, call, again = self._begin(run, event)
+            digest = _digest(event)
+            given = self._given(run, event, digest)
+            if given is not None:
+                return given
+            key, call, again = self._begin(run, event, digest)
             if not (again and self._recorder.acts):
                 return ALLOW
             run.asking.add(key)
@@ -316,13 +344,25 @@ class HookSessions:
                 return _stop(agent, decision)
             if call.turn.blocked and call.turn.decision is not None:
                 run.open.pop(key, None)
-                return HookAnswer("refuse", _text(call.turn.decision))
+                answer = HookAnswer("refuse", _text(call.turn.decision))
+                run.refused = _Refused(key, digest, self._clock(), answer)
+                return answer
         return ALLOW
 
-    def _begin(self, run: _SessionRun, event: HookEvent) -> tuple[str, TurnCall, bool]:
+    def _given(self, run: _SessionRun, event: HookEvent, digest: str) -> HookAnswer | None:
+        """The answer to a call that is reported twice; ``None``, it is not."""
+        if event.call_id is None:
+            return None
+        if event.call_id in run.open:
+            return ALLOW
+        last = run.refused
+        if last is None or (last.key, last.digest) != (event.call_id, digest):
+            return None
+        return last.answer if self._clock() - last.time <= self._limits.round_seconds else None
+
+    def _begin(self, run: _SessionRun, event: HookEvent, digest: str) -> tuple[str, TurnCall, bool]:
         """A call begins: its key, the call, and whether it was made before."""
         now = self._clock()
-        digest = _digest(event)
         if run.group and now - run.begun > self._limits.round_seconds:
             self._report_group(run)
         run.begun = now
@@ -385,15 +425,26 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     if event is None:
         return None
     folder, transcript = text_of(content, "cwd"), text_of(content, "transcript_path")
-    return agent, content, event._replace(folder=folder, transcript=transcript)
+    transcript = transcript or event.transcript
+    return agent, content, _of(agent, event)._replace(folder=folder, transcript=transcript)
+
+
+def _of(agent: HookAgent, event: HookEvent) -> HookEvent:
+    """The event with the name of its agent."""
+    return event if event.agent is not None else event._replace(agent=agent.name)
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:
-    return (event.session,) if event.inner is None else (event.session, event.inner)
+    session = (event.agent or "", event.session)
+    return session if event.inner is None else (*session, event.inner)
 
 
 def _digest(event: HookEvent) -> str:
-    arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS)
+    """Whether a call was made before; it is for the engine to say whether it repeats another."""
+    try:
+        arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # too deep: all such calls of a tool
+        arguments = b""
     return text_digest(f"{event.tool}\0{arguments.decode()}")
 
 

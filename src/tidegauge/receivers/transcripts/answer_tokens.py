@@ -1,7 +1,8 @@
 """What the answers of the model took, for sessions whose hooks report the calls but no tokens.
 
 An agent writes an answer to the file of its session before it runs the calls of the answer, so the
-tokens are known when the hook reports the first of these calls.
+tokens are known when the hook reports the first of these calls. If its hooks give no ids of calls,
+the answer is the last one, as long as its calls have no results.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final
 from tidegauge._guard import internal_errors
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.copilot_sessions import CopilotTranscript
+from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
 from tidegauge.receivers.transcripts.session_tail import LinesTail
 from tidegauge.receivers.transcripts.session_transcript import SessionTranscript
@@ -25,9 +28,11 @@ __all__ = ["AnswerTokens"]
 _KINDS: Final[Mapping[str, type[SessionTranscript]]] = {
     "claude": ClaudeTranscript,
     "codex": CodexTranscript,
+    "gemini": GeminiTranscript,
     "qwen": QwenTranscript,
+    "copilot": CopilotTranscript,
 }
-"""The agents whose files have the ids of the calls before the calls are run."""
+"""The agents whose files have an answer before its calls are run."""
 
 _MAX_BYTES: Final = 1024 * 1024
 _MAX_CALLS: Final = 1_000
@@ -50,8 +55,11 @@ class AnswerTokens:
             self._tail = LinesTail(Path(path), kind, at_most=_MAX_BYTES)
         self._given: OrderedDict[str, None] = OrderedDict()  # calls of the answers that were given
 
-    def take(self, call_id: str) -> int | None:
+    def take(self, call_id: str | None) -> int | None:
         """The tokens of the last answer, if it has chosen this call.
+
+        Args:
+            call_id: id of the call; ``None``, the agent gives none.
 
         Returns:
             The tokens; ``None``, they are not known, or were given for another call of the answer.
@@ -69,7 +77,7 @@ class AnswerTokens:
             internal_errors.record("transcripts.tokens", error)
             self._tail = None
             return None
-        answer = tail.answer_with(call_id)
+        answer = tail.open_answer() if call_id is None else tail.answer_with(call_id)
         if answer is None or answer.tokens is None:
             return None
         given = self._given

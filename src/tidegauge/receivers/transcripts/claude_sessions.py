@@ -23,6 +23,9 @@ __all__ = ["ClaudeTranscript"]
 
 
 _MAX_LINES: Final = 10_000
+_ENDS: Final = ("end_turn", "stop_sequence", "refusal")
+"""Why the model stopped, if it has said all."""
+
 _TOKENS: Final = (
     "input_tokens",
     "cache_creation_input_tokens",
@@ -110,3 +113,5 @@ class ClaudeTranscript(SessionTranscript):
         usage = mapping(message.get("usage"))
         spent = [usage[name] for name in _TOKENS if isinstance(usage.get(name), int)]
         self.spend(sum(spent) if spent else None)
+        if message.get("stop_reason") in _ENDS and not self.chosen:
+            self.end(time=time)

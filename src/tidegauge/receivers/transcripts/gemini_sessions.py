@@ -13,6 +13,7 @@ from typing import Any, Final
 from tidegauge.events import Call, CallResult
 from tidegauge.receivers.hooks.payload_fields import without_process_ids
 from tidegauge.receivers.transcripts.session_transcript import (
+    CallingAnswer,
     Record,
     SessionTranscript,
     listed,
@@ -38,6 +39,7 @@ class GeminiTranscript(SessionTranscript):
     def __init__(self, session: str) -> None:
         super().__init__(session)
         self._seen: OrderedDict[str, None] = OrderedDict()  # ids of messages with calls
+        self._open: CallingAnswer | None = None
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
@@ -53,6 +55,7 @@ class GeminiTranscript(SessionTranscript):
         self.folder = self.folder or _folder(record)
         match record.get("type"):
             case "user":
+                self._open = None
                 task = _prompt(record.get("content"))
                 if task is not None:
                     self.prompt(task, time)
@@ -60,9 +63,15 @@ class GeminiTranscript(SessionTranscript):
                 self.model = text_in(record, "model") or self.model
                 self._answer(record, time)
 
+    def open_answer(self) -> CallingAnswer | None:
+        """The last answer, as long as it is written without calls: they are not done yet."""
+        return self._open
+
     def _answer(self, record: Record, time: float | None) -> None:
         given = [mapping(call) for call in listed(record.get("toolCalls"))]
-        message = str(record.get("id"))
+        message, total = str(record.get("id")), mapping(record.get("tokens")).get("total")
+        tokens = total if isinstance(total, int) else None
+        self._open = None if given else CallingAnswer((message,), tokens)
         if not given:
             return
         ids = [text_in(call, "id") or str(number) for number, call in enumerate(given)]
@@ -70,12 +79,11 @@ class GeminiTranscript(SessionTranscript):
             self._seen[message] = None
             if len(self._seen) > _MAX_SEEN:
                 self._seen.popitem(last=False)
-            total = mapping(record.get("tokens")).get("total")
             chosen = {
                 one: Call(text_in(call, "name") or "tool", call.get("args"))
                 for one, call in zip(ids, given, strict=True)
             }
-            self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+            self.choose(chosen, tokens=tokens, time=time)
         for one, call in zip(ids, given, strict=True):
             if call.get("result") or call.get("status") in ("error", "cancelled"):
                 self.observe(one, _result(call), parsed_time(call.get("timestamp")))

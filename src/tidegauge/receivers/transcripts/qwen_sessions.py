@@ -54,6 +54,8 @@ class QwenTranscript(SessionTranscript):
                     if call
                 }
                 self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+                if not chosen:
+                    self.end(time=time)
             case "tool_result":
                 failed = mapping(record.get("toolCallResult")).get("status") == "error"
                 for part in parts:

@@ -14,6 +14,7 @@ import orjson
 from tidegauge.receivers.transcripts.atif_trajectories import AtifTranscript, read_trajectory
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.copilot_sessions import CopilotTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.inspect_logs import (
     InspectTranscript,
@@ -38,6 +39,7 @@ AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
             ClaudeTranscript,
             GeminiTranscript,
             QwenTranscript,
+            CopilotTranscript,
             OpencodeTranscript,
             OpenHandsTranscript,
             MiniSweAgentTranscript,
@@ -53,6 +55,7 @@ _PATTERNS: Final = {
     "claude": ["*.jsonl"],
     "gemini": ["session-*.jsonl"],
     "qwen": ["chats/*.jsonl"],
+    "copilot": ["events.jsonl"],
     "opencode": ["opencode*.db"],
     "openhands": ["events"],
     "mini-swe-agent": ["*.traj.json"],

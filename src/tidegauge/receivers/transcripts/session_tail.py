@@ -79,6 +79,10 @@ class SessionTail(ABC):
         """The last answer that was read, if it has chosen this call."""
         return self._transcript.answer_with(call_id)
 
+    def open_answer(self) -> CallingAnswer | None:
+        """The last answer that was read, if it has chosen calls that have no result yet."""
+        return self._transcript.open_answer()
+
     @abstractmethod
     def look(self) -> Look | None:
         """Read what is new; ``None``, nothing has changed.

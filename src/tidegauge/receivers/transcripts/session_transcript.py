@@ -1,9 +1,10 @@
 """One session of a coding agent, record by record, as lines of a recording.
 
-A run is what one prompt of the user asks for, until the next prompt or the end of the session; its
-id has that of the session. The calls of one answer of the model are one step, which is complete
-when the next answer, prompt or end comes. A call without a result keeps none. Files, to-do lists
-and test runs are read from the calls. ``docs/replay.md`` describes the lines.
+A run is what one prompt of the user asks for, until the agent has answered, where its records tell
+that, else until the next prompt or the end of the session; its id has that of the session. The
+calls of one answer of the model are one step, which is complete when the next answer, prompt or end
+comes. A call without a result keeps none. Files, to-do lists and test runs are read from the calls.
+``docs/replay.md`` describes the lines.
 """
 
 from __future__ import annotations
@@ -155,10 +156,21 @@ class SessionTranscript(ABC):
         """The last answer, if it has chosen this call."""
         return CallingAnswer(tuple(self._calls), self._tokens) if call_id in self._calls else None
 
+    def open_answer(self) -> CallingAnswer | None:
+        """The last answer, if it has chosen calls that have no result yet."""
+        if len(self._results) == len(self._calls):
+            return None
+        return CallingAnswer(tuple(self._calls), self._tokens)
+
     @property
     def spent(self) -> bool:
         """Whether it is known how many tokens the last answer took."""
         return self._tokens is not None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the last answer has calls."""
+        return bool(self._calls)
 
     @property
     def answered(self) -> bool:

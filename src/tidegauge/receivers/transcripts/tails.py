@@ -12,7 +12,7 @@
   more, the one that has not changed for longest is left. A file that cannot be read is tried
   again, and left after ten failures.
 
-Agents that are read cannot be nudged, refused or stopped: use a sink whose policy only observes.
+Agents that are read cannot be nudged, refused or stopped: the policy only observes their runs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tidegauge.errors import StepEventError
 from tidegauge.events import RunEnded, RunStarted, StepSink
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.copilot_sessions import CopilotTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
 from tidegauge.receivers.transcripts.session_tail import (
@@ -50,7 +51,16 @@ from tidegauge.recordings.step_events import parse_line
 
 __all__ = ["FOLLOWED", "SessionFolder", "Tails", "default_folders", "read_folders"]
 
-FOLLOWED: Final = ("claude", "codex", "gemini", "qwen", "opencode", "openhands", "mini-swe-agent")
+FOLLOWED: Final = (
+    "claude",
+    "codex",
+    "gemini",
+    "qwen",
+    "copilot",
+    "opencode",
+    "openhands",
+    "mini-swe-agent",
+)
 """The agents whose sessions can be followed."""
 
 _LINES: Final[Mapping[str, type[SessionTranscript]]] = {
@@ -58,12 +68,14 @@ _LINES: Final[Mapping[str, type[SessionTranscript]]] = {
     "codex": CodexTranscript,
     "gemini": GeminiTranscript,
     "qwen": QwenTranscript,
+    "copilot": CopilotTranscript,
 }
 _NAMES: Final = {
     "claude": "*.jsonl",
     "codex": "rollout-*.jsonl",
     "gemini": "session-*.jsonl",
     "qwen": "*.jsonl",
+    "copilot": "events.jsonl",
     "opencode": "opencode*.db",
     "openhands": "events",
     "mini-swe-agent": "*.traj.json",
@@ -105,6 +117,9 @@ def default_folders(environ: Mapping[str, str] = os.environ) -> list[SessionFold
         SessionFolder("codex", Path(environ.get("CODEX_HOME") or home / ".codex") / "sessions"),
         SessionFolder("gemini", home / ".gemini" / "tmp"),
         SessionFolder("qwen", home / ".qwen" / "projects"),
+        SessionFolder(
+            "copilot", Path(environ.get("COPILOT_HOME") or home / ".copilot") / "session-state"
+        ),
         SessionFolder("opencode", data / "opencode"),
         SessionFolder("openhands", home / ".openhands" / "conversations"),
         SessionFolder("mini-swe-agent", swe),
@@ -160,9 +175,9 @@ class Tails:
     """Follows the sessions in folders. Call :meth:`look` from one thread, about once a second.
 
     Args:
-        sink: takes the steps; its policy only observes.
+        sink: takes the steps.
         folders: where to look.
-        is_reported: whether hooks report a session.
+        is_reported: whether hooks report a session of an agent.
         began: called with the agent and the session when a run begins.
         idle_seconds: a run in a file that has not changed for so long is over.
         clock: seconds.
@@ -177,7 +192,7 @@ class Tails:
         sink: StepSink,
         folders: list[SessionFolder],
         *,
-        is_reported: Callable[[str], bool] = lambda session: False,
+        is_reported: Callable[[str, str], bool] = lambda agent, session: False,
         began: Callable[[str, str], None] = lambda agent, session: None,
         idle_seconds: float = 3_600.0,
         clock: Callable[[], float] = time.monotonic,
@@ -210,8 +225,8 @@ class Tails:
         waiting, self._waiting = self._waiting, []
         for agent, session, line in waiting:
             self._report(agent, session, line)
-        for run, (_, session) in list(self._open.items()):
-            if self._is_reported(session):
+        for run, (agent, session) in list(self._open.items()):
+            if self._is_reported(agent, session):
                 self._end(run, "reported by hooks")
         now = self._clock()
         if now - self._scanned >= _SCAN_SECONDS:
@@ -338,12 +353,12 @@ class Tails:
         return datetime.fromisoformat(begun).timestamp() < self._started
 
     def _report(self, agent: str, session: str, line: Mapping[str, Any]) -> None:
-        if self._is_reported(session):
+        if self._is_reported(agent, session):
             return
         try:
             event = parse_line(orjson.dumps(line))
             if isinstance(event, RunStarted):
-                event = replace(event, conversation=session)
+                event = replace(event, conversation=session, observe_only=True)
             self._replay.feed(event)
             if isinstance(event, RunStarted):
                 self._open[event.run] = (agent, session)

@@ -26,6 +26,7 @@ RESULTS = {
     "qwen": CallResult(f"Command: c\nOutput: {FAILED}Exit Code: 1\n", True),
     "claude": CallResult({"stdout": "", "stderr": FAILED}),
     "opencode": CallResult(FAILED, True),
+    "copilot": CallResult(f"{FAILED}<exit code 1>", True),
     "generic": CallResult(FAILED, True),
 }
 
@@ -44,7 +45,7 @@ def test_events_are_read(name: str) -> None:
     assert prompt.prompt == "Read it"
     assert call.arguments == result.arguments == COMMAND
     assert call.tool == result.tool != ""
-    assert call.call_id == result.call_id == (None if name == "gemini" else "c1")
+    assert call.call_id == result.call_id == (None if name in ("gemini", "copilot") else "c1")
     assert result.result == RESULTS[name]
 
 
@@ -95,6 +96,12 @@ def context(event: str, text: str) -> dict[str, Any]:
             {"continue": False, "stopReason": "end"},
         ),
         (
+            "copilot",
+            deny("PreToolUse", "no"),
+            {"additionalContext": "look"},
+            deny("PreToolUse", "end"),
+        ),
+        (
             "gemini",
             {"decision": "deny", "reason": "no"},
             context("AfterTool", "look"),
@@ -117,6 +124,14 @@ def test_answers(name: str, refused: Any, nudged: Any, stopped: Any) -> None:
     assert agent.write(shape("result"), NUDGE) == nudged
     assert agent.write(shape("call"), STOP) == stopped
     assert agent.write(shape("end"), REFUSE) is None
+
+
+def test_copilot_reads_nothing_with_the_error_of_a_call() -> None:
+    failed = {**PAYLOADS["copilot"]("result"), "hook_event_name": "PostToolUseFailure"}
+    event = AGENTS["copilot"].read({**failed, "error": "no such file"})
+    assert event is not None
+    assert event.result == CallResult("no such file", True)
+    assert AGENTS["copilot"].write(failed, NUDGE) is None
 
 
 def test_a_prompt_between_rounds_is_none_of_the_users() -> None:

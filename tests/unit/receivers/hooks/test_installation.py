@@ -18,7 +18,7 @@ from tidegauge.receivers.hooks.installation import install as plan_install
 from tidegauge.receivers.hooks.installation import remove as plan_remove
 from tidegauge.receivers.hooks.json_edit import find_value, remove_item
 
-JSON_AGENTS = [agent for agent in INSTALLABLE if agent != "opencode"]
+JSON_AGENTS = [agent for agent, where in INSTALLABLE.items() if not where.own]
 FOREIGN = {"type": "command", "command": "notify-send done"}
 TEXTS = {
     "empty": "{}",
@@ -109,6 +109,26 @@ def test_what_changed_in_between_stays_too(place: Place, agent: str, text: str) 
     for one in (left, before):
         one["hooks"] = {event: own for event, own in one.get("hooks", {}).items() if own}
     assert left == before
+
+
+def test_nothing_is_left_of_what_was_not_there(place: Place, tmp_path: Path) -> None:
+    (tmp_path / ".config" / "opencode").mkdir(parents=True)
+    (tmp_path / ".copilot").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    install(place, *INSTALLABLE)
+    install(place._replace(python="/opt/python3"), *INSTALLABLE)
+    remove(place, "codex")
+    assert (place.data / "hook_client.py").exists(), "the other agents run it"
+    remove(place, *INSTALLABLE)
+    place.data.parent.rmdir()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_in_which_something_else_is_stays(place: Place, tmp_path: Path) -> None:
+    install(place, "copilot")
+    (tmp_path / ".copilot" / "hooks" / "mine.json").write_text("{}")
+    remove(place, "copilot")
+    assert (tmp_path / ".copilot" / "hooks" / "mine.json").exists()
 
 
 @pytest.mark.parametrize("agent", INSTALLABLE)
@@ -210,11 +230,34 @@ def test_a_link_stays_a_link(place: Place, tmp_path: Path) -> None:
     assert (place.home / ".codex" / "hooks.json").is_symlink()
 
 
-def test_a_plugin_of_that_name_that_is_not_ours_stays(place: Place) -> None:
-    written(place, "opencode", "export default 1\n")
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        ("opencode", "export default 1\n"),
+        ("copilot", '{"version": 1, "hooks": {"Stop": [{"bash": "./tidegauge/log.sh"}]}}'),
+        ("copilot", "\x00{"),
+    ],
+)
+def test_a_file_of_that_name_that_is_not_ours_stays(place: Place, agent: str, text: str) -> None:
+    path = written(place, agent, text)
     with pytest.raises(ConfigurationError, match="is not of tidegauge; rename it"):
-        install(place, "opencode")
-    assert not remove(place, "opencode")
+        install(place, agent)
+    assert not remove(place, agent)
+    assert path.read_text() == text
+
+
+def test_a_file_of_our_own_names_each_event_once(place: Place) -> None:
+    (change,) = install(place, "copilot")
+    assert change.path == place.home / ".copilot" / "hooks" / "tidegauge.json"
+    settings = json.loads(change.path.read_text())
+    where = INSTALLABLE["copilot"]
+    assert settings["version"] == 1
+    assert list(settings["hooks"]) == [*where.before, *where.other]
+    assert {hook["command"] for [hook] in settings["hooks"].values()} == {place.command("copilot")}
+    assert not install(place, "copilot"), "twice is once"
+    moved = place._replace(python="/opt/python3")
+    (change,) = install(moved, "copilot")
+    assert "/usr/bin/python3" not in change.path.read_text()
 
 
 def test_agents_are_found_by_their_folder_or_their_program(place: Place, tmp_path: Path) -> None:

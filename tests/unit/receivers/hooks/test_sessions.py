@@ -60,7 +60,7 @@ class Watched:
         self.reports.append(run.report())
         return self._sink.run_ended(event)
 
-    def give(self, agent: str, kind: str, *args: Any, **more: Any) -> Any:
+    def give(self, agent: str, kind: str, /, *args: Any, **more: Any) -> Any:
         """Give an event, and return the answer."""
         payload = {**PAYLOADS[agent](kind, *args), **more}
         answer = self.sessions.receive(agent, orjson.dumps(payload))
@@ -300,6 +300,74 @@ def test_sub_agents_are_runs_inside_the_run(watched: Open) -> None:
     outer, inner = one.started
     assert (inner.parent, outer.parent) == (outer.run, None)
     assert [report.steps for report in one.reports] == [1, 1]
+
+
+@pytest.mark.parametrize("agent", [name for name in PAYLOADS if name not in ("gemini", "copilot")])
+def test_hooks_in_two_places_report_everything_twice(watched: Open, agent: str) -> None:
+    answers: list[list[Any]] = []
+    for times in (1, 2):
+        one = watched(acts=True)
+        given = []
+        for kind, number in [
+            ("prompt", 0),
+            *((k, n) for n in range(4) for k in ("call", "result")),
+        ]:
+            got = [one.give(agent, kind, f"c{number}") for _ in range(times)]
+            if kind == "call":
+                assert all(answer == got[0] for answer in got)
+            given.append(got[0])
+        for _ in range(times):
+            one.give(agent, "end")
+        assert len(one.started) == len(one.reports) == 1
+        assert one.reports[0].steps == len(one.steps) == 4
+        answers.append(given)
+    assert answers[0] == answers[1]
+    assert len([answer for answer in answers[0] if answer is not None]) == 2
+
+
+def test_the_same_prompt_again_is_another_run(watched: Open) -> None:
+    one = watched()
+    for number in range(2):
+        one.give("codex", "prompt")
+        one.give("codex", "call", f"c{number}")
+        one.give("codex", "result", f"c{number}")
+    assert len(one.started) == 2
+
+
+def test_two_agents_with_one_session_id_are_two_sessions(watched: Open) -> None:
+    one = watched()
+    for agent in ("a", "b"):
+        one.give("generic", "prompt", agent=agent, session="1")
+    for number in range(3):
+        for agent in ("a", "b"):
+            one.give("generic", "call", f"c{number}", agent=agent, session="1")
+    for agent in ("a", "b"):
+        for number in range(3):
+            one.give("generic", "result", f"c{number}", agent=agent, session="1")
+    assert counted(one)["sessions_active"] == {"a": 1, "b": 1}
+    assert one.sessions.is_reported("a", "1")
+    assert not one.sessions.is_reported("c", "1")
+    one.sessions.close()
+    assert [(report.agent, report.steps) for report in one.reports] == [("a", 1), ("b", 1)]
+
+
+def test_calls_with_deep_arguments_are_steps_like_any_other(watched: Open) -> None:
+    one = watched(acts=True)
+    one.give("codex", "prompt")
+    answers = []
+    for number in range(4):
+        deep: Any = []
+        for _ in range(200):
+            deep = [deep]
+        payload = {**PAYLOADS["codex"]("call", f"c{number}"), "tool_input": deep}
+        text = orjson.dumps(payload).replace(b"[[[]]]", b"[" * 500 + b"]" * 500)
+        answers.append(one.sessions.receive("codex", text))
+        one.give("codex", "result", f"c{number}")
+    one.give("codex", "end")
+    (report,) = one.reports
+    assert [bool(answer) for answer in answers] == [False, False, False, True]
+    assert report.steps == 4
+    assert [loop[1] for loop in report.loops] == [1]
 
 
 def test_idle_sessions_and_too_many_are_ended(watched: Open) -> None:

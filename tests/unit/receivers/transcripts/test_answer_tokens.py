@@ -25,7 +25,7 @@ from tidegauge.receivers.transcripts.session_files import read_session
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[5] / "shared" / "data"))
 CAPTURES = [
     path
-    for agent in ("codex", "qwen-0.24")
+    for agent in ("codex", "gemini", "qwen-0.24")
     for path in sorted(DATA.glob(f"coding_agents/{agent}/*/transcript.jsonl"))
     if path.parent.name not in ("denied", "stopped")  # refused calls are no steps of hooks
 ]
@@ -76,6 +76,14 @@ def measured(agent: str, events: list[tuple[float, Any]], path: Path, *, tokens:
     return found
 
 
+def written_at(record: dict[str, Any]) -> float:
+    """When a line of a session was written; Gemini writes a message again when it is done."""
+    record = record.get("$set", record)
+    calls = record.get("toolCalls", [])
+    given = (one.get("timestamp") or one.get("lastUpdated") for one in (record, *calls))
+    return max(datetime.fromisoformat(time).timestamp() for time in given if time)
+
+
 def spent(found: list[Any]) -> list[float | None]:
     return [event.tokens for event in found if isinstance(event, Step)]
 
@@ -88,8 +96,7 @@ def test_hooks_and_file_together(source: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (source.parent / "hooks.jsonl").read_bytes().splitlines()]
     events: list[tuple[float, Any]] = [(line["t"], line["input"]) for line in lines]
     for line in source.read_bytes().splitlines(keepends=True):
-        time = datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
-        events.append((time, line))
+        events.append((written_at(json.loads(line)), line))
     path = tmp_path / "rollout.jsonl"
     alone = measured(agent, events, path, tokens=False)
     both = measured(agent, events, path, tokens=True)
@@ -100,7 +107,7 @@ def test_hooks_and_file_together(source: Path, tmp_path: Path) -> None:
     read = [line.get("tokens") for line in steps if line["type"] == "step"]
     given = [tokens for tokens in spent(both) if tokens is not None]
     assert given == read
-    if agent == "codex":
+    if agent in ("codex", "gemini"):
         assert spent(both) == read
 
 
@@ -144,6 +151,48 @@ def test_an_answer_counts_once_for_its_step(tmp_path: Path) -> None:
     ]
     found = measured("claude", list(enumerate(events)), tmp_path / "s1.jsonl", tokens=True)
     assert spent(found) == [7, 8, None, 9]
+
+
+def copilot(kind: str, **data: Any) -> bytes:
+    return json.dumps({"type": kind, "parentId": None, "data": data}).encode() + b"\n"
+
+
+def without_id(name: str, call: str, **fields: Any) -> dict[str, Any]:
+    given = hook(name, call, **fields)
+    del given["tool_use_id"]
+    return given
+
+
+def test_without_ids_of_calls_it_is_the_answer_whose_calls_are_open(tmp_path: Path) -> None:
+    def answer_of(number: int, *calls: str) -> list[bytes]:
+        usage = {"apiCallId": f"a{number}", "inputTokens": number, "outputTokens": 1}
+        requests = [{"toolCallId": call, "name": "bash"} for call in calls]
+        message = {"apiCallId": f"a{number}", "toolRequests": requests}
+        return [
+            copilot("session.usage_record", usage=usage),
+            copilot("assistant.message", **message),
+        ]
+
+    events: list[Any] = [
+        hook("UserPromptSubmit", prompt="go"),
+        *answer_of(1, "a", "b"),
+        without_id("PreToolUse", "x"),
+        without_id("PreToolUse", "y"),
+        without_id("PostToolUse", "x", tool_result={"text_result_for_llm": "1"}),
+        copilot("tool.execution_complete", toolCallId="a", result={"content": "1"}),
+        without_id("PostToolUse", "y", tool_result={"text_result_for_llm": "2"}),
+        copilot("tool.execution_complete", toolCallId="b", result={"content": "2"}),
+        without_id("PreToolUse", "x"),  # its answer is written too late
+        without_id("PostToolUse", "x", tool_result={"text_result_for_llm": "1"}),
+        *answer_of(2, "c"),
+        copilot("tool.execution_complete", toolCallId="c", result={"content": "1"}),
+        *answer_of(3, "d"),
+        without_id("PreToolUse", "z"),
+        without_id("PostToolUse", "z", tool_result={"text_result_for_llm": "3"}),
+        hook("Stop"),
+    ]
+    found = measured("copilot", list(enumerate(events)), tmp_path / "s1.jsonl", tokens=True)
+    assert spent(found) == [2, None, 4]
 
 
 def test_a_file_that_is_written_again_counts_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
+from tidegauge.receivers.transcripts.copilot_sessions import CopilotTranscript
 from tidegauge.receivers.transcripts.gemini_sessions import GeminiTranscript
 from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
 from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript
@@ -207,6 +208,93 @@ def test_qwen() -> None:
     assert one["calls"][0]["error"] is False
     assert (other["calls"][0]["outcome"], other["calls"][0]["error"]) == ("no", True)
     assert end["type"] == "end"
+
+
+def copilot(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "parentId": None, "timestamp": "2026-11-25T03:40:38.409Z"}
+
+
+def copilot_answer(number: int, *calls: str) -> list[dict[str, Any]]:
+    usage = {"apiCallId": f"a{number}", "inputTokens": 10 * number, "outputTokens": 2}
+    asked = {"name": "bash", "arguments": {"command": "ls"}}
+    requests = [{"toolCallId": call, **asked} for call in calls]
+    return [
+        copilot("assistant.turn_start", turnId=f"{number}"),
+        copilot("session.usage_record", usage=usage),
+        copilot("assistant.message", apiCallId=f"a{number}", model="m", toolRequests=requests),
+    ]
+
+
+def copilot_result(call: str, text: str, **data: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {"success": True, "result": {"content": text}}
+    return copilot("tool.execution_complete", toolCallId=call, **{**given, **data})
+
+
+def test_copilot() -> None:
+    end = copilot("assistant.turn_end")
+    guidance = (
+        '\n\nTool "bash" succeeded. Additional guidance from postToolUse hooks:\nGo on.\nNow.'
+    )
+    failed = {"success": False, "error": {"message": "Denied by preToolUse hook: no"}}
+    inner = {**copilot("assistant.message", toolRequests=[{"toolCallId": "9"}]), "agentId": "i"}
+    records = [
+        copilot("session.start", sessionId="c", selectedModel="m", context={"cwd": "/shop"}),
+        copilot("user.message", content="find it"),
+        *copilot_answer(1, "1", "2"),
+        inner,
+        copilot_result("2", "b\n<shellId: 1 completed with exit code 0>"),
+        copilot_result("1", f"none\n<shellId: 0 completed with exit code 1>{guidance}"),
+        end,
+        *copilot_answer(2, "3"),
+        copilot_result("3", "", **failed),
+        end,
+        *copilot_answer(3),
+        end,
+        copilot("user.message", content="again"),
+        copilot("abort", reason="user_abort"),
+        copilot("session.shutdown"),
+    ]
+    start, one, other, over, again, aborted = lines_of(CopilotTranscript, records)
+    assert (start["run"], start["task"], start["model"]) == ("copilot-c-1", "find it", "m")
+    assert [call["outcome"] for call in one["calls"]] == ["none\n<exit code 1>", "b\n<exit code 0>"]
+    assert [call["error"] for call in one["calls"]] == [True, False]
+    assert (one["tokens"], other["tokens"]) == (12, 22)
+    assert other["calls"][0]["outcome"] == "Denied by preToolUse hook: no"
+    assert other["calls"][0]["error"] is True
+    assert over["type"] == "end"
+    assert (again["run"], aborted["reason"]) == ("copilot-c-2", "user_abort")
+
+
+def ended(kind: Any, *records: dict[str, Any]) -> bool:
+    """Whether a run is over by its records, and does not wait for the next prompt."""
+    transcript = kind("s")
+    lines = [line for record in records for line in transcript.take(record)]
+    assert lines[0]["type"] == "start"
+    return lines[-1]["type"] == "end" and transcript.run is None
+
+
+def test_a_run_is_over_when_the_agent_has_answered() -> None:
+    call = {"functionCall": {"id": "1", "name": "sh"}}
+    asked = qwen("user", {"text": "find it"})
+    assert not ended(QwenTranscript, asked, qwen("assistant", {"text": "let me see"}, call))
+    assert ended(QwenTranscript, asked, qwen("assistant", {"text": "done"}))
+    use = {"type": "tool_use", "id": "1", "name": "Bash"}
+    said = {"type": "text", "text": "done"}
+    for parts, reason, over in [
+        ([said], "end_turn", True),
+        ([{"type": "thinking"}], "end_turn", True),
+        ([said], None, False),
+        ([said, use], "tool_use", False),
+        ([said], "tool_use", False),
+        ([said], "max_tokens", False),
+    ]:
+        answer = claude("assistant", parts, message={"id": "m1", "stop_reason": reason})
+        assert ended(ClaudeTranscript, claude("user", "find it"), answer) == over
+    turn = copilot("assistant.turn_end")
+    prompt = copilot("user.message", content="find it")
+    assert not ended(CopilotTranscript, prompt, *copilot_answer(1, "1"), turn)
+    assert not ended(CopilotTranscript, prompt, *copilot_answer(1))
+    assert ended(CopilotTranscript, prompt, *copilot_answer(1), turn)
 
 
 def claude(kind: str, content: Any, **fields: Any) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Events:
         for event in self.all:
             kept = event
             if isinstance(event, RunStarted):
-                kept = replace(event, conversation=None)
+                kept = replace(event, conversation=None, observe_only=False)
             if isinstance(event, RunEnded):
                 kept = replace(event, reason=None)
             found.setdefault(event.run, []).append(kept)
@@ -93,7 +93,7 @@ class Following:
         self.tails = Tails(
             self.events,
             [SessionFolder(agent, folder)],
-            is_reported=lambda session: session in self.reported,
+            is_reported=lambda _, session: session in self.reported,
             began=lambda agent, session: self.began.append((agent, session)),
             clock=lambda: self.time,
             **{"now": lambda: 0.0, **given},
