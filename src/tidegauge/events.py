@@ -321,6 +321,7 @@ class StepSignals(NamedTuple):
     loop_repeats: int = 0
     loop_first_step: int = -1
     tool: str = ""
+    exempt_steps: int = 0
 
 
 _NOTHING_MORE: Final[Mapping[str, Any]] = {}

@@ -144,10 +144,15 @@ def recurrence(steps):
 
 def novelty(steps):
     """Share of new ones among the last outcomes."""
-    outcomes = [step.outcome for step in steps if step.outcome is not None]
+    known = [step for step in steps if step.outcome is not None]
+    outcomes = [step.outcome for step in known]
     new = [outcome not in outcomes[:t] for t, outcome in enumerate(outcomes)]
-    recent = new[-NOVELTY_WINDOW:]
-    return {"value": sum(recent) / len(recent) if recent else None}
+    counted = [new for new, step in zip(new, known, strict=True) if new or not step.exempt]
+    recent = counted[-NOVELTY_WINDOW:]
+    return {
+        "value": sum(recent) / len(recent) if recent else None,
+        "latest": bool(new) and new[-1],
+    }
 
 
 def action_similarity(steps, window=16):
@@ -264,7 +269,7 @@ def stale_score(steps, place):
                 path = path[-1:]
         elif step.achieved:
             path = [step.place]
-        else:
+        elif not step.exempt or step.place not in path:
             path.append(step.place)
         scores.append(stale_of(path))
     return {

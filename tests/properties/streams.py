@@ -93,6 +93,7 @@ def observed_steps():
         calls=[1, 2, 0],
         failed=[True, False, None],
         progress=[None, 0.0, 0.25, 0.5, 1.0],
+        exempt=[False, False, True],
     )
 
 
@@ -121,7 +122,11 @@ def moments(draw):
 
 def placed_steps():
     """Steps over places, some telling none, some achieving a task."""
-    return steps_of(place=["a/1", "a/2", "b/1", "b/2", None], achieved=[(), (), (), ("task",)])
+    return steps_of(
+        place=["a/1", "a/2", "b/1", "b/2", None],
+        achieved=[(), (), (), ("task",)],
+        exempt=[False, False, True],
+    )
 
 
 @st.composite

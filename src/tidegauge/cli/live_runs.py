@@ -86,7 +86,7 @@ class LiveRun:
     def status(self) -> str:
         """``running``, ``looping``, ``stopped``, ``solved``, ``failed`` or ``ended``."""
         if not self.report.finished:
-            return "looping" if self.report.loop_repeats else "running"
+            return "looping" if self.report.looping else "running"
         known = {"success": "solved", "failure": "failed", "unknown": "ended"}
         return known.get(self.report.outcome, self.report.outcome)
 
@@ -199,7 +199,7 @@ class LiveRunSink:
         before = run.report
         with state.lock:
             now = run.report = state.report()
-        if now.loop_repeats and not before.loop_repeats:
+        if now.looping and not before.looping:
             run.looped = time.monotonic()
             first_step = now.loops[-1][0] if now.loops else 0
             self._add_news(run, f"loops since step {first_step}, {now.loop_period} steps per round")

@@ -60,7 +60,12 @@ def run_numbers(report: RunReport) -> tuple[str | Text, ...]:
     return (
         str(report.steps),
         _loop(report),
-        _count(report.result_streak, report.result_streak_max, report.finished),
+        _count(
+            report.result_streak,
+            report.result_streak_max,
+            report.finished,
+            waits=report.exempt_steps,
+        ),
         _count(report.failed_rounds, report.failed_rounds_max, report.finished),
         _novelty(report.novelty),
     )
@@ -74,21 +79,25 @@ def work_numbers(report: RunReport) -> tuple[str, ...]:
 
 
 def _loop(report: RunReport) -> Text:
-    """Period and repeats of the current loop; for a finished run, of its longest."""
+    """Period and repeats of the current loop; for a finished run, of its longest.
+
+    Not red while a declared poller waits within its allowance.
+    """
     period, repeats = report.loop_period, report.loop_repeats
     if report.finished and report.loops:
         _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
     if not repeats:
         return Text("")
-    return Text(f"{period} {_TIMES} {repeats}", style="red")
+    style = "red" if report.looping or report.finished else ""
+    return Text(f"{period} {_TIMES} {repeats}", style=style)
 
 
-def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
-    """The current count; for a finished run, its maximum."""
+def _count(now: int | None, maximum: int | None, finished: bool, *, waits: int = 0) -> Text:
+    """The current count, of which ``waits`` are exempt; for a finished run, its maximum."""
     value = maximum if finished else now
     if value is None:
         return Text("")
-    return Text(str(value), style="red" if value >= 3 else "")
+    return Text(str(value), style="red" if value >= 3 and (finished or value > waits) else "")
 
 
 def _novelty(value: float | None) -> Text:

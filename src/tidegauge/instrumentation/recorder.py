@@ -319,7 +319,7 @@ class RecordedRun:
                 self._calls[index] = step.calls
                 if len(self._calls) > _MAX_WAITING:
                     self._calls.popitem(last=False)
-        if decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1):
+        if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
             self._note(decision)
         return decision, index
 
@@ -331,7 +331,7 @@ class RecordedRun:
             outcome = self._with_observation(outcome, extractors)
         decision = self._recorder.sink.step_observed(outcome)
         signals = decision.signals
-        if decision.action != "go_on" or (signals is not None and signals.loop_repeats == 1):
+        if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
             self._note(decision)
         return decision
 
@@ -562,7 +562,11 @@ class RecordedRun:
             again = (decision.action, decision.reason) == (before.action, before.reason)
             if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
-        if signals is None or signals.loop_repeats != 1:
+        if signals is None or not signals.loop_repeats:
+            return
+        if (
+            signals.exempt_steps and signals.exempt_steps >= signals.loop_period
+        ):  # a declared poller waits
             return
         if signals.loop_first_step != self._onset_step and self._spans is not None:
             self._onset_step = signals.loop_first_step

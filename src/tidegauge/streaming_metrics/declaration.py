@@ -98,8 +98,8 @@ class RunView(Protocol):
     def completed_steps(self) -> int:
         """How many steps have their result."""
 
-    def count_onset(self, kind: str, step: int, *, exempt: bool = False) -> None:
-        """Count the onset of a loop. A loop of exempt steps is not logged."""
+    def count_onset(self, kind: str, step: int) -> None:
+        """Count and log the onset of a loop."""
 
 
 class GroupView(Protocol):

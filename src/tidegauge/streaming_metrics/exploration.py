@@ -427,7 +427,7 @@ class Exploration(Metric[ObservedStep]):
         if place is None:
             stale.stay(progress)
         else:
-            stale.move(place, progress)
+            stale.move(place, progress, step.exempt)
 
 
 def _look_up(step: ObservedStep) -> None:

@@ -13,7 +13,6 @@ from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.events import Signals
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
-    GroupView,
     Measured,
     RunView,
     Signal,
@@ -37,7 +36,7 @@ __all__ = [
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
     "Loops",
-    "in_exempt_loop",
+    "is_looping",
     "loop_in_words",
 ]
 
@@ -67,7 +66,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     __slots__ = (
         "_cycle",
         "_listed",
@@ -85,6 +84,7 @@ class Loops(Metric[IssuedStep]):
         "onsets",
         "period",
         "repeats",
+        "reported",
         "settled",
         "steps",
     )
@@ -103,6 +103,7 @@ class Loops(Metric[IssuedStep]):
         self.period = 0
         self.repeats = 0
         self.first_step = -1
+        self.reported = False  # whether the onset of the current loop was counted
         # how many steps since the cursor repeat the kept cycle (-1: they no longer do), and how
         # many steps became loop steps with the last one
         self.matched = -1
@@ -219,6 +220,7 @@ class Loops(Metric[IssuedStep]):
         self.period = 0
         self.repeats = 0
         self.first_step = -1
+        self.reported = False
 
 
 LOOP_STEPS: Final = MetricDefinition(
@@ -240,7 +242,7 @@ LOOPS: Final = MetricDefinition(
     "counter",
     "loops",
     "Loops that began: a cycle repeated for the first time, a streak of the same result, or "
-    "consecutive failed rounds.",
+    "consecutive failed rounds. While a declared poller waits within its allowance, none begins.",
     labels=(*GROUP_LABELS, "kind"),
     values=("cycle", "result_streak", "failed_rounds"),
 )
@@ -248,21 +250,22 @@ RUNS_LOOPING: Final = MetricDefinition(
     "tidegauge_runs_looping",
     "gauge",
     "runs",
-    "Active runs that are in a loop: the last cycle was repeated at least once.",
+    "Active runs that are in a loop: the last cycle was repeated at least once, and not only by "
+    "declared pollers within their allowance.",
 )
 RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",
     "gauge",
     "repeats",
-    "Complete repetitions of the current loop; 0 without a loop. Only for the most troubled "
-    "active runs.",
+    "Complete repetitions of the current loop; 0 without a loop, and while a declared poller waits "
+    "within its allowance. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 
 
-def in_exempt_loop(run: RunView) -> bool:
-    """Whether the run's current loop consists of exempt steps only."""
-    return 0 < run.of(Loops).period <= exempt_steps(run)
+def is_looping(run: RunView) -> bool:
+    """Whether the run is in a loop that does not consist of exempt steps only."""
+    return run.of(Loops).period > exempt_steps(run)
 
 
 def loop_in_words(signals: Signals) -> str:
@@ -280,13 +283,13 @@ def _steps_since_onset(run: RunView) -> int:
 
 
 def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
-    onsets = loops.onsets
     loops.update(step)
     totals = run.totals
     totals.cycle_steps = loops.cycle_steps
+    if loops.period and not loops.reported and is_looping(run):
+        loops.reported = True
+        run.count_onset("cycle", step.t)
     if loops.settled:
-        if loops.onsets != onsets:
-            run.count_onset("cycle", step.t, exempt=in_exempt_loop(run))
         looping = totals.loop_steps
         for name in loops.cycle_names:
             label = run.actions.admit(name)
@@ -302,6 +305,7 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loops": loops.loops,
         "loop_period": loops.period,
         "loop_repeats": loops.repeats,
+        "looping": is_looping(run),
         "loop_cost_steps": _steps_since_onset(run),
     }
 
@@ -325,11 +329,6 @@ def _document(report: Any) -> dict[str, object]:
     }
 
 
-def _runs_looping(group: GroupView) -> int:
-    """Active runs in a loop that is not exempt."""
-    return sum(1 for run in group.active if run.loop_repeats and not run.exempt)
-
-
 DECLARATION: Final = Declaration(
     name="loops",
     kind=Loops,
@@ -344,6 +343,7 @@ DECLARATION: Final = Declaration(
         "loops": (),
         "loop_period": 0,
         "loop_repeats": 0,
+        "looping": False,
         "loop_cost_steps": 0,
     },
     report=_report,
@@ -382,7 +382,7 @@ DECLARATION: Final = Declaration(
         Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
-        Measured(RUNS_LOOPING, _runs_looping),
+        Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),
     ),
-    of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats),),
+    of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats if run.looping else 0),),
 )

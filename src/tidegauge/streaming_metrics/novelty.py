@@ -16,7 +16,8 @@ __all__ = ["DECLARATION", "Novelty"]
 class Novelty(Metric[ObservedStep]):
     """Share of the last ``window`` steps whose result was new to the run.
 
-    Steps without a known result are ignored. O(1) a step; memory grows with the distinct
+    Steps without a known result are ignored, and so are exempt steps without a new one: a declared
+    poller that waits is not out of ideas. O(1) a step; memory grows with the distinct
     outcomes, up to ``max_outcomes``, past which the one seen longest ago is forgotten.
 
     Args:
@@ -31,13 +32,14 @@ class Novelty(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     __slots__ = (
         "_new",
         "_recent",
         "_seen",
         "current",
         "dropped_outcomes",
+        "latest",
         "max_outcomes",
         "window",
     )
@@ -47,6 +49,7 @@ class Novelty(Metric[ObservedStep]):
         self.max_outcomes = max_outcomes
         self.dropped_outcomes = 0
         self.current: float | None = None
+        self.latest = False  # whether the last observed result was new
         self._recent: deque[bool] = deque(maxlen=window)
         self._new = 0
         self._seen: EvictingDict[bytes, None] = EvictingDict()  # the one seen longest ago first
@@ -57,7 +60,10 @@ class Novelty(Metric[ObservedStep]):
         if outcome is None:
             return
         seen, recent = self._seen, self._recent
-        new = outcome not in seen
+        new = self.latest = outcome not in seen
+        if step.exempt and not new:
+            seen.renew(outcome, None)
+            return
         among = self._new + new
         if len(recent) == self.window:
             among -= recent[0]
@@ -71,11 +77,6 @@ class Novelty(Metric[ObservedStep]):
         recent.append(new)
         self._new = among
         self.current = among / len(recent)
-
-    @property
-    def latest(self) -> bool:
-        """Whether the last observed result was new."""
-        return bool(self._recent) and self._recent[-1]
 
     @property
     def value(self) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tidegauge.events import ToolDeclaration
 from tidegauge.streaming_metrics.declaration import Declaration, RunView
@@ -41,13 +41,14 @@ class PollingAllowance(Stateful):
     0
     """
 
-    __slots__ = ("_mutating", "_since", "_waited", "exempt")
+    version: ClassVar[int] = 2
+    __slots__ = ("_since", "_waited", "exempt", "mutating")
 
     def __init__(self) -> None:
         self.exempt = 0
         self._waited = 0
         self._since: float | None = None
-        self._mutating = False
+        self.mutating = False  # whether the last round has a call that changes something
 
     def issue(self, declared: Sequence[ToolDeclaration | None], now: float | None) -> None:
         """Take an issued round: what is declared of the tool of each of its calls.
@@ -57,7 +58,7 @@ class PollingAllowance(Stateful):
             now: seconds; ``None``, not known: then an allowance in time is never used up.
         """
         polls = [one.poll for one in declared if one is not None and one.poll]
-        self._mutating = any(one is not None and one.mutates for one in declared)
+        self.mutating = any(one is not None and one.mutates for one in declared)
         if polls:
             self._waited += 1
             if self._since is None:
@@ -72,7 +73,7 @@ class PollingAllowance(Stateful):
 
     def observe(self, *, new: bool, failed: bool | None) -> None:
         """Take the round's result: whether the same action had it before, and whether it failed."""
-        if failed and self._mutating:
+        if failed and self.mutating:
             self.exempt = 0
         if new:
             self._restart()
@@ -114,5 +115,7 @@ DECLARATION: Final = Declaration(
     issued=_issued,
     observed=_observed,
     brought_by=("declared",),
+    absent={"exempt_steps": 0},
+    report=lambda run, allowance: {"exempt_steps": allowance.exempt},
     details={"exempt_steps": exempt_steps},
 )

@@ -100,6 +100,8 @@ class ObservedStep(NamedTuple):
         latest: whether no step was issued since.
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
+        exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
+            in changing something.
     """
 
     t: int
@@ -123,6 +125,7 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
+    exempt: bool = False
 
 
 class EntropySums(NamedTuple):

@@ -28,12 +28,14 @@ class ResultStreak(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    __slots__ = ("_last", "current", "maximum")
+    version: ClassVar[int] = 2
+    __slots__ = ("_last", "current", "maximum", "reported")
 
     def __init__(self) -> None:
         self._last: bytes | None = None
         self.current: int | None = None
         self.maximum: int | None = None
+        self.reported = False  # whether the onset of the current streak was counted
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
@@ -44,6 +46,7 @@ class ResultStreak(Metric[ObservedStep]):
             self.current += 1
         else:
             self.current = 1
+            self.reported = False
         self._last = outcome
         if self.current is not None and (self.maximum is None or self.current > self.maximum):
             self.maximum = self.current
@@ -56,9 +59,12 @@ class ResultStreak(Metric[ObservedStep]):
 
 def _observed(run: RunView, streak: ResultStreak, step: ObservedStep) -> None:
     streak.update(step)
-    onset_at = run.settings.onset_at
-    if streak.current == onset_at:
-        run.count_onset("result_streak", step.t, exempt=exempt_steps(run) >= onset_at)
+    current = streak.current
+    if current is None or current < run.settings.onset_at or streak.reported:
+        return
+    if current > exempt_steps(run):
+        streak.reported = True
+        run.count_onset("result_streak", step.t)
 
 
 DECLARATION: Final = Declaration(

@@ -27,8 +27,9 @@ from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
-from tidegauge.streaming_metrics.loops import Loops, in_exempt_loop
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Stateful
+from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
 from tidegauge.streaming_metrics.records import (
     FinishedRun,
     IssuedStep,
@@ -93,6 +94,7 @@ class Issued(NamedTuple):
     loop_first_step: int
     likeness: float
     name: str = ""
+    exempt: bool | None = False  # None: if it does not fail
 
 
 _Waiting: TypeAlias = tuple[
@@ -108,6 +110,7 @@ _Waiting: TypeAlias = tuple[
     int,
     float,
     str,
+    bool | None,
 ]
 """The fields of :class:`Issued`."""
 
@@ -279,6 +282,10 @@ class MeasuredRun:
             loops = metrics[Loops]
             matched = loops.matched
             likeness = metrics[Repetition].current if Repetition in metrics else 0.0
+            allowance = metrics.get(PollingAllowance)
+            exempt: bool | None = allowance is not None and allowance.exempt > 0
+            if exempt and allowance.mutating:
+                exempt = None
             kept = (
                 calls,
                 action,
@@ -292,6 +299,7 @@ class MeasuredRun:
                 loops.first_step,
                 likeness,
                 name,
+                exempt,
             )
             if loops.settled > 1 and self.open_steps:
                 self._settle_open_steps(t, loops.settled)
@@ -302,7 +310,7 @@ class MeasuredRun:
             self.latest = made(
                 StepSignals,
                 (self.started.run, t, action, state, loops.period, loops.repeats,
-                 loops.first_step, name),
+                 loops.first_step, name, 0 if allowance is None else allowance.exempt),
             )  # fmt: skip
             if self.history is not None:
                 self.history.issued(t, action, name, loops.settled, shown)
@@ -354,7 +362,7 @@ class MeasuredRun:
         (_, results, _, place, exits, tasks, achieved,
          progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, matched, settled, first, likeness,
-         name) = issued  # fmt: skip
+         name, exempt) = issued  # fmt: skip
         latest = t == self.steps - 1
         refused = self.refused
         if blocked:
@@ -374,12 +382,13 @@ class MeasuredRun:
             else:
                 seconds = _between(began, at)
         size = len(calls)
+        failed = results[0][1] if size == 1 and results else all_failed(results, size)
         taken = (
             t,
             action,
             digest,
             size,
-            results[0][1] if size == 1 and results else all_failed(results, size),
+            failed,
             spent if tokens is None else added(spent, tokens),
             seconds,
             progress,
@@ -396,6 +405,7 @@ class MeasuredRun:
             latest,
             tokens,
             nearer,
+            exempt or (exempt is None and not failed),
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -566,12 +576,12 @@ class MeasuredRun:
             interventions.observed_stop(step, reason, waits=step in self.open_steps)
             self.totals.saved_steps += max(self.steps - (interventions.saved_from or 0), 0)
 
-    def count_onset(self, kind: str, step: int, *, exempt: bool = False) -> None:
-        """Count the onset of a loop. A loop of exempt steps is not logged."""
+    def count_onset(self, kind: str, step: int) -> None:
+        """Count and log the onset of a loop."""
         onsets = self.totals.onsets
         onsets[kind] = onsets.get(kind, 0) + 1
         self._exemplify("loops", kind)
-        if self.history is not None and not exempt:
+        if self.history is not None:
             self.history.report(kind, step, "")
 
     def count_not_comparable(self, name: str, parts: Sequence[str]) -> None:
@@ -645,7 +655,6 @@ class MeasuredRun:
             success=self.success,
             outcome=self.outcome,
             tokens=self.tokens,
-            exempt=in_exempt_loop(self),
             unguarded=self.unguarded,
             lost=self.lost,
             numbers=numbers,

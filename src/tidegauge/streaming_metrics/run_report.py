@@ -28,7 +28,6 @@ class RunReport:
 
     Attributes:
         agent_name: the agent's name, where it is another than ``agent``, by which it was counted.
-        exempt: whether the current loop consists of exempt steps only.
         unguarded: whether its policy was switched off after an internal error.
         lost: the metrics that have no value after the error.
         numbers: the fields of the metrics, by name.
@@ -48,7 +47,6 @@ class RunReport:
     success: bool | None
     outcome: RunOutcome
     tokens: float | None
-    exempt: bool
     unguarded: bool
     lost: tuple[str, ...]
     numbers: Mapping[str, Any]

@@ -29,6 +29,7 @@ __all__ = [
     "STALE_SCORE",
     "STALE_SCORE_MAX",
     "StaleScore",
+    "is_stale",
 ]
 
 _FREE: Final = 2
@@ -44,7 +45,8 @@ class StaleScore(Metric[ObservedStep]):
     With E its distinct edges, either way counting as the same edge, and V its distinct places,
     the one where progress was made included: c = \\|E\\| - \\|V\\| + 1 counts independent cycles,
     e adds every use of an edge after the second, n every visit to a place after the second.
-    To stay at a place counts as a visit and uses no edge.
+    To stay at a place counts as a visit and uses no edge. An exempt step that finds a place of the
+    path is no part of the path: a declared poller that waits does not wander.
 
     :class:`Exploration` reports progress through :meth:`move`. Without it, :meth:`update` counts a
     step that achieved a task as progress. Until a place is reported, digests of the states before
@@ -126,16 +128,16 @@ class StaleScore(Metric[ObservedStep]):
             if state is None:
                 self.stay(progress)
             else:
-                self.move(state, progress)
+                self.move(state, progress, step.exempt)
         elif self.placed:
-            self.move(place, progress)
+            self.move(place, progress, step.exempt)
         else:
             index: dict[Identity | None, int] = {place: 0}  # raises, if anything does
             self.placed = True
             self.maximum = None
             self._restart(place, index)
 
-    def move(self, place: Identity, progress: bool = False) -> None:
+    def move(self, place: Identity, progress: bool = False, exempt: bool = False) -> None:
         """The step led to ``place``, which may be the same place as before."""
         if progress or self.current is None:
             self._restart(place, {place: 0})
@@ -144,6 +146,9 @@ class StaleScore(Metric[ObservedStep]):
         # A place that cannot be hashed raises here, before any update.
         number = self._index.get(place)
         if number is not None:
+            if exempt:
+                self.rose = False
+                return
             visits = self._revisits[number] = self._revisits.get(number, 1) + 1
             score += visits > _FREE
             if previous not in (number, _DROPPED):
@@ -214,7 +219,8 @@ RUNS_STALE: Final = MetricDefinition(
     "tidegauge_runs_stale",
     "gauge",
     "runs",
-    "Active runs that retrace their path: their stale score has reached the setting stale_at.",
+    "Active runs that retrace their path: their stale score has reached the setting stale_at, and "
+    "no declared poller waits within its allowance.",
 )
 STALE_SCORE: Final = MetricDefinition(
     "tidegauge_stale_score",
@@ -240,10 +246,21 @@ STALE_SCORE_MAX: Final = MetricDefinition(
 )
 
 
+def is_stale(score: int | None, exempt: int, stale_at: int) -> bool:
+    """Whether a run with that score retraces its path: not if its last step is exempt.
+
+    >>> is_stale(5, 0, 5), is_stale(5, 1, 5), is_stale(4, 0, 5), is_stale(None, 0, 5)
+    (True, False, False, False)
+    """
+    return score is not None and score >= stale_at and not exempt
+
+
 def _runs_stale(group: GroupView) -> int | None:
-    """Active runs whose stale score is at least ``stale_at``; ``None``, none is measured."""
-    scores = [run.stale_score for run in group.active if run.stale_score is not None]
-    return sum(score >= group.stale_at for score in scores) if scores else None
+    """Active runs that are stale; ``None``, no score is measured."""
+    measured = [run for run in group.active if run.stale_score is not None]
+    if not measured:
+        return None
+    return sum(is_stale(run.stale_score, run.exempt_steps, group.stale_at) for run in measured)
 
 
 def _stale_scores(group: GroupView) -> MetricValue:

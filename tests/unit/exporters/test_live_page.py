@@ -101,7 +101,7 @@ def test_the_numbers_are_those_of_the_metrics() -> None:
     looped = sum(sum(total.loop_steps.values()) for total in totals)
     assert watched.read()["fleet"] == {
         "running": 1,
-        "looping": sum(bool(run.loop_repeats and not run.exempt) for run in snapshot.active),
+        "looping": sum(run.looping for run in snapshot.active),
         "stuck": 0,
         "ended": 2,
         "judged": 2,

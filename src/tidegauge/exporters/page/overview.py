@@ -9,11 +9,11 @@ from tidegauge._critical import here
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
-from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.loops import Loops, is_looping
 from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
 from tidegauge.streaming_metrics.success import SuccessRate
 
 __all__ = ["Fleet", "Trouble", "read_fleet", "trouble_of"]
@@ -50,16 +50,15 @@ def trouble_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Trouble:
 
     Repetitions of exempt steps only (a declared poller that waits) do not count as trouble.
     """
-    exempt, loops = exempt_steps(run), run.of(Loops)
-    if loops.repeats and exempt < loops.period:
+    exempt = exempt_steps(run)
+    if is_looping(run):
         return "looping"
     streak = run.of(ResultStreak).current or 0
     if streak >= onset_at and streak > exempt:
         return "stuck"
     if (run.of(FailedRounds).current or 0) >= onset_at:
         return "stuck"
-    stale = run.of(StaleScore).current
-    return "stuck" if stale is not None and stale >= stale_at and not exempt else "fine"
+    return "stuck" if is_stale(run.of(StaleScore).current, exempt, stale_at) else "fine"
 
 
 def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:

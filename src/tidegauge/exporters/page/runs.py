@@ -10,7 +10,7 @@ from tidegauge.exporters.page.overview import Fleet, trouble_of
 from tidegauge.exporters.reading import label_value
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
-from tidegauge.streaming_metrics.loops import Loops, in_exempt_loop
+from tidegauge.streaming_metrics.loops import Loops, is_looping
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
@@ -91,7 +91,7 @@ def _loop(run: MeasuredRun) -> dict[str, Any] | None:
         "period": loops.period,
         "repeats": loops.repeats,
         "first_step": loops.first_step,
-        "exempt": in_exempt_loop(run),
+        "exempt": not is_looping(run),
     }
 
 
