@@ -22,12 +22,10 @@ from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
-    add_row,
-    open_table,
     percent,
-    print_table,
     printable,
 )
+from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     CalibratedGroup,
@@ -96,8 +94,9 @@ def calibrate(settings: CalibrateSettings) -> None:
     \b
     Examples:
       tidegauge calibrate runs.jsonl -o policy.toml
-      tidegauge calibrate runs.jsonl --alpha 0.01 --action stop --holdout 0.1 -o policy.toml
-      tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml   stopped by mistake
+      tidegauge calibrate runs.jsonl --alpha 0.01 --action stop -o policy.toml
+      tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml
+                                            run-17 was stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
 
     \b
@@ -111,6 +110,7 @@ def calibrate(settings: CalibrateSettings) -> None:
     alpha, out = settings.alpha, settings.out
     refuse_overwriting(out, settings.files, "--out")
     traces, _, errors = read_traces(settings, settings.scores)
+    errors.exit_if_nothing_read(len(traces))
     unknown = set(settings.successful) - {trace.run for trace in traces}
     if unknown:
         raise ConfigurationError(f"--successful: no run has the id {', '.join(sorted(unknown))}")
@@ -135,21 +135,20 @@ def calibrate(settings: CalibrateSettings) -> None:
 
 
 def _print_groups(groups: Sequence[CalibratedGroup], alpha: float) -> None:
-    table = open_table(
+    table = TextTable(
         ("task group", "agent", "score"),
         ("successful runs", "threshold", "false stops, at most"),
     )
     for group in groups:
         names = (group.task_group, group.agent)
-        add_row(
-            table,
+        table.add(
             *("any" if name is None else printable(name) for name in names),
             group.score,
             str(group.runs),
             NOT_MEASURED if group.threshold is None else f"{group.threshold.threshold:.4g}",
             _false_stops(group, alpha),
         )
-    print_table(table)
+    table.print()
 
 
 def _false_stops(group: CalibratedGroup, alpha: float) -> str:
