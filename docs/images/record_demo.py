@@ -50,7 +50,7 @@ DEMOS: Final = {
         "tidegauge demo",
         f"{Path(sys.executable).with_name('tidegauge')} demo --no-browser",
         begun="agents",
-        ended="Look next",
+        ended="Next steps",
         height=39,
     ),
     "local-model": Demo(

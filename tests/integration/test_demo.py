@@ -82,8 +82,8 @@ def scrape(url: str) -> dict[str, float]:
     return samples
 
 
-def replayed(record: Path) -> dict[str, Any]:
-    command = [*TIDEGAUGE, "replay", "--json", str(record)]
+def replayed(record: Path, *options: str) -> dict[str, Any]:
+    command = [*TIDEGAUGE, "replay", "--json", str(record), *options]
     answer = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
     return orjson.loads(answer.stdout)
 
@@ -112,8 +112,23 @@ class TestWhatItPrints:
             "wanderer / skerrin-checked: failed after 24 steps",
         ):
             assert lines.count(line) == 1, line
+        alarm = next(line for line in lines if "a false alarm" in line)
+        assert alarm.startswith("retrier would have been stopped at step 2 by failed rounds")
+        own = [
+            f'Rule("{signal}", 9, agent="retrier")' for signal in ("result_streak", "failed_rounds")
+        ]
+        assert f"  tidegauge.configure(rules=[*DEFAULT_RULES, {', '.join(own)}])" in lines
         next_lines = lines[lines.index("Next steps") + 1 :]
         assert len(next_lines) == 3
+
+    def test_the_advised_thresholds_stop_the_retrier_no_more(self, demo_output: DemoOutput) -> None:
+        def success(threshold: int) -> bool | None:
+            policy = f"result_streak={threshold},failed_rounds={threshold}"
+            runs = replayed(demo_output.record, "--policy", policy)["runs"]
+            return next(run["success"] for run in runs if run["agent"] == "retrier")
+
+        assert success(8) is False
+        assert success(9) is True
 
     @pytest.mark.parametrize(
         ("agent", "row"),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,9 @@ def test_the_alert_comes_while_the_loop_lasts_and_its_end_is_reported(tmp_path: 
         )
         assert any(line.startswith("looper-twin / skerrin-checked: loops") for line in before)
         assert not any(line.startswith("looper-twin / skerrin-checked: failed") for line in before)
+        [started] = [line for line in before if line.startswith(STARTED)]
+        with urllib.request.urlopen(started.rpartition(" ")[2], timeout=LIMIT) as answer:
+            assert b"TidegaugeLoopOnset" in answer.read()
         servers = demo.servers()
         demo.read_until("resolved: TidegaugeLoopOnset, looper-twin (documents)")
         assert demo.end(signal.SIGINT, *servers) in ((0, ""), (130, ""))

@@ -15,12 +15,11 @@ from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     RunProgress,
-    add_row,
-    open_table,
     percent,
-    print_table,
+    print_line,
     printable,
 )
+from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     DEFAULT_RULES,
@@ -85,7 +84,8 @@ def backtest(settings: BacktestSettings) -> None:
     Examples:
       tidegauge backtest runs.jsonl
       tidegauge backtest runs.jsonl --alpha 0.01 --calibration-runs 150
-      tidegauge backtest runs.jsonl --score stagnation --score result_streak --json
+      tidegauge backtest runs.jsonl --score stagnation --score repetition
+      tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
 
@@ -120,6 +120,7 @@ def backtest(settings: BacktestSettings) -> None:
         data = _document(found, shown, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
+        errors.exit_if_nothing_read(len(traces))
         _print_backtest(found, shown)
     errors.exit_if_unreadable()
 
@@ -223,23 +224,17 @@ def _shares(of: object, *names: str) -> dict[str, Any]:
 
 def _print_backtest(found: Backtest, alpha: float | None) -> None:
     """Print the table, the groups that it leaves out, and a summary."""
-    numbers = (
-        "runs",
-        "successful",
-        "of these stopped",
-        "others stopped",
-        "steps saved",
-        "tokens saved",
-    )
-    table = open_table(("task group", "agent", "score"), (*numbers, "stopped at", "delay"))
+    if not found.rows and not found.left_out:
+        print_line("no runs")
+        return
+    numbers = ("successful", "of these stopped", "others stopped", "steps saved", "tokens saved")
+    table = TextTable(("task group", "agent", "score"), (*numbers, "stopped at", "delay"))
     for row in found.rows:
-        add_row(
-            table,
+        table.add(
             printable(row.task_group),
             printable(row.agent),
             row.score,
-            str(row.runs),
-            str(row.good),
+            f"{row.good} of {row.runs}",
             _share(row.good_stopped),
             percent(row.bad_stopped.value if row.bad_stopped is not None else None),
             _share(row.steps_saved),
@@ -247,10 +242,10 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
             NOT_MEASURED if row.stopped_at is None else f"{row.stopped_at:.1f}",
             NOT_MEASURED if row.delay is None else f"{row.delay:+.1f}",
         )
-    print_table(table)
+    table.print()
     for task_group, agent, good in found.left_out:
         name = " ".join(printable(one) for one in (task_group, agent) if one) or "unnamed"
-        click.echo(f"left out: {name}, because {good} successful runs are too few to calibrate on")
+        print_line(f"left out: {name}, because {good} successful runs are too few to calibrate on")
     missing = sum(row.with_threshold == 0 for row in found.rows)
     if missing and alpha is not None:
         click.echo(f"no threshold in {missing} rows: too few calibration runs for alpha {alpha:g}")
@@ -262,7 +257,7 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
     summaries = {one.score: one for one in found.summary}
     for one in found.summary:
         if one.steps_saved is None or one.good_stopped is None:
-            click.echo(
+            print_line(
                 f"{one.score}: no summary; it needs a group with 30 successful runs and 10 others"
             )
             continue
@@ -285,10 +280,10 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
         nested = one.steps_saved_of_task_groups
         if one.task_groups > 1 and nested is not None:
             line += f"; mean of {one.task_groups} task groups: {percent(nested.value)}"
-        click.echo(line)
+        print_line(line)
 
 
 def _share(share: Share | None) -> str:
     if share is None:
         return NOT_MEASURED
-    return f"{share.value:.1%} [{share.low:.0%} to {share.high:.0%}]"
+    return f"{share.value:.1%} [{100 * share.low:.0f}-{share.high:.0%}]"

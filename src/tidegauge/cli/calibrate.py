@@ -22,12 +22,11 @@ from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
-    add_row,
-    open_table,
     percent,
-    print_table,
+    print_line,
     printable,
 )
+from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     CalibratedGroup,
@@ -99,10 +98,13 @@ def calibrate(settings: CalibrateSettings) -> None:
     \b
     Examples:
       tidegauge calibrate runs.jsonl -o policy.toml
-      tidegauge calibrate runs.jsonl --alpha 0.01 --action stop --holdout 0.1 -o policy.toml
-      tidegauge calibrate runs.jsonl --guarantee pac --confidence 0.95 -o policy.toml
-      tidegauge calibrate runs.jsonl --by-task -o policy.toml   several attempts at each task
-      tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml   stopped by mistake
+      tidegauge calibrate runs.jsonl --alpha 0.01 --action stop -o policy.toml
+      tidegauge calibrate runs.jsonl --action stop --holdout 0.1 -o policy.toml
+      tidegauge calibrate runs.jsonl --guarantee pac -o policy.toml
+      tidegauge calibrate runs.jsonl --by-task -o policy.toml
+                                            several attempts at each task
+      tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml
+                                            run-17 was stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
 
     \b
@@ -117,6 +119,7 @@ def calibrate(settings: CalibrateSettings) -> None:
     bound = settings.bound(shared_by=len(dict.fromkeys(settings.scores)))
     refuse_overwriting(out, settings.files, "--out")
     traces, _, errors = read_traces(settings, settings.scores)
+    errors.exit_if_nothing_read(len(traces))
     unknown = set(settings.successful) - {trace.run for trace in traces}
     if unknown:
         raise ConfigurationError(f"--successful: no run has the id {', '.join(sorted(unknown))}")
@@ -166,21 +169,20 @@ def _refuse_censored(traces: Sequence[RunTrace]) -> None:
 
 
 def _print_groups(groups: Sequence[CalibratedGroup], bound: Guarantee) -> None:
-    table = open_table(
+    table = TextTable(
         ("task group", "agent", "score"),
         ("successful runs", "threshold", "false stops, at most"),
     )
     for group in groups:
         names = (group.task_group, group.agent)
-        add_row(
-            table,
+        table.add(
             *("any" if name is None else printable(name) for name in names),
             group.score,
             str(group.runs),
             NOT_MEASURED if group.threshold is None else f"{group.threshold.threshold:.4g}",
             _false_stops(group, bound),
         )
-    print_table(table)
+    table.print()
 
 
 def _false_stops(group: CalibratedGroup, bound: Guarantee) -> str:
@@ -197,19 +199,19 @@ def _print_meaning(
     if smallest is not None:
         share = f"at most {settings.alpha:.3g} of the successful runs exceed a threshold"
         if settings.guarantee == "pac":
-            click.echo(f"for each group, with confidence {settings.confidence:g}: {share}")
+            print_line(f"for each group, with confidence {settings.confidence:g}: {share}")
         else:
-            click.echo(f"on average over calibrations: {share}; --guarantee pac bounds this one")
+            print_line(f"on average over calibrations: {share}; --guarantee pac bounds this one")
         shared_by = len(dict.fromkeys(settings.scores))
         if shared_by > 1:
-            click.echo(f"the {shared_by} scores share it: {bound.alpha:.3g} each")
+            print_line(f"the {shared_by} scores share it: {bound.alpha:.3g} each")
         of = "tasks" if settings.by_task else "successful runs"
-        click.echo(
+        print_line(
             f"the smallest group has {smallest} {of}; from {bound.next_runs(smallest)} on, its "
             "threshold can be lower"
         )
     left_out = sum(group.could_be_ended for group in groups if group.score == settings.scores[0])
     if left_out:
-        click.echo(
+        print_line(
             f"left out: {left_out} successful runs that a policy could end when they were recorded"
         )

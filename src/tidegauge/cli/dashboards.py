@@ -47,7 +47,8 @@ def dashboards(settings: DashboardsSettings) -> None:
     \b
     Examples:
       tidegauge dashboards --out grafana
-      TIDEGAUGE_GRAFANA_TOKEN=… tidegauge dashboards --push https://grafana.example
+      tidegauge dashboards --push https://grafana.example
+                                      with a token in TIDEGAUGE_GRAFANA_TOKEN
     """
     if settings.out is None and settings.push is None:
         raise click.UsageError("nothing to do; set --out DIR, --push URL, or both")

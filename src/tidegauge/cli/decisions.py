@@ -70,7 +70,7 @@ def decisions(settings: DecisionsSettings, *, follow: bool, run_id: str | None) 
       tidegauge decisions --kafka broker:9092 --topic agents
       curl http://127.0.0.1:9465/v1/decisions/4bf92f3577b34da6a3ce929d0e0e4736
       tidegauge decisions --kafka broker:9092 --topic agents --follow
-                                            a JSON line for the decision on each open run,
+                                            a JSON line for each open run,
                                             then one for every change
       tidegauge decisions --kafka broker:9092 --topic agents --run r1
                                             the decision on one run

@@ -99,7 +99,7 @@ def demo(settings: DemoSettings) -> None:
     \b
     Examples:
       tidegauge demo                        a live table, then what the stop saved
-      tidegauge demo --serve                the same, and page and /metrics until Ctrl-C
+      tidegauge demo --serve                then serve page and metrics on
       tidegauge demo --record demo.jsonl    then: tidegauge replay demo.jsonl
     """
     agents = _load_agents()

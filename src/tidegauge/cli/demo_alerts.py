@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +33,7 @@ _HOST: Final = "127.0.0.1"
 _TIMEOUT_SECONDS: Final = 5.0
 _MAX_BODY: Final = 1_000_000
 _POLL_SECONDS: Final = 0.05
+_ALERTS_PAGES: Final = ("/alerts", "/classic/alerts")
 
 
 class Alerts:
@@ -106,7 +109,8 @@ class Alerts:
                 stack.enter_context(_running(command, folder / f"{name}.log"))
                 for name, command in commands.items()
             ]
-            self._news.append(Text(f"alerts: Prometheus is running, http://{scraper}/alerts"))
+            page = _alerts_page(f"http://{scraper}", self._ending)
+            self._news.append(Text(f"alerts: Prometheus is running, {page}"))
             # Also ends with the main thread: a second Ctrl-C may come before the event is set.
             while not self._ending.wait(_CHECK_SECONDS) and threading.main_thread().is_alive():
                 for server in servers:
@@ -123,6 +127,25 @@ class Alerts:
         onset = self._onset(agent) if name == _LOOP_ONSET else None
         after = "" if onset is None else f", {arrived - onset:.1f} s after its loop began"
         self._news.append(Text(f"alert: {name}, {labels}{after}", style="bold red"))
+
+
+def _alerts_page(url: str, ending: threading.Event) -> str:
+    """Where this Prometheus shows its alerts, once it answers: Debian's has only the classic pages.
+
+    Its address without a path, if it does not answer in time.
+    """
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    until = time.monotonic() + _TIMEOUT_SECONDS
+    while time.monotonic() < until and not ending.wait(_CHECK_SECONDS):
+        for path in _ALERTS_PAGES:
+            try:
+                with direct.open(f"{url}{path}", timeout=_TIMEOUT_SECONDS):
+                    return f"{url}{path}"
+            except urllib.error.HTTPError as error:
+                error.close()
+            except OSError:
+                break
+    return url
 
 
 def _programs() -> tuple[str, str]:

@@ -1,15 +1,16 @@
-"""What the stop saved in the demo, and all of its numbers."""
+"""What the stop saved in the demo, which stop would have been wrong, and all of its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegauge.cli.live_runs import LiveRun
+from tidegauge.policies import DEFAULT_RULES, Rule
 from tidegauge.streaming_metrics import Snapshot, group_entry, run_entry
 
-__all__ = ["Saving", "demo_document", "total_steps"]
+__all__ = ["FalseAlarm", "Saving", "demo_document", "false_alarms", "total_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,38 @@ class Saving:
     def seconds(self) -> float:
         """Seconds that the observed run took longer."""
         return self.observed.seconds - self.stopped.seconds
+
+
+class FalseAlarm(NamedTuple):
+    """A run that the default rules would have stopped, although it solved its task.
+
+    Attributes:
+        run: the run.
+        rules: those for its agent with which it is not stopped.
+    """
+
+    run: LiveRun
+    rules: tuple[Rule, ...]
+
+
+def false_alarms(runs: Sequence[LiveRun]) -> Iterator[FalseAlarm]:
+    """The false alarms among the ended runs."""
+    for run in runs:
+        if run.report.success and run.report.intervention == "would_stop":
+            highest = ((rule, _highest(run, rule)) for rule in DEFAULT_RULES)
+            rules = [
+                Rule(rule.signal, value + 1, agent=run.agent)
+                for rule, value in highest
+                if value >= rule.bound
+            ]
+            yield FalseAlarm(run, tuple(rules))
+
+
+def _highest(run: LiveRun, rule: Rule) -> int:
+    """The highest value of a rule's signal in a run."""
+    if rule.signal == "loop_repeats":
+        return max((repeats for _, _, repeats in run.report.loops), default=0)
+    return getattr(run.report, f"{rule.signal}_max") or 0
 
 
 def demo_document(

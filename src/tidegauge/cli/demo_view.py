@@ -12,11 +12,18 @@ from typing import Any, Final
 import click
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.demo_alerts import Alerts
-from tidegauge.cli.demo_runs import Saving, demo_document, total_steps
+from tidegauge.cli.demo_runs import (
+    FalseAlarm,
+    Saving,
+    demo_document,
+    false_alarms,
+    total_steps,
+)
 from tidegauge.cli.live_runs import LiveRun, LiveRunSink
 from tidegauge.cli.run_tables import (
     RUN_NUMBERS,
@@ -95,8 +102,9 @@ class DemoView:
         """Print the final tables and a summary."""
         self._console.print(self._tables(), "")
         snapshot = self._pipeline.engine.snapshot()
-        for line in _summary_lines(snapshot, self._saving(), served_at=served_at):
-            self._console.print(line, highlight=False, soft_wrap=True)
+        alarms = list(false_alarms(self.sink.runs))
+        for line in _summary_lines(snapshot, self._saving(), alarms, served_at=served_at):
+            self._console.print(line, highlight=False, soft_wrap=not self._console.is_terminal)
 
     def document(self, seed: int) -> dict[str, Any]:
         """All numbers, for ``--json``."""
@@ -142,13 +150,18 @@ class DemoView:
 
 
 def _summary_lines(
-    snapshot: Snapshot, saving: Saving | None, *, served_at: str | None
+    snapshot: Snapshot,
+    saving: Saving | None,
+    alarms: Sequence[FalseAlarm],
+    *,
+    served_at: str | None,
 ) -> Iterator[str]:
     """The lines under the tables, in rich markup.
 
     Args:
         snapshot: of the engine, at the end.
         saving: what the stop saved; ``None`` if one of the two runs did not get that far.
+        alarms: runs that would have been stopped by mistake.
         served_at: where ``/metrics`` is still served; ``None``, it is not.
     """
     steps, loop_steps = total_steps(snapshot)
@@ -165,14 +178,26 @@ def _summary_lines(
             f"[bold green]the stop saved {saving.steps} steps, {saving.tokens:,.0f} tokens, "
             f"{saving.seconds:.1f} s[/]."
         )
+    for run, rules in alarms:
+        signal = (run.report.intervention_reason or "").replace("_", " ")
+        higher = ", ".join(
+            f'Rule("{one.signal}", {one.threshold}, agent="{one.agent}")' for one in rules
+        )
+        yield (
+            f"{run.agent} would have been stopped at step {run.report.intervention_step} by "
+            f"{signal}: [bold yellow]a false alarm[/], because it solved its task after "
+            f"{run.report.steps} steps. To avoid it, give this agent its own thresholds:"
+        )
+        yield escape(f"  tidegauge.configure(rules=[*DEFAULT_RULES, {higher}])")
+        yield "or calibrate them on runs that succeeded: tidegauge calibrate"
     yield ""
     yield "[bold]Next steps[/]"
     if served_at is not None:
-        yield f"  {served_at:<42}  these numbers, for Prometheus"
+        yield f"  {served_at:<35}  these numbers, for Prometheus"
     else:
-        yield "  tidegauge demo --serve                      keep serving the page and /metrics"
-    yield "  tidegauge demo --record demo.jsonl          then: tidegauge replay demo.jsonl"
-    yield "  tidegauge.configure(stop_on_loop=1)         use the same stop in your own agents"
+        yield "  tidegauge demo --serve               keep serving the page and /metrics"
+    yield "  tidegauge demo --record demo.jsonl   then: tidegauge replay demo.jsonl"
+    yield "  tidegauge.configure(stop_on_loop=1)  the same stop in your own agents"
 
 
 def _runs_table(

@@ -21,7 +21,8 @@ def hook() -> None:
 
     \b
     Examples:
-      tidegauge hook install               for all agents that you have, after a look at the changes
+      tidegauge hook install               for all agents that you have; shows the
+                                           changes and asks
       tidegauge hook install codex --yes   for one, without a question
       tidegauge hook remove                take them out again
 
@@ -36,7 +37,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     return yes(agents(command))
 
 
-@hook.command()
+@hook.command(short_help="Add the hook to the settings of agents.")
 @_options
 def install(agents: tuple[str, ...], yes: bool) -> None:
     """Add the hook to the settings of the AGENTs; without a name, of all that you have.
@@ -66,7 +67,7 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
     click.echo("next: tidegauge watch")
 
 
-@hook.command()
+@hook.command(short_help="Take the hook out of the settings of agents.")
 @_options
 def remove(agents: tuple[str, ...], yes: bool) -> None:
     """Take the hook out of the settings of the AGENTs; without a name, of all of them.

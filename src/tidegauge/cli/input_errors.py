@@ -6,6 +6,7 @@ from typing import IO, Any, Final
 
 import click
 
+from tidegauge.cli.terminal import print_line
 from tidegauge.recordings.line_replay import Fault
 
 __all__ = ["FatalInputError", "InputErrors"]
@@ -20,7 +21,7 @@ class FatalInputError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line of the error."""
-        click.echo(self.message, err=True)
+        print_line(self.message, err=True)
 
 
 class InputErrors:
@@ -43,7 +44,7 @@ class InputErrors:
         if self._strict:
             raise FatalInputError(str(fault))
         if self._count <= _PRINTED_PER_FILE:
-            click.echo(str(fault), err=True)
+            print_line(str(fault), err=True)
 
     def unreadable(self, source: str, error: OSError) -> None:
         """A file cannot be read."""
@@ -51,14 +52,19 @@ class InputErrors:
         if self._strict:
             raise FatalInputError(message)
         self._unreadable = True
-        click.echo(message, err=True)
+        print_line(message, err=True)
 
     def end_of_file(self) -> None:
         """A file ends: print how many errors were not printed."""
         more = self._count - _PRINTED_PER_FILE
         self._count = 0
         if more > 0:
-            click.echo(f"{self._source}: {more} more lines with errors", err=True)
+            print_line(f"{self._source}: {more} more lines with errors", err=True)
+
+    def exit_if_nothing_read(self, runs: int) -> None:
+        """End the command with exit code 1 if there are no runs because of unreadable files."""
+        if not runs:
+            self.exit_if_unreadable()
 
     def exit_if_unreadable(self) -> None:
         """End the command with exit code 1 if a file could not be read."""

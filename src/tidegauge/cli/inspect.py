@@ -65,9 +65,12 @@ def inspect(settings: InspectSettings) -> None:
         with click.open_file(name, "rb") as file:
             data: bytes = file.read()
         try:
-            spans += decode_file(data, READ_LIMITS._replace(unread=True))
+            found = decode_file(data, READ_LIMITS._replace(unread=True))
         except MalformedRequestError as error:
             raise ConfigurationError(f"{name}: {error}") from error
+        if not found:
+            raise ConfigurationError(f"{name}: no spans in it; use a file of OTLP trace requests")
+        spans += found
     _print(spans)
 
 

@@ -77,7 +77,11 @@ class JudgeSettings(InputSettings):
         metavar="MODULE:NAME",
         multiple=True,
     )
-    dry_run: bool = setting(FLAG, False, "Send nothing; estimate the cost.")
+    dry_run: bool = setting(
+        FLAG,
+        False,
+        "Send nothing; estimate the cost. With --model, what is judged in --out is left out.",
+    )
     against: Path | None = setting(
         IN_FILE,
         None,
@@ -116,17 +120,17 @@ def judge(settings: JudgeSettings) -> None:
 
     \b
     Examples:
-      tidegauge judge runs.jsonl --model openai:gpt-5-mini --dry-run --price 0.25,2
+      tidegauge judge runs.jsonl --dry-run --price 0.25,2     what it would cost
       tidegauge judge runs.jsonl --model openai:gpt-5-mini -o scores.jsonl
-      tidegauge judge runs.jsonl --model openai:gpt-5-mini --competency self_verification
-      tidegauge judge -o scores.jsonl --against labels.jsonl     agreement only, asks nothing
+      tidegauge judge runs.jsonl -m openai:gpt-5 --competency objective_quality
+      tidegauge judge -o scores.jsonl --against labels.jsonl  compare with people
 
     Exit code 0: every case has its line, with a score or without; 1: a file could not be read or
     written; 2: wrong usage, or an error in the input with --strict.
     """
     if not settings.files and settings.against is None:
         raise click.UsageError("nothing to do; give a FILE to judge, or --against with --out")
-    if settings.files and settings.model is None:
+    if settings.files and settings.model is None and not settings.dry_run:
         raise click.UsageError("no model is given; set --model PROVIDER:NAME")
     if settings.against is not None and settings.out is None:
         raise click.UsageError("--against needs the file of the scores; set --out FILE")
@@ -144,7 +148,7 @@ def judge(settings: JudgeSettings) -> None:
     )
     if settings.dry_run:
         judge_output.print_estimate(
-            runs, judges, model=settings.model or "", out=settings.out, price=settings.price
+            runs, judges, model=settings.model, out=settings.out, price=settings.price
         )
     else:
         with judge_output.judgement_store(settings.out) as store:

@@ -15,7 +15,8 @@ import click
 
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.recording_options import read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, add_row, open_table, print_table, printable
+from tidegauge.cli.terminal import NOT_MEASURED, printable
+from tidegauge.cli.text_table import TextTable
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
 from tidegauge.diagnose.judges.competencies import rubric_named
 from tidegauge.diagnose.judges.cost import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, Estimate, Price
@@ -177,22 +178,26 @@ def print_estimate(
     runs: RunsToJudge,
     judges: Sequence[Judge],
     *,
-    model: str,
+    model: str | None,
     out: Path | None,
     price: tuple[float, float] | None,
 ) -> None:
-    """Print what judging would cost. Nothing is asked, and no file is changed."""
+    """Print what judging would cost. Nothing is asked, and no file is changed.
+
+    Without a model, all cases count, also those in the file that a model has judged.
+    """
     known: set[JudgementKey] = set()
-    if out is not None and out.is_file():
+    if model is not None and out is not None and out.is_file():
         with out.open("rb") as lines:
             latest = {found.key: found for found in read_judgements(lines)}
         known = {key for key, found in latest.items() if found.error is None}
-    estimate = Estimate(judges, model, known)
+    estimate = Estimate(judges, model or "", known)
     runs.each(estimate.add)
     tokens_in, tokens_out = estimate.input_tokens, estimate.output_tokens
     click.echo(f"runs              {estimate.runs:,} ({estimate.cut_runs:,} with steps left out)")
     click.echo(f"prompts           {estimate.questions:,}")
-    click.echo(f"  judged before   {estimate.known_questions:,}")
+    if model is not None:
+        click.echo(f"  judged before   {estimate.known_questions:,}")
     click.echo(f"  nothing to ask  {estimate.not_judged:,}")
     click.echo(f"tokens in, about  {tokens_in:,} ({CHARACTERS_PER_TOKEN} characters each)")
     click.echo(f"tokens out, about {tokens_out:,} ({ANSWER_TOKENS} an answer)")
@@ -291,13 +296,13 @@ def print_agreement(
     scores = [CompetencyScore(one.run, one.competency, one.score) for one in found]
     with against.open("rb") as lines:
         labels = read_scores(lines, str(against))
-    table = open_table(("competency",), ("n", "Pearson", "Spearman", "Kendall"))
+    table = TextTable(("competency",), ("n", "Pearson", "Spearman", "Kendall"))
     by_competency = agreements(scores, labels)
     for competency, one in by_competency.items():
-        add_row(table, printable(competency), str(one.n), *map(_figure, one[1:]))
+        table.add(printable(competency), str(one.n), *map(_figure, one[1:]))
     if len(by_competency) > 1:
-        add_row(table, "mean", "", *map(_figure, _means(by_competency.values())))
-    print_table(table)
+        table.add("mean", "", *map(_figure, _means(by_competency.values())))
+    table.print()
 
 
 def _means(agreed: Iterable[Agreement]) -> Iterator[float | None]:

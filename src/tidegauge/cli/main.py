@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from tidegauge._version import __version__
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import TidegaugeError
 
 __all__ = ["cli", "main"]
@@ -70,31 +71,33 @@ def cli() -> None:
 
     \b
     Examples:
-      tidegauge demo                             see all metrics at work
-      tidegauge replay runs.jsonl                measure recorded runs, as a table
-      tidegauge replay runs.jsonl --json         the same, every number of every run
+      tidegauge demo                      see all metrics at work
+      tidegauge replay runs.jsonl         measure recorded runs, as a table
+      tidegauge replay runs.jsonl --json  every number of every run
       tidegauge replay --from codex ~/.codex/sessions
-                                                 measure the sessions of a coding agent
+                                          measure sessions of a coding agent
       tidegauge replay runs.jsonl --policy loop_repeats=3
-                                                 where that rule would have stopped them
-      tidegauge backtest runs.jsonl              what stopping at a threshold would save
+                                          where that rule would stop them
+      tidegauge backtest runs.jsonl       what stopping would save
       tidegauge calibrate runs.jsonl -o policy.toml
-                                                 calibrate a policy on your successful runs
-      tidegauge report runs.jsonl -o report.html explore them on an HTML page
+                                          a policy from your successful runs
+      tidegauge report runs.jsonl -o report.html
+                                          explore them on an HTML page
       tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl
-                                                 keep some of the runs
+                                          keep some of the runs
       tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
-                                                 have a model score the competencies of agents
-      tidegauge serve                            receive the spans of agents (OTLP)
-      tidegauge inspect traces.json              how the spans of these traces are read
-      tidegauge decisions --kafka B --topic T    serve to agents which runs must stop
+                                          a model scores the agents' competencies
+      tidegauge serve                     receive the spans of agents (OTLP)
+      tidegauge inspect traces.json       how the spans of traces are read
+      tidegauge decisions --kafka HOST:9092 --topic agents
+                                          serve to agents which runs must stop
       tidegauge worker --kafka HOST:9092 --topic agents
-                                                 measure the runs of a fleet
-      tidegauge hook install                     let coding agents report to tidegauge
-      tidegauge watch                            watch them: Codex, Gemini, Qwen, opencode, Claude
-      tidegauge dashboards --out grafana         Grafana dashboards and provisioning
-      tidegauge rules --out rules                recording rules and alerts
-      tidegauge worlds                           which metric detects which fault
+                                          measure the runs of a fleet
+      tidegauge hook install              let coding agents report to tidegauge
+      tidegauge watch                     watch these coding agents
+      tidegauge dashboards --out grafana  Grafana dashboards and provisioning
+      tidegauge rules --out rules         recording rules and alerts
+      tidegauge worlds                    which metric detects which fault
 
     For more about a command, run 'tidegauge COMMAND --help'.
     """
@@ -142,5 +145,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print_error(message: str, code: int) -> int:
-    click.echo(f"tidegauge: {message}", err=True)
+    print_line(f"tidegauge: {message}", err=True)
     return code

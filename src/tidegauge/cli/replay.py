@@ -41,7 +41,7 @@ def replay(settings: ReplaySettings) -> None:
     \b
     Examples:
       tidegauge replay runs.jsonl
-      tidegauge replay day1.jsonl day2.jsonl --json | jq '.runs[] | select(.loops != [])'
+      tidegauge replay 1.jsonl 2.jsonl --json | jq '.runs[] | select(.success)'
       tidegauge replay runs.jsonl --ignore-action think --steps-out steps.jsonl
       tidegauge replay runs.jsonl --policy loop_repeats=3,failed_rounds=3
 
@@ -74,5 +74,6 @@ def replay(settings: ReplaySettings) -> None:
         data = document(runs, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
+        errors.exit_if_nothing_read(len(runs.reports()))
         print_groups(runs, skipped_lines=skipped)
     errors.exit_if_unreadable()

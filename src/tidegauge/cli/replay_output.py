@@ -6,16 +6,14 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
-    add_row,
-    open_table,
     percent,
-    print_table,
     printable,
 )
+from tidegauge.cli.text_table import TextTable
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
@@ -34,9 +32,6 @@ from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["RecordedRuns", "StepLines", "document", "print_groups"]
 
@@ -151,9 +146,7 @@ def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
     reports = runs.reports()
     loops = Counter(report.group for report in reports if report.loop_steps)
     stops = Counter(report.group for report in reports if report.intervention == "stop")
-    groups = runs.groups()
-    if groups:
-        print_table(_table(groups, loops, stops))
+    _table(runs.groups(), loops, stops).print()
     unfinished = sum(not report.finished for report in reports)
     steps = sum(report.steps for report in reports)
     sys.stdout.write(
@@ -164,9 +157,9 @@ def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
 
 def _table(
     groups: dict[GroupKey, GroupSnapshot], loops: Counter[GroupKey], stops: Counter[GroupKey]
-) -> Table:
+) -> TextTable:
     numbers = ("runs", "success", "AUV", "loop ratio", "runs with a loop")
-    table = open_table(
+    table = TextTable(
         ("agent", "task group", "memory"), (*numbers, "stopped") if stops else numbers
     )
     for key, group in groups.items():
@@ -180,7 +173,7 @@ def _table(
         ]
         if stops:
             row.append(str(stops[key]))
-        add_row(table, *row)
+        table.add(*row)
     return table
 
 

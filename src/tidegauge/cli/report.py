@@ -42,7 +42,7 @@ def report(settings: ReportSettings) -> None:
     Examples:
       tidegauge report runs.jsonl -o report.html
       tidegauge report day1.jsonl day2.jsonl --scores scores.jsonl -o report.html
-      tidegauge report runs.jsonl --policy loop_repeats=3 --no-contents -o report.html
+      tidegauge report runs.jsonl --no-contents -o report.html
 
     Needs: pip install 'tidegauge[report]'. Exit code 0: the page was written, lines may have been
     skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or an

@@ -53,14 +53,16 @@ def select(settings: SelectSettings) -> None:
     The lines of the runs that fulfill the condition are written unchanged, so the output is a
     recording, too. A run is written when it ends; runs without an end come last.
 
-    \b
     The fields are those of a run in 'replay --json', and auv, the run's share of its group's AUV:
-      run agent task_group memory model outcome success finished steps t_max tokens
-      auv progress_auv loop_ratio loop_steps loops cycles cycle_steps novelty
-      result_streak_max failed_rounds_max stale_score stale_score_max frontier pending
-      exploration_error exploitation_error exploration_errors exploitation_errors
-      exploration_required exploitation_required distinct_places backtracks
-      premature_halt recall_lag stopped
+
+    \b
+      run agent task_group memory model outcome success finished stopped
+      steps t_max tokens auv progress_auv novelty recall_lag premature_halt
+      loop_ratio loop_steps loops cycles cycle_steps
+      result_streak_max failed_rounds_max stale_score stale_score_max
+      frontier pending distinct_places backtracks
+      exploration_error exploration_errors exploration_required
+      exploitation_error exploitation_errors exploitation_required
 
     A condition consists of comparisons (also 0 < loop_ratio <= 0.5), in, and, or, not, numbers,
     quoted text and lists of these. A comparison with a value that was not measured is false; use
@@ -68,10 +70,11 @@ def select(settings: SelectSettings) -> None:
 
     \b
     Examples:
-      tidegauge select runs.jsonl --where "auv > 0.8 and loop_ratio == 0" -o best.jsonl
+      tidegauge select runs.jsonl --where "auv > 0.8 and not loops" -o best.jsonl
       tidegauge select runs.jsonl --where "success and steps <= 10" | wc -l
-      tidegauge select *.jsonl --where "agent in ['browser', 'shell'] and loops" -o loops.jsonl
-      tidegauge select runs.jsonl --scores scores.jsonl --where "self_verification >= 3"
+      tidegauge select *.jsonl --where "agent in ['browser', 'shell']" -o 2.jsonl
+      tidegauge select runs.jsonl --scores scores.jsonl \\
+                       --where "self_verification >= 3"
 
     Exit code 0: every file was read; 1: a file could not be read or written; 2: wrong usage, or
     an error in the input with --strict.

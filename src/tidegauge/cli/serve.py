@@ -145,10 +145,11 @@ def serve(settings: ServeSettings) -> None:
     \b
     Examples:
       tidegauge serve
-      tidegauge serve --host 0.0.0.0 --token-file token --tls-certificate c.pem --tls-key k.pem
-      tidegauge serve --forward-to http://collector:4318   see all, keep your backend
+      tidegauge serve --host 0.0.0.0 --token-file token \\
+                      --tls-certificate c.pem --tls-key k.pem
+      tidegauge serve --forward-to http://collector:4318  keeps your backend
       tidegauge serve --config serve.toml
-      tidegauge serve --kafka broker:9092 --topic agents   a gateway of a fleet
+      tidegauge serve --kafka broker:9092 --topic agents  a gateway of a fleet
 
     A setting is taken from its flag, else from the variable TIDEGAUGE_SERVE_ and its name
     (TIDEGAUGE_SERVE_GRPC_PORT), else from the file. The bearer token may also be in

@@ -1,62 +1,43 @@
-"""Tables on standard output, and progress bars on standard error."""
+"""Lines of text on a terminal, and progress bars on standard error."""
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
 
+import click
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
-    from rich.table import Table
 
 __all__ = [
     "NOT_MEASURED",
     "ByteProgress",
     "RunProgress",
     "StageProgress",
-    "add_row",
-    "open_table",
     "percent",
-    "print_table",
+    "print_line",
     "printable",
     "total_bytes",
 ]
 
 NOT_MEASURED: Final = "-"
-_WIDE: Final = 10_000
 _AFTER_SECONDS: Final = 1.0
 _EVERY_SECONDS: Final = 0.1
 
 
-def open_table(names: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    """A table with columns of names, then columns of numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
-
-
-def add_row(table: Table, *cells: str) -> None:
-    """Add a row of plain text."""
-    from rich.text import Text
-
-    table.add_row(*(Text(cell) for cell in cells))
-
-
-def print_table(table: Table) -> None:
-    """Print a table: on a terminal in its width, else in full width as plain text."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else _WIDE
-    Console(file=sys.stdout, width=width, markup=False, highlight=False).print(table)
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print a line; on a terminal that is narrower, it breaks between words."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    click.echo(text, err=err)
 
 
 def percent(share: float | None) -> str:

@@ -113,10 +113,10 @@ def watch(settings: WatchSettings) -> None:
 
     \b
     Examples:
-      tidegauge watch                       show what agents do, and what the policy would do
-      tidegauge watch --act                 nudge agents that loop, and refuse repeated calls
+      tidegauge watch           what agents do, and what the policy would do
+      tidegauge watch --act     nudge agents that loop, and refuse repeated calls
       tidegauge watch --act --policy loop_repeats=3:nudge
-      tidegauge watch --notify              ring the bell when an agent loops
+      tidegauge watch --notify  ring the bell when an agent loops
 
     A setting is taken from its flag, else from the variable TIDEGAUGE_WATCH_ and its name
     (TIDEGAUGE_WATCH_METRICS_PORT), else from the file.

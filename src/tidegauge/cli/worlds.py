@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from tidegauge.cli.command_settings import FLAG, number, setting, settings_options
+from tidegauge.cli.text_table import TextTable
 from tidegauge.worlds.survey import SurveyRow, survey
 
 __all__ = ["survey_markdown", "worlds"]
 
+_NAMES = 2
 _COLUMNS = (
     ("world", "world"),
     ("agent", "agent"),
@@ -53,19 +53,18 @@ def worlds(settings: WorldsSettings) -> None:
     if settings.markdown:
         click.echo(survey_markdown(rows))
         return
-    table = Table(box=None, pad_edge=False)
-    for column, (_, heading) in enumerate(_COLUMNS):
-        table.add_column(heading, justify="left" if column < 2 else "right")
+    headings = [heading for _, heading in _COLUMNS]
+    table = TextTable(headings[:_NAMES], headings[_NAMES:])
     for row in rows:
-        table.add_row(*_cells(row))
-    Console(width=None if Console().is_terminal else 160).print(table)
+        table.add(*_cells(row))
+    table.print()
 
 
 def survey_markdown(rows: list[SurveyRow]) -> str:
     """The rows as a Markdown table."""
     lines = [
         "| " + " | ".join(heading for _, heading in _COLUMNS) + " |",
-        "| " + " | ".join("---" if n < 2 else "---:" for n in range(len(_COLUMNS))) + " |",
+        "| " + " | ".join("---" if n < _NAMES else "---:" for n in range(len(_COLUMNS))) + " |",
     ]
     lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
     return "\n".join(lines)

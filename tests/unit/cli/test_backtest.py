@@ -70,9 +70,9 @@ def test_the_table(tidegauge, recording) -> None:
     assert (ran.code, ran.err) == (0, "")
     heading, tokens, steps, begun, blank, *summary = ran.out.splitlines()
     assert heading.split("  ")[0] == "task group"
-    assert tokens.split()[:5] == ["g", "a", "tokens", "40", "30"]
-    assert steps.split()[:5] == ["g", "a", "steps", "40", "30"]
-    assert begun.split()[:5] == ["g", "a", "steps_begun", "40", "30"]
+    assert tokens.split()[:6] == ["g", "a", "tokens", "30", "of", "40"]
+    assert steps.split()[:6] == ["g", "a", "steps", "30", "of", "40"]
+    assert begun.split()[:6] == ["g", "a", "steps_begun", "30", "of", "40"]
     assert blank == ""
     assert [line.split(":")[0] for line in summary] == ["tokens", "steps", "steps_begun"]
     # tokens are known when an action is issued, as steps begun; steps when it was completed
@@ -118,7 +118,7 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
 def test_too_few_calibration_runs_for_alpha_are_reported(tidegauge, recording) -> None:
     ran = tidegauge("backtest", recording, "--calibration-runs", "18", "--repeats", "5")
     assert "no threshold in 3 rows: too few calibration runs for alpha 0.05" in ran.out
-    assert "steps: 0.0% [0% to 0%] of the steps saved" in ran.out
+    assert "steps: 0.0% [0-0%] of the steps saved" in ran.out
 
 
 def test_a_seed_gives_the_same_again(tidegauge, recording) -> None:
@@ -258,6 +258,19 @@ def test_standard_input(tidegauge) -> None:
 def test_nothing_at_all(tidegauge, write) -> None:
     document = tidegauge("backtest", write(), "--json").document
     assert (document["rows"], document["left_out"]) == ([], [])
+
+
+@pytest.mark.parametrize("command", [("backtest",), ("calibrate", "-o", "policy.toml")])
+def test_errors_are_followed_by_no_empty_table(tidegauge, command) -> None:
+    ran = tidegauge(*command, "missing.jsonl")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.faults == ["missing.jsonl: No such file or directory"]
+    assert not Path("policy.toml").exists()
+
+
+def test_nothing_to_test_is_said_in_two_words(tidegauge, write) -> None:
+    ran = tidegauge("backtest", write())
+    assert (ran.code, ran.out) == (0, "no runs\n")
 
 
 def test_progress_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:

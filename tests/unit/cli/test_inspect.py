@@ -70,10 +70,12 @@ def test_standard_input_is_read(tidegauge):
         (("--listen", "a.json"), 2),
         (("missing.json",), 1),
         (("text.json",), 2),
+        (("steps.jsonl",), 2),
     ],
 )
 def test_errors_are_one_line(tidegauge, arguments, code):
     Path("text.json").write_text("{not JSON")
+    Path("steps.jsonl").write_text('{"type": "step", "run": "r", "action": "go"}\n')
     done = tidegauge("inspect", *arguments)
     assert done.code == code
     assert len(done.faults) == 1

@@ -123,6 +123,14 @@ def test_a_dry_run_asks_nothing_and_writes_nothing(tidegauge: Tidegauge, write: 
     assert not Path("s.jsonl").exists()
 
 
+def test_a_dry_run_needs_no_model(tidegauge: Tidegauge, write: Write) -> None:
+    ran = tidegauge("judge", write(*recorded("a")), "--dry-run", "-o", "s.jsonl")
+    assert (ran.code, ran.err) == (0, "")
+    assert "prompts           5" in ran.out
+    assert "judged before" not in ran.out  # it depends on the model
+    assert not Path("s.jsonl").exists()
+
+
 def test_a_dry_run_knows_what_was_judged(
     tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
 ) -> None:

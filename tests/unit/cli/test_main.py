@@ -27,6 +27,18 @@ def test_help_says_what_each_command_is_for(tidegauge) -> None:
         assert f"\n  {name}" in ran.out  # its line
 
 
+@pytest.mark.parametrize(
+    "command", [(), *((name,) for name in COMMANDS), ("hook", "install"), ("hook", "remove")]
+)
+def test_help_fits_a_terminal_of_80_columns(tidegauge, monkeypatch, command: tuple[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = tidegauge(*command, "--help")
+    assert ran.code == 0
+    assert [line for line in ran.out.splitlines() if len(line) > 80] == []
+    commands = ran.out.partition("\nCommands:\n")[2]
+    assert "..." not in commands  # no sentence is cut
+
+
 def test_version(tidegauge) -> None:
     assert tidegauge("--version").out == f"tidegauge {package.__version__}\n"
 

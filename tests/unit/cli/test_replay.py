@@ -386,6 +386,12 @@ def test_the_table_shows_stopped_runs(tidegauge, write, walk) -> None:
     assert ran.out.splitlines()[1].split()[-1] == "1"
 
 
+def test_nothing_follows_the_error_if_no_file_can_be_read(tidegauge) -> None:
+    ran = tidegauge("replay", "missing.jsonl")
+    assert (ran.code, ran.out) == (1, "")
+    assert tidegauge("replay", "missing.jsonl", "--json").document["runs"] == []
+
+
 def test_nothing_recorded(tidegauge, write) -> None:
     empty = write()
     assert tidegauge("replay", empty).out == (
@@ -443,7 +449,7 @@ def test_on_a_terminal_the_table_fits_its_width(monkeypatch: pytest.MonkeyPatch)
         print_groups(runs, skipped_lines=0)
         lines = re.sub("\x1b\\[[0-9;]*m", "", shown()).splitlines()
     assert max(len(line) for line in lines) <= 100
-    assert "very long name" in lines[2]
+    assert "very long name" in lines[3]
 
 
 def test_progress_is_not_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
