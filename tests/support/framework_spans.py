@@ -102,9 +102,10 @@ def _arrived(seen: testing.Capture, arriving: Any) -> tuple[Listener, Assembly]:
 
 def _read_run(listener: Listener, event: RunStarted, report: Any, name: str | None) -> ReadRun:
     numbers = {one.run: number for number, one in enumerate(listener.started)}
+    around = {child: one.run for one in listener.ended for child in one.children}
     return ReadRun(
         name or event.agent,
-        numbers.get(event.parent or ""),
+        numbers.get(event.parent or around.get(event.run, "")),
         report.steps,
         _loop(report.loops),
         event.agent,

@@ -108,8 +108,10 @@ class Tracer:
         make = self._openinference if self._shape in _OPENINFERENCE else self._genai
         took = 10 if self._chance is None else self._chance.randint(5, 60)
         shown = make(called, said)
-        if self._shape == "genai with names":
+        if self._shape in _NAMED:
             shown["gen_ai.agent.name"] = agent.name
+        if self._shape in _STREAMING:
+            return self._streamed(agent, around, now, took, called, shown), [*said, *called]
         if self._shape == "models in models":
             whole = self._id()
             self.add(self._id(), whole, "chat", shown, now + 1, now + took - 1)
@@ -129,7 +131,20 @@ class Tracer:
             self.add(around, span, "turn", {"openinference.span.kind": "CHAIN"}, began, now)
         return now + 1, [*said, *called]
 
-    def _tool(self, around: int, call_id: str, call: Call, now: int) -> int:
+    def _streamed(
+        self, agent: Agent, around: int, now: int, took: int, called: Any, shown: dict[str, Any]
+    ) -> int:
+        """A turn whose tools run while the model still answers; when it is over."""
+        named = agent.name if self._shape in _NAMED else None
+        ends = [now + took]
+        for number, (call_id, call) in enumerate(called):
+            ends.append(self._tool(around, call_id, call, now + 3 + number, named) + 1)
+        self.add(self._id(), around, "chat", shown, now, max(ends))
+        return max(ends) + 1
+
+    def _tool(
+        self, around: int, call_id: str, call: Call, now: int, named: str | None = None
+    ) -> int:
         span, end = self._id(), now + 10
         if call.agent is not None:
             end = self.run(call.agent, span, now + 1)
@@ -145,6 +160,8 @@ class Tracer:
         else:
             given = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
             given["gen_ai.tool.call.arguments"] = arguments
+            if named is not None:
+                given["gen_ai.agent.name"] = named
             if self._shape != "genai without ids":
                 given["gen_ai.tool.call.id"] = call_id
             if not call.error:
@@ -221,8 +238,11 @@ class Tracer:
         return self._ids
 
 
+_NAMED = ("genai with names", "streaming with names")
+_STREAMING = ("streaming", "streaming with names")
 _NODES = ("nodes", "models in models")
 _OPENINFERENCE = ("openinference", *_NODES)
-SHAPES = ("genai", "genai without ids", "genai with names", *_OPENINFERENCE)
-"""In the last two, each model call and each round of tools has a separate span around it. In the
-last, a model call is two spans, of which the inner one shows what was chosen."""
+SHAPES = ("genai", "genai without ids", "genai with names", *_STREAMING, *_OPENINFERENCE)
+"""In the streaming ones, tools end before the model call that chose them. In the last two, each
+model call and each round of tools has a separate span around it. In the last, a model call is two
+spans, of which the inner one shows what was chosen."""

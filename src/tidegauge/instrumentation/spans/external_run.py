@@ -78,6 +78,8 @@ class Node:
             it is not inside that run.
         in_tool: whether an agent inside it began while the run around it waited for a tool.
         joined: whether calls inside it were taken for calls of the run around it.
+        ahead: whether a tool inside it has ended that the run around it has not chosen, so that it
+            is not inside that run, or in a tool whose model call has not ended.
         agent_inside: the agent of the last run that ended inside it, as far as is known in no
             other run; empty, there was none. Over the wire only.
     """
@@ -86,6 +88,7 @@ class Node:
         "_ended",
         "_reading",
         "agent_inside",
+        "ahead",
         "announced",
         "beside",
         "chose_by",
@@ -136,6 +139,7 @@ class Node:
         self.joined = False
         self.in_tool = False
         self.agent_inside = ""
+        self.ahead = False
         self._ended: SpanData | None = None
         self._reading: object = None
 

@@ -220,6 +220,14 @@ class SpanTurns(TurnTracker):
         with here.critical, self._lock:
             return [call.name for call in self._open_calls() if call.result is None]
 
+    def is_new(self, tool: ToolSpan) -> bool:
+        """Whether the id of a tool's call shows that it is none of the calls so far."""
+        if tool.id is None:
+            return False
+        with here.critical, self._lock:
+            ids = {call.id for call in self._all_calls()}
+        return None not in ids and tool.id not in ids
+
     @property
     def shows_calls(self) -> bool:
         """Whether a model span has shown which calls it chose."""

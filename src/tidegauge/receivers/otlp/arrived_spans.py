@@ -272,11 +272,16 @@ class ArrivedSpans(Grouping):
     def outlives(self, trace_id: int, span_id: int, run: ExternalRun) -> bool:
         """Whether a span that is still open is not inside a run that ends."""
         node = self._nodes.get((trace_id, span_id))
-        if node is None or node.joined or not run.accompanied:
+        if node is None or node.joined:
+            return False
+        ahead = node.beside or (node.ahead and run.turns.shows_calls)
+        if not (run.accompanied or ahead):
             return False
         others = [each.root for each in self._outermost(trace_id) if each is not run]
         if not others:
-            return False
+            if ahead:
+                node.parent = None
+            return ahead
         if node.announced is None and node is not others[0]:
             node.parent = others[0]
         return True

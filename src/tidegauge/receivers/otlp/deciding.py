@@ -57,9 +57,11 @@ def decide(
         unknown.parent = None  # a second turn: it goes around the turns of another agent
         return unknown, False
     idle = not run.turns.goes_on()
+    if idle and isinstance(call, ToolSpan) and run.turns.is_new(call):
+        unknown.ahead = True
     if unknown.turns and not (idle and _chooses(call)):
         return _wait(unknown, span, call)
-    if unknown.turns and (run.direct or run.accompanied):
+    if unknown.turns and (run.direct or run.accompanied or unknown.ahead):
         return _wait(unknown, span, call)
     if unknown.turns:  # a second turn, and the run has done nothing meanwhile
         unknown.joined = True
@@ -72,7 +74,7 @@ def decide(
             unsure.joined = True
             return unsure, False
     known = [node.reading() for node in inner[: inner.index(unknown)]]
-    if idle or _is_decided(run, [call, *known]):
+    if (idle and not unknown.ahead) or _is_decided(run, [call, *known]):
         unknown.joined = True
         return None, False
     unknown.in_tool = any(isinstance(each, AgentSpan) and each.sure for each in known)

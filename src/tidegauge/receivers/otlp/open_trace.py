@@ -80,7 +80,11 @@ class OpenTrace:
         self.roots.add(root.span_id)
         if self.parentless:
             run.earlier += self.parentless.take(
-                root.span_id, parents=self.parents, roots=self.roots, tools=self.tools
+                root.span_id,
+                parents=self.parents,
+                waiting=self.waiting,
+                roots=self.roots,
+                tools=self.tools,
             )
         if run.around is None and root.parent_id is not None and not root.remote:
             self.parentless.add(run.recorded.id, around=root.parent_id)

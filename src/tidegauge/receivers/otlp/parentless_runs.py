@@ -20,7 +20,7 @@ class ParentlessRuns:
 
     >>> runs = ParentlessRuns()
     >>> runs.add("helper", around=3)
-    >>> runs.take(1, parents={3: 2, 2: 1}, roots={1}, tools={3})
+    >>> runs.take(1, parents={3: 2, 2: 1}, waiting=(), roots={1}, tools={3})
     ['helper']
     """
 
@@ -42,6 +42,7 @@ class ParentlessRuns:
         root: int,
         *,
         parents: Mapping[int, int | None],
+        waiting: Container[int],
         roots: Container[int],
         tools: Container[int],
     ) -> list[str]:
@@ -52,6 +53,7 @@ class ParentlessRuns:
         Args:
             root: id of the root of the run that ends.
             parents: ids of the parents of the spans that have arrived, by id.
+            waiting: ids of those that were not emitted yet: they are not known.
             roots: ids of the roots of runs.
             tools: ids of the spans that are tools.
         """
@@ -59,7 +61,7 @@ class ParentlessRuns:
         known: dict[int, tuple[int | None, bool]] = {}  # where a climb from a span ends
         for run, (around, before) in list(self._around.items()):
             if around not in known:
-                known[around] = _climb(around, parents, roots, tools)
+                known[around] = _climb(around, parents, waiting, roots, tools)
             top, passed = known[around]
             in_tool = before or passed
             if top is None or top == root:
@@ -72,13 +74,17 @@ class ParentlessRuns:
 
 
 def _climb(
-    span: int, parents: Mapping[int, int | None], roots: Container[int], tools: Container[int]
+    span: int,
+    parents: Mapping[int, int | None],
+    waiting: Container[int],
+    roots: Container[int],
+    tools: Container[int],
 ) -> tuple[int | None, bool]:
-    """The root around a span, or a span that has not arrived; and whether a tool is between."""
+    """The root around a span, or a span that is not known; and whether a tool is between."""
     in_tool, above = False, span
     while above not in roots:
         in_tool = in_tool or above in tools
-        if above not in parents:
+        if above in waiting or above not in parents:
             break
         outer = parents[above]
         if outer is None:
