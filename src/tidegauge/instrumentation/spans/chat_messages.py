@@ -42,12 +42,13 @@ def messages(value: object) -> list[Mapping[str, Any]] | None:
     >>> messages('[{"role": "user", "content": "hi"}]'), messages(None)
     ([{'role': 'user', 'content': 'hi'}], None)
     """
+    if value is None:
+        return None
     value = parsed(value)
     if type(value) is dict:
         value = [value]
     if not isinstance(value, list | tuple) or len(value) > _MAX_MESSAGES:
-        if value is not None:
-            span_faults.repair("unreadable")
+        span_faults.repair("unreadable")
         return None
     found: list[Mapping[str, Any]] = []
     for item in map(parsed, value):
@@ -75,7 +76,9 @@ def calls_in(said: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
         listed = message.get("tool_calls")
         if not listed and "additional_kwargs" in message:
             listed = _inside(message, "additional_kwargs", "tool_calls")
-        given = [*_dicts(listed), *_parts(message, _CALLS)]
+        given = _parts(message, _CALLS)
+        if listed:
+            given = [*_dicts(listed), *given]
         seen: set[str] = set()
         for call in map(_call, given):
             if call is not None and (call.id is None or call.id not in seen):

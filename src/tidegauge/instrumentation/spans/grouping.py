@@ -142,6 +142,7 @@ class Grouping:
         self._models = RecentModels()
         self.names = AgentNames()
         self._opened: list[ExternalRun] = []  # and not reported yet
+        self._expired_at: float | None = None  # when idle runs were last looked for
 
     def __len__(self) -> int:
         """How many spans and runs are open."""
@@ -421,6 +422,9 @@ class Grouping:
         """Evict the runs that are idle for too long, and those that are too many."""
         now = self._clock()
         expired: list[tuple[ExternalRun, str]] = []
+        if now == self._expired_at and len(self._runs) <= self._max_runs:
+            return expired  # as of spans that a receiver gets together
+        self._expired_at = now
         while self._runs:
             run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds

@@ -127,7 +127,7 @@ class ArrivedSpans(Grouping):
         span: SpanData,
         parents: Mapping[int, int | None],
         waiting: Container[int],
-    ) -> int | None:
+    ) -> tuple[Node, int | None]:
         """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
@@ -136,7 +136,7 @@ class ArrivedSpans(Grouping):
             waiting: ids of those that were not emitted yet: nothing else is known of them.
 
         Returns:
-            Id of its parent, if that is awaited and was unknown before.
+            The node; and the id of its parent, if that is awaited and was unknown before.
         """
         node = self._become_known(span)
         parent_id, awaited = _parent_id(span), None
@@ -166,7 +166,7 @@ class ArrivedSpans(Grouping):
             parent_id = parents[parent_id]  # it has ended before its child
         if node.run is not None:
             self._climb(node, node.run)
-        return awaited
+        return node, awaited
 
     def announce(self, span: SpanData, announced: Announcement) -> None:
         """A span that is still open is an agent: from now on it is known, and what it is inside."""

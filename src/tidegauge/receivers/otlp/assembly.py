@@ -260,15 +260,15 @@ class Assembly:
             spans = [self._joined(span) or span for span in spans]
         ordered = self._by_cause(spans)
         for span in spans if ordered is None else ordered:
+            trace_id, span_id = span.trace_id, span.span_id
             if waited:
-                self._events.remove(span.trace_id, span.span_id)
-            trace = self._traces.get(span.trace_id)
-            if trace is None or span.trace_id in self._finished:
+                self._events.remove(trace_id, span_id)
+            trace = self._traces.get(trace_id)
+            if trace is None or trace_id in self._finished:
                 self._late += 1
             else:
-                trace.waiting.discard(span.span_id)
-                node = self._spans.node(span.trace_id, span.span_id)
-                if node is not None or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
+                trace.waiting.discard(span_id)
+                if span_id in trace.awaited or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
                     self._emit_known(trace, span)
         for trace_id in {span.trace_id for span in spans}:
             if trace_id in self._finished and trace_id in self._traces:
@@ -313,10 +313,11 @@ class Assembly:
             trace.choose(reading)
         elif isinstance(reading, ToolSpan):
             trace.tools.add(span.span_id)
-        if self._spans.node(span.trace_id, span.span_id) is not None or isinstance(
-            reading, ModelSpan | ToolSpan
-        ):
-            self._emit(trace, span, reading)
+        else:
+            node = self._spans.node(span.trace_id, span.span_id)
+            if node is None:
+                return
+        self._emit_now(trace, span, reading)
 
     def _announce(self, trace: OpenTrace, span: SpanData, announced: Announcement) -> None:
         """An agent's span is open: the calls that wait for it need not wait."""
@@ -333,6 +334,12 @@ class Assembly:
     def _emit(
         self, trace: OpenTrace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
     ) -> int | None:
+        """Emit a span that has waited; see `_emit_now`."""
+        return self._emit_now(trace, span, reading, final=final)
+
+    def _emit_now(
+        self, trace: OpenTrace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
+    ) -> int | None:
         """Emit a span, unless it must wait for a span around it (never if ``final``).
 
         Without a reading, only its end matters, to the spans inside.
@@ -341,12 +348,9 @@ class Assembly:
             Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
-        awaited = self._spans.resolve(span, trace.parents, trace.waiting)
+        node, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
-        node = self._spans.node(span.trace_id, span.span_id)
-        if node is None:
-            return None
         pending = self._pending.pop(span.trace_id, span.span_id)
         outer = None
         for before in pending:

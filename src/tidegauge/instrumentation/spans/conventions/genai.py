@@ -118,10 +118,10 @@ def read_model(span: SpanData) -> ModelSpan:
     """A model call: its tool calls, its tokens, and the answers that it was shown."""
     attributes = with_details(span)
     shown, said = messages(attributes.get(_INPUT)) or (), messages(attributes.get(_OUTPUT))
-    asked = _output_tools(attributes)
     calls = None
     if said is not None:
-        calls = tuple(call for call in calls_in(said) if call.name not in asked)
+        asked = _output_tools(attributes)
+        calls = tuple([call for call in calls_in(said) if call.name not in asked])
     return ModelSpan(
         run_info(attributes, task_in(shown)),
         calls,
