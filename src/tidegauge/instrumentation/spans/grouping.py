@@ -44,6 +44,7 @@ from tidegauge.instrumentation.spans.external_run import (
     tool_around,
 )
 from tidegauge.instrumentation.spans.span import (
+    CALLS,
     AgentSpan,
     KnownSpan,
     ModelSpan,
@@ -217,10 +218,10 @@ class Grouping:
         with here.critical, self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
-                if isinstance(reading, ModelSpan | ToolSpan):
+                if isinstance(reading, CALLS):
                     span_faults.drop("shutdown" if self._closed else "no_start")
                 return
-            if isinstance(reading, ModelSpan | ToolSpan):
+            if isinstance(reading, CALLS):
                 run, in_tool = self._assign(
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )

@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from tidegauge._critical import here
 from tidegauge._span_faults import span_faults
-from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome
+from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.dedupe import (
     MAX_SKEW,
@@ -77,7 +77,7 @@ class _SpanCall(TurnCall):
         """A span shows it, or shows it being tried again."""
         self.scopes = {span.scope}
         self.result, self.raised = tool.result, tool.raised
-        self.when = Interval(span.start, span.end)
+        self.when = made(Interval, (span.start, span.end))
         self.clock, self.parent = clock_of(span.resource), span.parent_id
         self.service = str(span.resource.get("service.name") or "")
 
@@ -116,7 +116,7 @@ class _SpanTurn(Turn):
         clock: the clock of that time.
     """
 
-    __slots__ = ("clock", "since")
+    __slots__ = ("clock", "seconds", "since")
 
     calls: list[_SpanCall]  # type: ignore[assignment]
 
@@ -124,6 +124,7 @@ class _SpanTurn(Turn):
         super().__init__(list(calls))
         self.since = since
         self.clock = clock
+        self.seconds: float | None = None
 
 
 class SpanTurns(TurnTracker):
@@ -509,15 +510,12 @@ class SpanTurns(TurnTracker):
         if turn.step is None:
             return GO_ON
         one = cast("_SpanTurn", turn)
-        results = tuple([call.result or CallResult() for call in one.calls])
         shown = [call.when for call in one.calls if call.when is not None]
-        seconds = (max([when.end for when in shown]) - one.since) / 1e9 if shown else None
-        if seconds is not None and (seconds < 0 or any([when.end < when.start for when in shown])):
-            seconds = math.nan  # not known, and no clock of ours measured it
-        recorded = self._recorded
-        return recorded.observe(
-            Outcome(recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
-        )
+        if shown:
+            one.seconds = (max([when.end for when in shown]) - one.since) / 1e9
+            if one.seconds < 0 or any([when.end < when.start for when in shown]):
+                one.seconds = math.nan  # not known, and no clock of ours measured it
+        return super()._observe(one)
 
 
 def _is_hand_off(turns: Sequence[_SpanTurn]) -> bool:

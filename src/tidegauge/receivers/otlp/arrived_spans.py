@@ -149,9 +149,11 @@ class ArrivedSpans(Grouping):
                     parent.first = span
                 if node.beside and not parent.known and parent.announced is None:
                     parent.beside, parent.parent = True, None
-                if not parent.known and node in parent.lineage():
+                if parent.parent is not None and node in parent.lineage():
+                    if parent.known:
+                        break
                     parent.parent = None  # it was only assumed to be inside
-                if node is not parent and node not in parent.lineage():
+                if node is not parent:
                     node.parent = parent
                 break
             if parent_id in waiting or parent_id not in parents:

@@ -21,6 +21,7 @@ from tidegauge.instrumentation.spans.agent_names import AgentNames
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
 from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.span import (
+    CALLS,
     AgentSpan,
     Announcement,
     KnownSpan,
@@ -361,7 +362,7 @@ class Assembly:
         if pending:  # which may have opened a run in this span
             self._spans.resolve(span, trace.parents, trace.waiting)
         if not final:
-            if isinstance(reading, ModelSpan | ToolSpan):
+            if isinstance(reading, CALLS):
                 outer = self._waits(trace, span, reading)
             elif outer is not None and isinstance(reading, AgentSpan):
                 self._pending.add(outer, PendingCall(span, reading), always=True)
