@@ -8,7 +8,7 @@ nor on the order of their arrival within that time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -199,10 +199,11 @@ class Assembly:
                 span_faults.repair("no_time")
             new[trace_id, span_id] = span
             cut = trace.add(span, clock, self._held.of(trace_id))
-            if (trace_id, cut.span_id) in new:
-                new[trace_id, cut.span_id] = cut
-            else:
-                self._held.replace(cut)
+            if cut is not span:
+                if (trace_id, cut.span_id) in new:
+                    new[trace_id, cut.span_id] = cut
+                else:
+                    self._held.replace(cut)
             self._remembered += 1
             trace.last_seen = now
             self._traces.move_to_end(trace_id)
@@ -259,7 +260,8 @@ class Assembly:
         waited = bool(self._events)
         if waited:
             spans = [self._joined(span) or span for span in spans]
-        ordered = self._by_cause(spans)
+        trace_ids = {span.trace_id for span in spans}
+        ordered = self._by_cause(spans, trace_ids)
         for span in spans if ordered is None else ordered:
             trace_id, span_id = span.trace_id, span.span_id
             if waited:
@@ -271,7 +273,7 @@ class Assembly:
                 trace.waiting.discard(span_id)
                 if span_id in trace.awaited or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
                     self._emit_known(trace, span)
-        for trace_id in {span.trace_id for span in spans}:
+        for trace_id in trace_ids:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
 
@@ -281,12 +283,17 @@ class Assembly:
         return self._events.joined(span)
 
     @guarded("otlp.order", default=None)
-    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
-        """The spans in an order in which no result comes before its cause; see `causal_order`."""
+    def _by_cause(
+        self, spans: Sequence[SpanData], trace_ids: Iterable[int]
+    ) -> Sequence[SpanData] | None:
+        """The spans of these traces in an order in which no result comes before its cause.
+
+        See `causal_order`.
+        """
         several = {
-            span.trace_id
-            for span in spans
-            if span.trace_id in self._traces and len(self._traces[span.trace_id].clocks) > 1
+            trace_id
+            for trace_id in trace_ids
+            if trace_id in self._traces and len(self._traces[trace_id].clocks) > 1
         }
         if not several:
             return spans
