@@ -291,7 +291,8 @@ class RecordedRun:
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:
         self._recorder.sink.run_started(self.event)
-        if not (self._traced and self._recorder.spans.capture_content):
+        shown = self._traced and self._recorder.spans.capture_content
+        if self.event.task is not None and not shown:
             self.event = replace(self.event, task=None)  # no span will show it
 
     @guarded("recorder.issue", default=_NOT_ISSUED)

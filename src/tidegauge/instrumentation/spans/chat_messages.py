@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
-from tidegauge.events import ABSENT, CallResult
+from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.spans.json_values import HUMAN, parsed, text
 from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = ["answers_in", "calls_in", "last_text", "messages", "task_in"]
 
 _MAX_MESSAGES: Final = 20_000
+_LISTS: Final = (list, tuple)
 _MODEL: Final = ("assistant", "model", "ai")
 _CALLS: Final = frozenset(
     {"tool_call", "tool-call", "tool_use", "function_call", "toolUse", "functionCall"}
@@ -42,16 +43,17 @@ def messages(value: object) -> list[Mapping[str, Any]] | None:
     >>> messages('[{"role": "user", "content": "hi"}]'), messages(None)
     ([{'role': 'user', 'content': 'hi'}], None)
     """
+    if value is None:
+        return None
     value = parsed(value)
     if type(value) is dict:
         value = [value]
-    if not isinstance(value, list | tuple) or len(value) > _MAX_MESSAGES:
-        if value is not None:
-            span_faults.repair("unreadable")
+    if not isinstance(value, _LISTS) or len(value) > _MAX_MESSAGES:
+        span_faults.repair("unreadable")
         return None
     found: list[Mapping[str, Any]] = []
     for item in map(parsed, value):
-        if isinstance(item, list | tuple):
+        if isinstance(item, _LISTS):
             if len(item) == 2 and isinstance(item[0], str):
                 found.append({"role": item[0], "content": item[1]})
             else:
@@ -75,7 +77,9 @@ def calls_in(said: Sequence[Mapping[str, Any]]) -> list[ChosenCall]:
         listed = message.get("tool_calls")
         if not listed and "additional_kwargs" in message:
             listed = _inside(message, "additional_kwargs", "tool_calls")
-        given = [*_dicts(listed), *_parts(message, _CALLS)]
+        given = _parts(message, _CALLS)
+        if listed:
+            given = [*_dicts(listed), *given]
         seen: set[str] = set()
         for call in map(_call, given):
             if call is not None and (call.id is None or call.id not in seen):
@@ -154,7 +158,7 @@ def _content(message: Mapping[str, Any]) -> object:
 def _parts(message: Mapping[str, Any], kinds: frozenset[str]) -> list[Mapping[str, Any]]:
     """The parts of a message that are of these kinds; the message itself may be one."""
     content = _content(message)
-    parts = content if isinstance(content, list | tuple) else ()
+    parts = content if isinstance(content, _LISTS) else ()
     found: list[Mapping[str, Any]] = []
     for part in (message, *parts):
         if type(part) is not dict:
@@ -176,7 +180,7 @@ def _call(call: Mapping[str, Any]) -> ChosenCall | None:
         return None
     missing: Any = {} if given is call else ABSENT  # a function without arguments hides them
     arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), missing)
-    return ChosenCall(name, parsed(arguments), _first_id(call))
+    return made(ChosenCall, (name, parsed(arguments), _first_id(call)))
 
 
 def _result(part: Mapping[str, Any]) -> tuple[str, CallResult] | None:
@@ -199,7 +203,7 @@ def _plain(content: object) -> object:
     """The texts of a content that consists of texts alone; else the content as it is."""
     if type(content) is dict and content.keys() == {"type", "value"}:  # the Vercel AI SDK's output
         return content["value"]
-    if not isinstance(content, list | tuple) or not content:
+    if not isinstance(content, _LISTS) or not content:
         return content
     texts = [_text(part) for part in content]
     return " ".join(filter(None, texts)) if None not in texts else content
@@ -224,6 +228,6 @@ def _inside(message: Mapping[str, Any], *path: str) -> Any:
 
 
 def _dicts(listed: object) -> Iterator[Mapping[str, Any]]:
-    for item in map(parsed, listed if isinstance(listed, list | tuple) else ()):
+    for item in map(parsed, listed if isinstance(listed, _LISTS) else ()):
         if type(item) is dict:
             yield item

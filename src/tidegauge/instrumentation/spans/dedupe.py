@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tidegauge.events import ABSENT
+from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.spans.json_values import text
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
@@ -82,8 +82,9 @@ class SeenModel(NamedTuple):
     @classmethod
     def of(cls, span: SpanData, model: ModelSpan, place: int = 0) -> SeenModel:
         """What ``span`` shows."""
-        when, clock = Interval(span.start, span.end), clock_of(span.resource)
-        return cls(span.scope, when, model, clock, span.span_id, span.parent_id, place)
+        when, clock = made(Interval, (span.start, span.end)), clock_of(span.resource)
+        fields = (span.scope, when, model, clock, span.span_id, span.parent_id, place)
+        return made(cls, fields)
 
     def beside(self, other: SeenModel) -> bool:
         """Whether it is not known that both ended in one thread or task.

@@ -44,6 +44,7 @@ from tidegauge.instrumentation.spans.external_run import (
     tool_around,
 )
 from tidegauge.instrumentation.spans.span import (
+    CALLS,
     AgentSpan,
     KnownSpan,
     ModelSpan,
@@ -144,6 +145,7 @@ class Grouping:
         self.names = AgentNames()
         self._calling: set[str] = set()  # the instrumentations that have shown calls, of the first
         self._opened: list[ExternalRun] = []  # and not reported yet
+        self._expired_at: float | None = None  # when idle runs were last looked for
 
     def __len__(self) -> int:
         """How many spans and runs are open."""
@@ -218,10 +220,10 @@ class Grouping:
         with here.critical, self._lock:
             node = self._nodes.pop((span.trace_id, span.span_id), None)
             if node is None:
-                if isinstance(reading, ModelSpan | ToolSpan):
+                if isinstance(reading, CALLS):
                     span_faults.drop("shutdown" if self._closed else "no_start")
                 return
-            if isinstance(reading, ModelSpan | ToolSpan):
+            if isinstance(reading, CALLS):
                 run, in_tool = self._assign(
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
@@ -439,6 +441,9 @@ class Grouping:
         """Evict the runs that are idle for too long, and those that are too many."""
         now = self._clock()
         expired: list[tuple[ExternalRun, str]] = []
+        if now == self._expired_at and len(self._runs) <= self._max_runs:
+            return expired  # as of spans that a receiver gets together
+        self._expired_at = now
         while self._runs:
             run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds

@@ -158,7 +158,7 @@ def labels(*given: Mapping[str, Any]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for attributes in given:
-        if attributes.keys().isdisjoint(_LABEL_KEYS):
+        if _LABEL_KEYS.isdisjoint(attributes):
             continue
         for name, key in _LABELS:
             if key in attributes:

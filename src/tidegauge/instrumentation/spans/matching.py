@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from tidegauge._critical import here
 from tidegauge._span_faults import span_faults
-from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome
+from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans.dedupe import (
     MAX_SKEW,
@@ -77,7 +77,7 @@ class _SpanCall(TurnCall):
         """A span shows it, or shows it being tried again."""
         self.scopes = {span.scope}
         self.result, self.raised = tool.result, tool.raised
-        self.when = Interval(span.start, span.end)
+        self.when = made(Interval, (span.start, span.end))
         self.clock, self.parent = clock_of(span.resource), span.parent_id
         self.service = str(span.resource.get("service.name") or "")
 
@@ -116,7 +116,7 @@ class _SpanTurn(Turn):
         clock: the clock of that time.
     """
 
-    __slots__ = ("clock", "since")
+    __slots__ = ("clock", "seconds", "since")
 
     calls: list[_SpanCall]  # type: ignore[assignment]
 
@@ -124,6 +124,7 @@ class _SpanTurn(Turn):
         super().__init__(list(calls))
         self.since = since
         self.clock = clock
+        self.seconds: float | None = None
 
 
 class SpanTurns(TurnTracker):
@@ -143,6 +144,7 @@ class SpanTurns(TurnTracker):
         self._recent: deque[_SpanTurn] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
         self._unchosen: list[_SpanCall] = []  # that no model span shows
         self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
+        self._around_models: deque[int | None] = deque(maxlen=_MAX_RECENT)  # ids of their parents
         self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
         self._has_models = False  # whether there are model spans at all
         self._shows_calls = False  # whether they show their calls
@@ -316,7 +318,9 @@ class SpanTurns(TurnTracker):
     def _shown_already(self, seen: SeenModel, *, in_tool: bool) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
         one = self._shown_by_one(seen.scope)
-        for index, before in enumerate(self._models):
+        # Of one instrumentation, only the span around another one shows its call again.
+        again = not one or seen.span in self._around_models
+        for index, before in enumerate(self._models if again else ()):
             if (one and before.parent != seen.span) or not same_model_call(before, seen):
                 continue
             if in_tool:
@@ -332,6 +336,7 @@ class SpanTurns(TurnTracker):
                     self._open_chosen(self._chosen_calls(seen), seen.when.end, seen.clock)
             return True
         self._models.append(seen)
+        self._around_models.append(seen.parent)
         return False
 
     def _show_calls(self) -> None:
@@ -415,10 +420,11 @@ class SpanTurns(TurnTracker):
         return True
 
     def _turns(self) -> list[_SpanTurn]:
-        return cast("list[_SpanTurn]", list(self._open))
+        return cast("list[_SpanTurn]", list(self._open.turns))
 
     def _open_calls(self) -> list[_SpanCall]:
-        return [call for turn in self._turns() for call in turn.calls]
+        open_turns = cast("dict[_SpanTurn, None]", self._open.turns)
+        return [call for turn in open_turns for call in turn.calls]
 
     def _all_calls(self) -> list[_SpanCall]:
         recent = [call for turn in self._recent for call in turn.calls]
@@ -497,8 +503,10 @@ class SpanTurns(TurnTracker):
 
         A call that raised may be tried again, and another span may show a result that is missing.
         """
-        if turn.ended and not turn.raised and all(call.complete for call in turn.calls):
-            self._close(turn)
+        for call in turn.calls:
+            if call.raised or not call.complete:
+                return
+        self._close(turn)
 
     def _close(self, turn: Turn) -> None:
         if not turn.observed:
@@ -510,15 +518,12 @@ class SpanTurns(TurnTracker):
         if turn.step is None:
             return GO_ON
         one = cast("_SpanTurn", turn)
-        results = tuple([call.result or CallResult() for call in one.calls])
         shown = [call.when for call in one.calls if call.when is not None]
-        seconds = (max(when.end for when in shown) - one.since) / 1e9 if shown else None
-        if seconds is not None and (seconds < 0 or any(when.end < when.start for when in shown)):
-            seconds = math.nan  # not known, and no clock of ours measured it
-        recorded = self._recorded
-        return recorded.observe(
-            Outcome(recorded.id, results, one.step, tokens=one.tokens, seconds=seconds)
-        )
+        if shown:
+            one.seconds = (max([when.end for when in shown]) - one.since) / 1e9
+            if one.seconds < 0 or any(when.end < when.start for when in shown):
+                one.seconds = math.nan  # not known, and no clock of ours measured it
+        return super()._observe(one)
 
 
 def _is_hand_off(turns: Sequence[_SpanTurn]) -> bool:

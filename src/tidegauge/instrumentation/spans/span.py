@@ -13,6 +13,7 @@ from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = [
+    "CALLS",
     "NO_INFO",
     "UNKNOWN_ARGUMENTS",
     "AgentSpan",
@@ -201,6 +202,9 @@ class Announcement(NamedTuple):
     name: str
     agent: str | None = None
 
+
+CALLS: Final = (ModelSpan, ToolSpan)
+"""The spans that are calls, for ``isinstance``: a union takes longer."""
 
 KnownSpan: TypeAlias = AgentSpan | ModelSpan | ToolSpan | Announcement
 NO_INFO: Final = RunInfo()

@@ -131,7 +131,7 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
 
 def _markers(attributes: Attributes) -> dict[str, str | None]:
     """The marker attributes; empty: the span has attributes, but none of these."""
-    found = {name: attributes[name] for name in MARKER_ATTRIBUTES if name in attributes}
+    found = {name: attributes[name] for name in MARKER_ATTRIBUTES.intersection(attributes)}
     return {name: None if value is None else str(value) for name, value in found.items()}
 
 

@@ -129,7 +129,7 @@ class ArrivedSpans(Grouping):
         span: SpanData,
         parents: Mapping[int, int | None],
         waiting: Container[int],
-    ) -> int | None:
+    ) -> tuple[Node, int | None]:
         """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
@@ -138,7 +138,7 @@ class ArrivedSpans(Grouping):
             waiting: ids of those that were not emitted yet: nothing else is known of them.
 
         Returns:
-            Id of its parent, if that is awaited and was unknown before.
+            The node; and the id of its parent, if that is awaited and was unknown before.
         """
         node = self._become_known(span)
         parent_id, awaited = _parent_id(span), None
@@ -151,9 +151,11 @@ class ArrivedSpans(Grouping):
                     parent.first = span
                 if node.beside and not parent.known and parent.announced is None:
                     parent.beside, parent.parent = True, None
-                if not parent.known and node in parent.lineage():
+                if parent.parent is not None and node in parent.lineage():
+                    if parent.known:
+                        break
                     parent.parent = None  # it was only assumed to be inside
-                if node is not parent and node not in parent.lineage():
+                if node is not parent:
                     node.parent = parent
                 break
             if parent_id in waiting or parent_id not in parents:
@@ -168,7 +170,7 @@ class ArrivedSpans(Grouping):
             parent_id = parents[parent_id]  # it has ended before its child
         if node.run is not None:
             self._climb(node, node.run)
-        return awaited
+        return node, awaited
 
     def end(
         self,

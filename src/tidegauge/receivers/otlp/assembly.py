@@ -8,7 +8,7 @@ nor on the order of their arrival within that time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from tidegauge.instrumentation.spans.agent_names import AgentNames
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
 from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
 from tidegauge.instrumentation.spans.span import (
+    CALLS,
     AgentSpan,
     Announcement,
     KnownSpan,
@@ -198,10 +199,11 @@ class Assembly:
                 span_faults.repair("no_time")
             new[trace_id, span_id] = span
             cut = trace.add(span, clock, self._held.of(trace_id))
-            if (trace_id, cut.span_id) in new:
-                new[trace_id, cut.span_id] = cut
-            else:
-                self._held.replace(cut)
+            if cut is not span:
+                if (trace_id, cut.span_id) in new:
+                    new[trace_id, cut.span_id] = cut
+                else:
+                    self._held.replace(cut)
             self._remembered += 1
             trace.last_seen = now
             self._traces.move_to_end(trace_id)
@@ -258,19 +260,20 @@ class Assembly:
         waited = bool(self._events)
         if waited:
             spans = [self._joined(span) or span for span in spans]
-        ordered = self._by_cause(spans)
+        trace_ids = {span.trace_id for span in spans}
+        ordered = self._by_cause(spans, trace_ids)
         for span in spans if ordered is None else ordered:
+            trace_id, span_id = span.trace_id, span.span_id
             if waited:
-                self._events.remove(span.trace_id, span.span_id)
-            trace = self._traces.get(span.trace_id)
-            if trace is None or span.trace_id in self._finished:
+                self._events.remove(trace_id, span_id)
+            trace = self._traces.get(trace_id)
+            if trace is None or trace_id in self._finished:
                 self._late += 1
             else:
-                trace.waiting.discard(span.span_id)
-                node = self._spans.node(span.trace_id, span.span_id)
-                if node is not None or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
+                trace.waiting.discard(span_id)
+                if span_id in trace.awaited or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
                     self._emit_known(trace, span)
-        for trace_id in {span.trace_id for span in spans}:
+        for trace_id in trace_ids:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
 
@@ -280,12 +283,17 @@ class Assembly:
         return self._events.joined(span)
 
     @guarded("otlp.order", default=None)
-    def _by_cause(self, spans: Sequence[SpanData]) -> Sequence[SpanData] | None:
-        """The spans in an order in which no result comes before its cause; see `causal_order`."""
+    def _by_cause(
+        self, spans: Sequence[SpanData], trace_ids: Iterable[int]
+    ) -> Sequence[SpanData] | None:
+        """The spans of these traces in an order in which no result comes before its cause.
+
+        See `causal_order`.
+        """
         several = {
-            span.trace_id
-            for span in spans
-            if span.trace_id in self._traces and len(self._traces[span.trace_id].clocks) > 1
+            trace_id
+            for trace_id in trace_ids
+            if trace_id in self._traces and len(self._traces[trace_id].clocks) > 1
         }
         if not several:
             return spans
@@ -313,12 +321,11 @@ class Assembly:
             trace.choose(reading)
         elif isinstance(reading, ToolSpan):
             trace.tools.add(span.span_id)
-        if self._spans.node(span.trace_id, span.span_id) is not None or isinstance(
-            reading, ModelSpan | ToolSpan
-        ):
-            self._emit(trace, span, reading)
-        elif isinstance(reading, AgentSpan):
-            self._spans.end_alone(span, reading)
+        elif self._spans.node(span.trace_id, span.span_id) is None:
+            if isinstance(reading, AgentSpan):
+                self._spans.end_alone(span, reading)
+            return
+        self._emit_now(trace, span, reading)
 
     def _announce(self, trace: OpenTrace, span: SpanData, announced: Announcement) -> None:
         """An agent's span is open: the calls that wait for it need not wait."""
@@ -335,6 +342,12 @@ class Assembly:
     def _emit(
         self, trace: OpenTrace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
     ) -> int | None:
+        """Emit a span that has waited; see `_emit_now`."""
+        return self._emit_now(trace, span, reading, final=final)
+
+    def _emit_now(
+        self, trace: OpenTrace, span: SpanData, reading: KnownSpan | None, *, final: bool = False
+    ) -> int | None:
         """Emit a span, unless it must wait for a span around it (never if ``final``).
 
         Without a reading, only its end matters, to the spans inside.
@@ -343,12 +356,9 @@ class Assembly:
             Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
-        awaited = self._spans.resolve(span, trace.parents, trace.waiting)
+        node, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
-        node = self._spans.node(span.trace_id, span.span_id)
-        if node is None:
-            return None
         pending = self._pending.pop(span.trace_id, span.span_id)
         outer = None
         for before in pending:
@@ -359,7 +369,7 @@ class Assembly:
         if pending:  # which may have opened a run in this span
             self._spans.resolve(span, trace.parents, trace.waiting)
         if not final:
-            if isinstance(reading, ModelSpan | ToolSpan):
+            if isinstance(reading, CALLS):
                 outer = self._waits(trace, span, reading)
             elif outer is not None and isinstance(reading, AgentSpan):
                 self._pending.add(outer, PendingCall(span, reading), always=True)

@@ -67,32 +67,35 @@ class HeldSpans:
 
     def add(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Hold spans that arrived together; ``now`` never goes back."""
-        due = _Due(now + self._allowed_lateness, {}, {})
-        first: dict[tuple[str, int], int] = {}  # the earliest end, by host and trace
+        latest: dict[tuple[int, str], int] = {}  # ends by trace and clock
+        first: dict[tuple[int, str], int] = {}
         resource: Attributes | None = None
-        host = clock = ""
+        clock = ""
         for span in spans:
             if span.resource is not resource:  # which the spans of a request share
                 resource = span.resource
                 clock = clock_of(resource)
-                host = clock if self._across_traces else ""
-            trace_id, end = span.trace_id, max(span.start, span.end)
-            self._traces.setdefault(trace_id, {})[span.span_id] = span
-            if self._clocks.setdefault(trace_id, clock) != clock:
+            trace_id = span.trace_id
+            held = self._traces.get(trace_id)
+            if held is None:
+                held = self._traces[trace_id] = {}
+                self._clocks[trace_id] = clock
+            elif self._clocks[trace_id] != clock:
                 self._clocks[trace_id] = None
+            held[span.span_id] = span
             self.size += span.size
-            if end >= due.by_trace.get((trace_id, clock), 0):
-                due.by_trace[trace_id, clock] = end
+            key, (end, _) = (trace_id, clock), order(span)
+            if end >= latest.get(key, 0):
+                latest[key] = end
+            if end <= first.get(key, end):
+                first[key] = end
+        by_host: dict[str, int] = {}
+        for (trace_id, host), end in latest.items() if self._across_traces else ():
             if host:
-                key = host, trace_id
-                if end <= first.get(key, end):
-                    first[key] = end
-                if end >= due.by_host.get(host, 0):
-                    due.by_host[host] = end
-        for (host, trace_id), end in first.items():
-            heappush(self._by_host.setdefault(host, []), (end, trace_id))
-        if due.by_trace:
-            self._due.append(due)
+                by_host[host] = max(end, by_host.get(host, 0))
+                heappush(self._by_host.setdefault(host, []), (first[trace_id, host], trace_id))
+        if latest:
+            self._due.append(_Due(now + self._allowed_lateness, latest, by_host))
 
     def take_due(self, now: float) -> Iterator[tuple[float, list[SpanData]]]:
         """Take out the spans that are due: when, and those that became due together."""
@@ -181,4 +184,5 @@ class HeldSpans:
 
 def order(span: SpanData) -> tuple[int, int]:
     """The order of ends; of spans that ended at once, the inner first."""
-    return max(span.start, span.end), -span.start  # a clock may have gone back
+    start, end = span.start, span.end
+    return end if end > start else start, -start  # a clock may have gone back

@@ -53,8 +53,10 @@ class OpenTrace:
         self.waiting.add(span_id)
         if len(self.clocks) < 2:
             self.clocks.add(clock)
-        cycle = [span_id]
         around = span.parent_id
+        if around not in parents:
+            return span
+        cycle = [span_id]
         while around is not None and around != span_id:
             if len(cycle) == MAX_DEPTH:
                 span_faults.repair("depth")

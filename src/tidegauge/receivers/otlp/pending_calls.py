@@ -55,7 +55,9 @@ class PendingCalls:
 
     def pop(self, trace_id: int, awaited: int) -> list[PendingCall]:
         """Take out the calls that wait for this span, in order."""
-        of_trace = self._calls.get(trace_id, {})
+        of_trace = self._calls.get(trace_id)
+        if of_trace is None:
+            return []
         calls = of_trace.pop(awaited, [])
         if calls and not of_trace:
             del self._calls[trace_id]

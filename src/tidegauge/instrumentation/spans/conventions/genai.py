@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegauge.events import ABSENT, CallResult
+from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.spans.chat_messages import (
     answers_in,
     calls_in,
@@ -104,7 +104,7 @@ def _tool(span: SpanData) -> ToolSpan:
             arguments = details.get("content", ABSENT)
         elif name == _CHOICE and result is ABSENT:
             result = last_text([_message("tool", details)])
-    return ToolSpan(
+    fields = (
         run_info(attributes),
         text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
         parsed(arguments),
@@ -112,17 +112,18 @@ def _tool(span: SpanData) -> ToolSpan:
         tool_result(span, tool_message_text(result)),
         span.failed and not control_flow(span),
     )
+    return made(ToolSpan, fields)
 
 
 def read_model(span: SpanData) -> ModelSpan:
     """A model call: its tool calls, its tokens, and the answers that it was shown."""
     attributes = with_details(span)
     shown, said = messages(attributes.get(_INPUT)) or (), messages(attributes.get(_OUTPUT))
-    asked = _output_tools(attributes)
     calls = None
     if said is not None:
-        calls = tuple(call for call in calls_in(said) if call.name not in asked)
-    return ModelSpan(
+        asked = _output_tools(attributes)
+        calls = tuple([call for call in calls_in(said) if call.name not in asked])
+    fields = (
         run_info(attributes, task_in(shown)),
         calls,
         _tokens(attributes),
@@ -130,22 +131,20 @@ def read_model(span: SpanData) -> ModelSpan:
         text(attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")),
         span.failed,
     )
+    return made(ModelSpan, fields)
 
 
 def run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     """Agent, conversation and labels."""
-    return RunInfo(
-        text(attributes.get("gen_ai.agent.name")),
-        text(attributes.get("gen_ai.conversation.id")),
-        task,
-        labels(attributes),
-    )
+    agent = text(attributes.get("gen_ai.agent.name"))
+    conversation = text(attributes.get("gen_ai.conversation.id"))
+    return made(RunInfo, (agent, conversation, task, labels(attributes)))
 
 
 def tool_result(span: SpanData, outcome: object) -> CallResult:
     """The result of a tool's span: its output, else the text of its failure."""
     if not span.failed:
-        return CallResult(outcome, False)
+        return made(CallResult, (outcome, False))
     if control_flow(span):
         return CallResult()
     if outcome is ABSENT:
