@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import click
 
 from tidegauge.cli.command_settings import (
+    FLAG,
     OUT_FILE,
     TEXT,
     SettingType,
@@ -80,7 +81,17 @@ class CalibrateSettings(TraceSettings):
         metavar="RUN",
         multiple=True,
     )
+    assume_success: bool = setting(
+        FLAG,
+        False,
+        "Count runs whose outcome is not known as successful, such as sessions of coding agents.",
+    )
     out: Path = setting(OUT_FILE, MISSING, "Write the policy to this file, in TOML.", "-o")
+
+
+_NO_SUCCESS: Final = (
+    "no run is known to be successful; name some with --successful, or use --assume-success"
+)
 
 
 @click.command()
@@ -99,6 +110,7 @@ def calibrate(settings: CalibrateSettings) -> None:
       tidegauge calibrate runs.jsonl --alpha 0.01 --action stop --holdout 0.1 -o policy.toml
       tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml   stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
+      tidegauge calibrate --from claude ~/.claude/projects --assume-success -o policy.toml
 
     \b
     Use it:
@@ -115,7 +127,10 @@ def calibrate(settings: CalibrateSettings) -> None:
     if unknown:
         raise ConfigurationError(f"--successful: no run has the id {', '.join(sorted(unknown))}")
     for trace in traces:
-        trace.success = True if trace.run in settings.successful else trace.success
+        assumed = settings.assume_success and trace.finished and trace.success is None
+        trace.success = True if assumed or trace.run in settings.successful else trace.success
+    if traces and not any(trace.success for trace in traces):
+        click.echo(_NO_SUCCESS, err=True)
     now = time.time()
     groups = [
         group

@@ -1,6 +1,6 @@
 """One session of a coding agent, record by record, as lines of a recording.
 
-A run is what one prompt of the user asks for, until the agent has answered, where its records tell
+A run is what one prompt of the user asks for, until the agent has answered, where its records show
 that, else until the next prompt or the end of the session; its id has that of the session. The
 calls of one answer of the model are one step, which is complete when the next answer, prompt or end
 comes. A call without a result keeps none. Files, to-do lists and test runs are read from the calls.
