@@ -26,7 +26,7 @@ TIDEGAUGE = (sys.executable, "-c", "from tidegauge.cli.main import main; main()"
 NUDGED, REFUSED = "You make no progress", "This call was not run"
 STOPPED, GAVE_UP = "tidegauge stopped this run", "I give up"
 STOPPED_BY_A_HOOK = ("gemini", "opencode")
-OWN_GUARD = ("gemini",)
+OWN_GUARD = ("gemini", "qwen")
 """Agents that end a run at the fifth identical call."""
 
 
@@ -125,7 +125,7 @@ def test_a_run_is_stopped(name: str, tmp_path: Path) -> None:
         assert ran.conversation.count(STOPPED) == 0, "no model was asked again"
     else:
         assert STOPPED in ran.conversation, shown
-        assert GAVE_UP in ran.output, "the model gives up in the end"
+        assert GAVE_UP in ran.output or name in OWN_GUARD, "the model gives up in the end"
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import click
 
 from tidegauge.cli.command_settings import (
+    FLAG,
     OUT_FILE,
     TEXT,
     SettingType,
@@ -79,7 +80,17 @@ class CalibrateSettings(TraceSettings):
         metavar="RUN",
         multiple=True,
     )
+    assume_success: bool = setting(
+        FLAG,
+        False,
+        "Count runs whose outcome is not known as successful, such as sessions of coding agents.",
+    )
     out: Path = setting(OUT_FILE, MISSING, "Write the policy to this file, in TOML.", "-o")
+
+
+_NO_SUCCESS: Final = (
+    "no run is known to be successful; name some with --successful, or use --assume-success"
+)
 
 
 @click.command()
@@ -106,6 +117,7 @@ def calibrate(settings: CalibrateSettings) -> None:
       tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml
                                             run-17 was stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
+      tidegauge calibrate --from claude ~/.claude/projects --assume-success -o policy.toml
 
     \b
     Use it:
@@ -126,7 +138,11 @@ def calibrate(settings: CalibrateSettings) -> None:
     for trace in traces:
         if trace.run in settings.successful:  # they are known, although a policy could end them
             trace.success, trace.policy = True, None
+        elif settings.assume_success and trace.finished and trace.success is None:
+            trace.success = True
     _refuse_censored(traces)
+    if traces and not any(trace.success for trace in traces):
+        print_line(_NO_SUCCESS, err=True)
     now = time.time()
     groups = [
         group

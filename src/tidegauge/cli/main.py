@@ -94,7 +94,7 @@ def cli() -> None:
       tidegauge worker --kafka HOST:9092 --topic agents
                                           measure the runs of a fleet
       tidegauge hook install              let coding agents report to tidegauge
-      tidegauge watch                     watch these coding agents
+      tidegauge watch                     watch Codex, Claude, Copilot, others
       tidegauge dashboards --out grafana  Grafana dashboards and provisioning
       tidegauge rules --out rules         recording rules and alerts
       tidegauge worlds                    which metric detects which fault

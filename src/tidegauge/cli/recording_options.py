@@ -258,7 +258,8 @@ def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
             raise ConfigurationError("--from reads no standard input; use files or folders")
         sessions = find_sessions(Path(file), agent)
         if not sessions:
-            click.echo(f"{click.format_filename(file)}: no sessions of {agent} in it", err=True)
+            whose = "" if agent == "auto" else f" of {agent}"
+            click.echo(f"{click.format_filename(file)}: no sessions{whose} in it", err=True)
         for session in sessions:
             yield click.format_filename(session), _session_lines(session, agent, found)
     if agent == "auto" and found:

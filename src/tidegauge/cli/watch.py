@@ -107,9 +107,9 @@ def watch(settings: WatchSettings) -> None:
     """Watch the coding agents of this machine: what they do, whether they loop, what that costs.
 
     Install the hooks once with 'tidegauge hook install'. Then every session of Codex CLI, Gemini
-    CLI, Qwen Code, opencode and Claude Code is shown here while this command runs. Without it, the
-    hooks do nothing. Sessions without hooks, also of OpenHands and mini-swe-agent, are read from
-    the files that the agents write. Nothing leaves this machine.
+    CLI, Qwen Code, opencode, Copilot CLI and Claude Code is shown here while this command runs.
+    Without it, the hooks do nothing. Sessions without hooks, also of OpenHands and mini-swe-agent,
+    are only observed, in the files that the agents write. Nothing leaves this machine.
 
     \b
     Examples:

@@ -34,7 +34,9 @@ _REFRESHES_PER_SECOND: Final = 4
 _MAX_NEWS: Final = 8
 _HEAD_LINES: Final = 12
 _FEWEST_ROWS: Final = 3
-_ROOM_FOR_WORK: Final = 110  # columns of a terminal
+_UNLIMITED: Final = 1_000
+_ROOM_FOR_NOVELTY: Final = 90  # columns of a terminal; novelty is the last of the numbers
+_ROOM_FOR_WORK: Final = 110
 _MAX_RUNS: Final = 200
 _MAX_NAME: Final = 40
 _SHORT_ID: Final = 8
@@ -129,15 +131,23 @@ class WatchView:
         return Group(self._table(self._sink.runs[-rows:]), "", *lines)
 
     def _table(self, runs: Sequence[LiveRun]) -> Table:
+        table = self._made_table(runs, ", ")
+        unlimited = self._console.options.update_width(_UNLIMITED)
+        fits = self._console.measure(table, options=unlimited).maximum <= self._console.width
+        return table if fits else self._made_table(runs, ",\n")
+
+    def _made_table(self, runs: Sequence[LiveRun], between: str) -> Table:
+        """The table, with this between the actions of the policy."""
         table = section_table("runs")
         table.add_column("agent", no_wrap=True)
         table.add_column("session", no_wrap=True)
         wide = self._console.width >= _ROOM_FOR_WORK
-        for name in (*RUN_NUMBERS, *WORK_NUMBERS) if wide else RUN_NUMBERS:
+        shown = len(RUN_NUMBERS) - (self._console.width < _ROOM_FOR_NOVELTY)
+        for name in (*RUN_NUMBERS[:shown], *(WORK_NUMBERS if wide else ())):
             table.add_column(name, justify="right", no_wrap=True)
         planned = self._acts and any(run.planned is not None for run in runs)
         head = "policy" if self._acts else "policy\nwould have"
-        table.add_column("policy\n(would have)" if planned else head, no_wrap=True)
+        table.add_column("policy\n(would)" if planned else head, no_wrap=True)
         table.add_column("state", no_wrap=True)
         for run in runs:
             done = [
@@ -145,11 +155,11 @@ class WatchView:
                 for action, word in _ACTIONS.items()
                 if run.interventions[action]
             ]
-            did = ", ".join(done)
+            did = between.join(done)
             if did and planned and run.planned is not None:
                 did = f"({did})"
             status = run.status
             style = STATUS_STYLES.get(status, "")
-            cells = (*run_numbers(run.report), *(work_numbers(run.report) if wide else ()))
+            cells = (*run_numbers(run.report)[:shown], *(work_numbers(run.report) if wide else ()))
             table.add_row(run.agent, run.task, *cells, did, Text(status, style=style))
         return table

@@ -70,6 +70,20 @@ def test_the_combined_score_is_the_one_unless_another_is_given(tidegauge, record
     assert (line.score, line.threshold) == ("stagnation", 19 + 0.5)  # its steps; a streak of one
 
 
+def test_runs_of_unknown_outcome_count_if_that_is_asked_for(tidegauge, write) -> None:
+    recorded = write(
+        *(line for n in GOOD for line in walk(f"r {n}", n, None)), *walk("b", 50, False)
+    )
+    ran = tidegauge("calibrate", recorded, "--score", "steps", "-o", "policy.toml")
+    assert "thresholds: 0" in ran.out
+    assert ran.err.startswith("no run is known to be successful; name some with --successful")
+    asked = ("--score", "steps", "--assume-success")
+    ran = tidegauge("calibrate", recorded, *asked, "-o", "policy.toml")
+    assert (ran.code, ran.err) == (0, "")
+    [line] = read_policy("policy.toml").thresholds
+    assert (line.threshold, line.runs) == (19, 19)
+
+
 def test_too_few_good_runs_give_no_line_and_say_so(tidegauge, write) -> None:
     ran = tidegauge("calibrate", write(*walks(range(1, 19), [50])), "-o", "policy.toml")
     assert (ran.code, ran.err) == (0, "")

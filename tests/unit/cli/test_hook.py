@@ -45,7 +45,10 @@ def test_it_takes_the_hooks_out_again(home: Path) -> None:
     ran = run("remove", "--yes")
     assert f"qwen: {home}/.qwen/settings.json was removed" in ran.output
     assert (home / ".codex" / "hooks.json").read_text() == "{}"
+    left = sorted(home.rglob("*"))
     assert run("remove").output == "there is no hook to remove\n"
+    assert sorted(home.rglob("*")) == left
+    assert not (home / ".local" / "share" / "tidegauge").exists()
 
 
 def test_without_an_agent_it_names_them(home: Path) -> None:

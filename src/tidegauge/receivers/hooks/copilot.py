@@ -14,7 +14,11 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
-from tidegauge.receivers.hooks.payload_fields import read_event, specific_answer
+from tidegauge.receivers.hooks.payload_fields import (
+    read_event,
+    specific_answer,
+    without_saved_path,
+)
 
 __all__ = ["COPILOT", "without_shell_id"]
 
@@ -29,6 +33,7 @@ def without_shell_id(content: Any) -> CallResult:
     >>> without_shell_id("none\n<shellId: 4 completed with exit code 1>")
     CallResult(outcome='none\n<exit code 1>', error=True)
     """
+    content = without_saved_path(content)
     if not isinstance(content, str):
         return CallResult(content)
     ended = _ENDED.search(content, max(0, len(content) - _MAX_ENDED))

@@ -208,8 +208,8 @@ def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     if installing:
+        place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(place.data / _CLIENT, (_HERE / _CLIENT).read_text(encoding="utf-8"))
     done: list[Change] = []
     try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
-from tidegauge.receivers.hooks.payload_fields import text_of
+from tidegauge.receivers.hooks.payload_fields import text_of, without_saved_path
 
 __all__ = ["OPENCODE"]
 
@@ -30,7 +30,7 @@ def _read(payload: Payload) -> HookEvent | None:
         case "tool.execute.after":
             code = _mapping(output.get("metadata")).get("exit")
             error = code != 0 if isinstance(code, int) else None
-            result = CallResult(output.get("output", ABSENT), error)
+            result = CallResult(without_saved_path(output.get("output", ABSENT)), error)
             return HookEvent("result", session, tool, given.get("args"), call_id, result)
         case "event:message.part.updated":
             return _failed(session, _mapping(given.get("part")))

@@ -8,7 +8,13 @@ from typing import Any, Final
 from tidegauge.events import CallResult
 from tidegauge.receivers.hooks.hook_events import HookAnswer, HookEvent, Payload
 
-__all__ = ["read_event", "specific_answer", "text_of", "without_process_ids"]
+__all__ = [
+    "read_event",
+    "specific_answer",
+    "text_of",
+    "without_process_ids",
+    "without_saved_path",
+]
 
 _TRAILER: Final = re.compile(
     r"(?:^(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): [^\n]*(?:\n|\Z))+"
@@ -21,6 +27,16 @@ _MAX_TRAILER: Final = 2_000
 
 _PROCESS_IDS: Final = re.compile(r"^(?:Process Group PGID|Background PIDs): .*(?:\n|\Z)", re.M)
 _EXIT_CODE: Final = re.compile(r"^Exit Code: (\d+)$", re.M)
+
+
+_SAVED: Final = re.compile(
+    r"((?:<persisted-output>\n)?Output too large[^\n]{0,100}?"
+    r"(?:For full output see|Full output saved to|Saved to): |"
+    r"Tool output was too large and has been truncated\.\n"
+    r"The full output has been saved to: |"
+    r"\.\.\.output truncated\.\.\.\n\nFull output saved to: )[^\n]{1,4000}"
+)
+"""How long results begin of Claude Code, Copilot CLI and Gemini CLI, of Qwen Code, and opencode."""
 
 
 def text_of(payload: Payload, name: str) -> str | None:
@@ -81,12 +97,25 @@ def specific_answer(payload: Payload, answer: HookAnswer) -> Payload | None:
     return {"hookSpecificOutput": {"hookEventName": event, **decision}}
 
 
+def without_saved_path(content: Any) -> Any:
+    r"""A result without the path of the file, new at each call, to which its agent has saved it.
+
+    >>> without_saved_path("...output truncated...\n\nFull output saved to: /tmp/tool_21\n\n7\n8")
+    '...output truncated...\n\nFull output saved to: \n\n7\n8'
+    """
+    if not isinstance(content, str):
+        return content
+    found = _SAVED.match(content)
+    return content if found is None else found[1] + content[found.end() :]
+
+
 def without_process_ids(content: Any) -> CallResult:
     """The result of a tool of Gemini CLI or Qwen Code, whose shell reports the ids of processes.
 
     >>> without_process_ids("Output: none\\nExit Code: 1\\nProcess Group PGID: 1993\\n")
     CallResult(outcome='Output: none\\nExit Code: 1\\n', error=True)
     """
+    content = without_saved_path(content)
     if not isinstance(content, str):
         return CallResult(content)
     trailer = _TRAILER.search(content, max(0, len(content) - _MAX_TRAILER))

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, Call, CallResult
+from tidegauge.receivers.hooks.payload_fields import without_saved_path
 from tidegauge.receivers.transcripts.session_transcript import (
     CallingAnswer,
     Record,
@@ -94,7 +95,7 @@ class ClaudeTranscript(SessionTranscript):
     def _user(self, parts: list[Record], time: float | None) -> None:
         results = [part for part in parts if part.get("type") == "tool_result"]
         for part in results:
-            content = without_our_text(part.get("content", ABSENT))
+            content = without_saved_path(without_our_text(part.get("content", ABSENT)))
             result = CallResult(content, part.get("is_error") is True or None)
             self.observe(text_in(part, "tool_use_id") or "", result, time)
         if not results:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from tidegauge.events import Call, CallResult
+from tidegauge.receivers.hooks.payload_fields import without_saved_path
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionError,
@@ -143,7 +144,7 @@ def _result(state: Record) -> CallResult | None:
         case "completed":
             code = mapping(state.get("metadata")).get("exit")
             error = code != 0 if isinstance(code, int) else None
-            return CallResult(without_our_text(state.get("output")), error)
+            return CallResult(without_saved_path(without_our_text(state.get("output"))), error)
         case "error":
             return CallResult(state.get("error"), True)
         case _:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
@@ -27,7 +28,7 @@ from tidegauge.receivers.transcripts.opencode_sessions import OpencodeTranscript
 from tidegauge.receivers.transcripts.openhands_sessions import OpenHandsTranscript
 from tidegauge.receivers.transcripts.qwen_sessions import QwenTranscript
 from tidegauge.receivers.transcripts.session_transcript import SessionError, SessionTranscript
-from tidegauge.recordings.line_replay import MAX_LINE_BYTES, read_lines
+from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Line, read_lines
 
 __all__ = ["AGENTS", "SessionError", "SessionPart", "find_sessions", "guess_agent", "read_session"]
 
@@ -121,7 +122,7 @@ def guess_agent(path: Path) -> str | None:
         if begins.startswith(b"PK\3\4"):
             return "inspect"
         file.seek(0)
-        records = [_parsed(line.content) for line in islice(read_lines(file), _LOOKED_AT)]
+        records = [_parsed(line.content) for line in islice(_read_lines(file), _LOOKED_AT)]
     for record in filter(None, records):
         for agent, kind in AGENTS.items():
             if kind.recognizes(record):
@@ -156,7 +157,7 @@ def read_session(path: Path, agent: str) -> Iterator[SessionPart]:
 def _from_lines(path: Path, kind: type[SessionTranscript]) -> Iterator[SessionPart]:
     transcript, number, known = kind(path.stem), 0, False
     with open(path, "rb") as file:
-        for line in read_lines(file):
+        for line in _read_lines(file):
             number = line.number
             record, error = _parsed(line.content), None
             if record is None:
@@ -230,6 +231,13 @@ def _from_database(path: Path) -> Iterator[SessionPart]:
         raise FileNotFoundError(2, "No such file", str(path))
     for number, lines in enumerate(read_database(path), start=1):
         yield SessionPart(lines, number)
+
+
+def _read_lines(file: BinaryIO) -> Iterator[Line]:
+    """The lines of a file, without the mark that some editors write before the first one."""
+    for line in read_lines(file):
+        marked = line.number == 1 and (line.content or b"").startswith(codecs.BOM_UTF8)
+        yield line._replace(content=line.content[3:]) if marked and line.content else line
 
 
 def _parsed(content: bytes | None) -> dict[str, Any] | None:

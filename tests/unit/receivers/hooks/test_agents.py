@@ -10,7 +10,7 @@ from support.hook_payloads import COMMAND, FAILED, PAYLOADS
 from tidegauge.events import CallResult
 from tidegauge.receivers.hooks.agents import AGENTS
 from tidegauge.receivers.hooks.hook_events import HookAnswer
-from tidegauge.receivers.hooks.payload_fields import without_process_ids
+from tidegauge.receivers.hooks.payload_fields import without_process_ids, without_saved_path
 
 NUDGE, REFUSE, STOP = (
     HookAnswer("nudge", "look"),
@@ -124,6 +124,28 @@ def test_answers(name: str, refused: Any, nudged: Any, stopped: Any) -> None:
     assert agent.write(shape("result"), NUDGE) == nudged
     assert agent.write(shape("call"), STOP) == stopped
     assert agent.write(shape("end"), REFUSE) is None
+
+
+LONG = {
+    "gemini": "Output too large. Showing first 8,000 and last 32,000 characters. For full output "
+    "see: {}\n<untrusted_context>\nOutput: 1\n2",
+    "qwen": "Tool output was too large and has been truncated.\nThe full output has been saved to: "
+    "{}\nTo read the complete output, use the read_file tool.",
+    "opencode": "...output truncated...\n\nFull output saved to: {}\n\n28002\n28003",
+    "copilot": "Output too large to read at once (164.9 KB). Saved to: {}\nConsider tools.\n1",
+    "claude": "<persisted-output>\nOutput too large (4.8MB). Full output saved to: {}\n\nPreview",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), LONG.items(), ids=LONG)
+def test_long_results_lose_the_path_of_their_file(name: str, text: str) -> None:
+    one, other = (text.format(f"/home/dev/.tmp/tool {number}.txt") for number in (1, 2))
+    assert without_saved_path(one) == without_saved_path(other) == text.format("")
+    assert without_saved_path(f"> {one}") == f"> {one}", "printed by a command"
+    if name == "claude":
+        return  # the hooks have the output itself
+    given = [AGENTS[name].read(PAYLOADS[name]("result", "c1", shown)) for shown in (one, other)]
+    assert given[0] == given[1] or name in ("gemini", "qwen")  # whose shell adds to it, here
 
 
 def test_copilot_reads_nothing_with_the_error_of_a_call() -> None:

@@ -491,3 +491,13 @@ def test_records_of_wrong_forms_are_no_error() -> None:
     late = {"role": "user", "time_created": 1e18, "parts": 7}
     [start, _] = lines_of(OpencodeTranscript, [late])
     assert "time" not in start
+
+
+def test_a_mark_before_the_first_line_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "rollout-1.jsonl"
+    records = [codex_call("1"), codex_result("1", "a1")]
+    path.write_bytes(b"\xef\xbb\xbf" + b"\n".join(json.dumps(one).encode() for one in records))
+    assert guess_agent(path) == "codex"
+    parts = list(read_session(path, "codex"))
+    assert {part.error for part in parts} == {None}
+    assert [line["type"] for part in parts for line in part.lines] == ["start", "step", "end"]
