@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,16 +60,43 @@ class _Kind:
 def _engine(different: int | None) -> Subject:
     """Steps through the engine and a policy: small arguments, a result of 200 characters."""
 
+    def arguments(t: int) -> object:
+        return {"id": t if different is None else t % different, "page": 1}
+
+    name = "every result new" if different is None else f"in a loop of {different}"
+    return _steps(f"metrics of a step, {name}", arguments, different)
+
+
+def _of_words(*, new: bool, repetition: bool) -> Subject:
+    """The same with arguments of twenty words: all of them new at each step, or one."""
+
+    def arguments(t: int) -> object:
+        words = [f"word{20 * t + n}" if new else f"word{n}" for n in range(18)]
+        return {"query": " ".join([*words, f"number{t}"])}
+
+    name = f"20 words in arguments, {'all' if new else 'one'} new"
+    return _steps(
+        f"{name}, with repetition" if repetition else name, arguments, repetition=repetition
+    )
+
+
+def _steps(
+    name: str,
+    arguments: Callable[[int], object],
+    different: int | None = None,
+    *,
+    repetition: bool = False,
+) -> Subject:
     def prepare(steps: int) -> object:
         events = []
         for t in range(steps):
+            call = Call("read_document", arguments(t))
             page = t if different is None else t % different
-            call = Call("read_document", {"id": page, "page": 1})
             result = CallResult(f"{page:06d} " + "text " * 40, False)
             events.append((Step(run="r", calls=(call,)), Outcome(run="r", results=(result,))))
 
         def run() -> None:
-            sink = EngineSink(Engine(), Policy())
+            sink = EngineSink(Engine(repetition=repetition), Policy())
             sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
             for step, outcome in events:
                 sink.step_issued(step)
@@ -81,8 +108,7 @@ def _engine(different: int | None) -> Subject:
     def setup(exporter: Discard) -> Iterator[Prepare]:
         yield prepare  # type: ignore[misc]
 
-    name = "every result new" if different is None else f"in a loop of {different}"
-    return Subject(f"metrics of a step, {name}", setup)
+    return Subject(name, setup)
 
 
 @contextmanager
@@ -94,6 +120,18 @@ KINDS = {
     "engine": _Kind(
         "Metrics of a step, without spans",
         (Subject("nothing", _nothing), _engine(None), _engine(3)),
+        (500, 2_500),
+        {},
+    ),
+    "repetition": _Kind(
+        "Metrics of a step, and the similarity of its action to those before",
+        (
+            Subject("nothing", _nothing),
+            _of_words(new=False, repetition=False),
+            _of_words(new=False, repetition=True),
+            _of_words(new=True, repetition=False),
+            _of_words(new=True, repetition=True),
+        ),
         (500, 2_500),
         {},
     ),

@@ -299,12 +299,22 @@ class RunEnded:
 
 
 class RunSummary(NamedTuple):
-    """A sink's summary of an ended run, for its span. ``None``: not measured."""
+    """A sink's summary of an ended run, for its span. ``None``: not measured.
+
+    The fields are those of the run's report.
+    """
 
     steps: int
     outcome: RunOutcome
     loop_ratio: float | None = None
     stale_score_max: float | None = None
+    novelty: float | None = None
+    recurrence_max: int | None = None
+    repetition: float | None = None
+    stagnation: float | None = None
+    loop_entropy: float | None = None
+    other_entropy: float | None = None
+    progress_auv: float | None = None
 
 
 class StepSignals(NamedTuple):

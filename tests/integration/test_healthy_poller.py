@@ -126,7 +126,7 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
                 events=[],
                 interventions={},
             )
-        report = watched.seen.pipeline.engine.get("poller").report()  # type: ignore[union-attr]
+        report = watched.seen.pipeline.engine.get("poller").report()
         assert (report.loop_steps, report.stale_score) == (ALLOWANCE - 1, 0)
         run.act("state_of", {"job": 7})
         run.observe("pending")

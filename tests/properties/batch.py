@@ -199,7 +199,15 @@ def progress_auv(steps, t_max):
         best.append(max(best[-1], step.progress or 0.0))
     best += [best[-1]] * t_max
     area = sum((best[t] + best[t + 1]) / 2 for t in range(t_max)) / t_max
-    return {"value": area if reported else None, "best": max(reported) if reported else None}
+    best_so_far = max(reported) if reported else None
+    # If the next turn completes the task, the trapezoids from there on are those of 1.
+    sure = [*best[: len(steps) + 1], *([1.0] * t_max)]
+    upper = sum((sure[t] + sure[t + 1]) / 2 for t in range(t_max)) / t_max
+    return {
+        "value": area if reported else None,
+        "best": best_so_far,
+        "upper": upper if reported else None,
+    }
 
 
 def success_rate(runs):

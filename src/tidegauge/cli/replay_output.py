@@ -64,7 +64,7 @@ class RecordedRuns:
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
-            repetition=policy.thresholds.reads_words,
+            repetition=policy.reads_words,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)

@@ -236,6 +236,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         # The assembly of traces ends idle runs first, and gives the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         t_max=settings.t_max,
+        repetition=settings.repetition,
         record_to=settings.record_to,
         policy=policy if is_file else None,
         rules=None if policy is None or is_file else parse_rules(policy),

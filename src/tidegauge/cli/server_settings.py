@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidegauge._net.hosts import is_loopback
-from tidegauge.cli.command_settings import COUNT, FILE, PORT, SECONDS, SWITCH, TEXT, setting
+from tidegauge.cli.command_settings import COUNT, FILE, FLAG, PORT, SECONDS, SWITCH, TEXT, setting
 from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
 from tidegauge.errors import ConfigurationError
 
@@ -111,6 +111,9 @@ class MeasuringSettings(ServerSettings):
     page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
     task_group: str | None = setting(TEXT, None, "Task group of runs that name none.")
     t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
+    repetition: bool = setting(
+        FLAG, False, "Measure how similar each action is to earlier ones: near-loops, stagnation."
+    )
     allowed_lateness: float = setting(
         SECONDS, 0.5, "How long to wait for earlier spans that arrive late."
     )

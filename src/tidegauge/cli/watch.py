@@ -234,6 +234,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         max_runs=settings.max_runs,
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
+        repetition=True,  # people are slower than words are read
         record_to=settings.record_to,
         policy=policy if is_file else None,
         rules=rules,

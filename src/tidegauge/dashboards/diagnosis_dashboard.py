@@ -11,6 +11,7 @@ from tidegauge.dashboards.board import EVENTS, NOW, RUNS, board
 from tidegauge.dashboards.panels import BAD, SCORE, SHARE, WATCH, Panel, Query
 from tidegauge.dashboards.queries import GROUP, quantile, total
 from tidegauge.dashboards.ratios import (
+    ACTION_ENTROPY,
     AUV,
     BACKTRACK_RATIO,
     BEHAVIOR_ERROR,
@@ -36,7 +37,6 @@ from tidegauge.dashboards.visualizations import (
     ranking,
     turns_over_time,
 )
-from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY
 from tidegauge.streaming_metrics.exploration import (
     DISPLACED_LEADS,
     FRONTIER_PLACES,
@@ -45,6 +45,7 @@ from tidegauge.streaming_metrics.exploration import (
 )
 from tidegauge.streaming_metrics.loop_split import LOOP_SPLIT
 from tidegauge.streaming_metrics.pass_at_k import PASS_AT_K
+from tidegauge.streaming_metrics.progress_auv import PROGRESS_AUV
 from tidegauge.streaming_metrics.recall_lag import RECALL_LAG
 from tidegauge.streaming_metrics.run_counts import FINISHED_RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import STALE_SCORE
@@ -213,7 +214,7 @@ def _endurance() -> list[Panel]:
             "Mean entropy of the model's choices in ended runs, in nats per token. Low in loop "
             "steps: the agent insists; a nudge or a higher temperature may help. High: it tries at "
             "random. Empty for agents that report no entropy.",
-            Query(total(NOW.series(ACTION_ENTROPY), ["steps"], operator="avg"), "{{steps}}"),
+            Query(ratio(ACTION_ENTROPY, RUNS), "{{steps}}"),
             unit=SCORE,
         ),
         lines(
@@ -223,7 +224,17 @@ def _endurance() -> list[Panel]:
                 Query(quantile(RUNS, FINISHED_RUN_STEPS, share), legend)
                 for share, legend in ((0.5, "p50"), (0.95, "p95"))
             ),
-        ).span(8),
+        ).span(6),
+        lines(
+            "Progress AUV of ended runs",
+            "Area under the best progress that ended runs reported, over their t_max turns: 25%, "
+            "50% and 75% of the runs had no more. Empty for agents that report no progress.",
+            *(
+                Query(quantile(RUNS, PROGRESS_AUV, share), f"p{share * 100:.0f}")
+                for share in (0.25, 0.5, 0.75)
+            ),
+            unit=SHARE,
+        ).span(6),
         lines(
             "Lead age and recall lag, p50",
             "Lead age: steps from the first sight of a place to its visit. Recall lag: steps since "
@@ -236,14 +247,14 @@ def _endurance() -> list[Panel]:
                     (RECALL_LAG, "recall lag"),
                 )
             ),
-        ).span(8),
+        ).span(6),
         bars(
             "Displaced leads",
             "Places that ended runs had seen, never visited, and dropped in favor of newer ones. "
             "Many: the agent collects more leads than it follows. Empty for agents that report no "
             "places.",
             Query(total(EVENTS.increase(DISPLACED_LEADS), GROUP), _BY_GROUP),
-        ).span(8),
+        ).span(6),
     ]
 
 

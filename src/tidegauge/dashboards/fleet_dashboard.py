@@ -10,12 +10,25 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, board
 from tidegauge.dashboards.central_row import central_row
 from tidegauge.dashboards.coding_row import coding_row
-from tidegauge.dashboards.panels import BAD, COUNT, REPEATS, SECONDS, SHARE, WATCH, Panel, Query
+from tidegauge.dashboards.panels import (
+    BAD,
+    COUNT,
+    REPEATS,
+    SCORE,
+    SECONDS,
+    SHARE,
+    WATCH,
+    Panel,
+    Query,
+)
 from tidegauge.dashboards.queries import GROUP, new_events, total, wilson_interval
 from tidegauge.dashboards.ratios import (
     BEHAVIOR_ERROR,
     EXCEEDED_RATIO,
     LOOP_RATIO,
+    NOVELTY_RATIO,
+    RECURRENCE_RATIO,
+    REPETITION_RATIO,
     SUCCESS_RATE,
     auv_bound,
     ratio,
@@ -37,12 +50,16 @@ from tidegauge.streaming_metrics.interventions import (
 )
 from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.novelty import NOVELTY
+from tidegauge.streaming_metrics.recurrence import RECURRENCE
+from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION
 from tidegauge.streaming_metrics.run_counts import (
     NOT_COMPARABLE,
     RUNS_ACTIVE,
     RUNS_FINISHED,
     RUNS_UNGUARDED,
 )
+from tidegauge.streaming_metrics.stagnation import RUN_STAGNATION, STAGNATION
 from tidegauge.streaming_metrics.stale_score import RUNS_STALE
 
 __all__ = ["fleet"]
@@ -60,6 +77,7 @@ def fleet() -> Dashboard:
         [
             ("Now", _now()),
             ("Loops", _loops()),
+            ("Near-loops: the same again in other words", _near_loops()),
             ("Outcomes", _outcomes()),
             ("Cost of loops, and interventions", _costs()),
             ("Coding agents of this machine: tidegauge watch", coding_row()),
@@ -151,6 +169,68 @@ def _loops() -> list[Panel]:
             Query(f"sort_desc(topk(5, {runs} > 0))", "{{agent}}: {{run}}"),
             unit=COUNT,
             steps=REPEATS,
+        )
+        .span(8)
+        .data_links([of_run]),
+    ]
+
+
+def _worst(metric: MetricDefinition, stat: str) -> str:
+    return total(NOW.series(metric, f'stat="{stat}"'), operator=stat)
+
+
+def _near_loops() -> list[Panel]:
+    runs = total(NOW.series(RUN_STAGNATION), ["agent", "run"], operator="max")
+    of_run = dashboard.DashboardLink("This run").url(
+        "/d/tidegauge-run?var-run=${__field.labels.run}&${__url_time_range}"
+    )
+    unmeasured = "Empty unless repetition is measured: see docs/prometheus.md."
+    return [
+        lines(
+            "Repeated work by agent",
+            "Share of an agent's steps that went into doing again what the run had done, in the "
+            f"same or other words. Loops are part of it. {unmeasured}",
+            Query(ratio(REPETITION_RATIO, STEPS, ["agent"]), "{{agent}}"),
+            unit=SHARE,
+        ).span(8),
+        lines(
+            "Novelty by agent",
+            "Share of an agent's results that were new to their run. If it falls, the agent goes "
+            "round in what it knows.",
+            Query(ratio(NOVELTY_RATIO, STEPS, ["agent"]), "{{agent}}"),
+            unit=SHARE,
+        ).span(8),
+        lines(
+            "Recurring results by agent",
+            "Share of an agent's results that the same action had before in the run, recently or "
+            "long ago. Returning is part of working: compare an agent with itself.",
+            Query(ratio(RECURRENCE_RATIO, STEPS, ["agent"]), "{{agent}}"),
+            unit=SHARE,
+        ).span(8),
+        lines(
+            "Similarity and novelty of active runs",
+            "The highest similarity of a last action to an earlier one, and the lowest share of "
+            "new results. An action is similar in healthy work, too: look at both together. The "
+            "similarity is absent unless repetition is measured.",
+            Query(_worst(ACTION_SIMILARITY, "max"), "highest similarity"),
+            Query(_worst(NOVELTY, "min"), "lowest novelty"),
+            unit=SHARE,
+        ).span(8),
+        lines(
+            "Stagnation, repetition and recurrence of active runs",
+            "The highest of each. Stagnation rises with every step, so a ramp alone is a long run; "
+            "a ramp of repetition or recurrence is a run that does the same again.",
+            Query(_worst(STAGNATION, "max"), "highest stagnation"),
+            Query(_worst(REPETITION, "max"), "highest repetition"),
+            Query(_worst(RECURRENCE, "max"), "highest recurrence"),
+            unit=SCORE,
+        ).span(8),
+        ranking(
+            "Highest stagnation now",
+            "The runs with the highest combined score of steps, repeated work, loops, streaks and "
+            f"failures. Click a bar to see the run. {unmeasured}",
+            Query(f"sort_desc(topk(5, {runs}))", "{{agent}}: {{run}}"),
+            unit=SCORE,
         )
         .span(8)
         .data_links([of_run]),

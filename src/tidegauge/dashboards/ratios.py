@@ -15,16 +15,21 @@ from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.dashboards.queries import GROUP, QueryScope, total
 from tidegauge.streaming_metrics.auv import AUV_RUNS, AUV_SUM
+from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY_STEPS, ACTION_ENTROPY_SUM
 from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS, BEHAVIOR_REQUIRED_STEPS
 from tidegauge.streaming_metrics.horizon import HORIZON_RUNS, HORIZON_SOLVED_RUNS
 from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS
 from tidegauge.streaming_metrics.loops import CYCLE_STEPS, LOOP_STEPS
 from tidegauge.streaming_metrics.navigation import BACKTRACKS
+from tidegauge.streaming_metrics.novelty import NEW_RESULTS, RESULTS
 from tidegauge.streaming_metrics.premature_halt import PREMATURE_HALTS
+from tidegauge.streaming_metrics.recurrence import RECURRING_RESULTS
+from tidegauge.streaming_metrics.repetition import REPEATED_STEPS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED, RUNS_STARTED, STEP_DURATION, STEPS
 from tidegauge.streaming_metrics.success import SUCCESS_TURN
 
 __all__ = [
+    "ACTION_ENTROPY",
     "AUV",
     "BACKTRACK_RATIO",
     "BEHAVIOR_ERROR",
@@ -36,8 +41,11 @@ __all__ = [
     "LOOP_TIME_RATIO",
     "LOW_SCORES",
     "MEAN_STEP_SECONDS",
+    "NOVELTY_RATIO",
     "PREMATURE_HALT_RATIO",
     "RATIOS",
+    "RECURRENCE_RATIO",
+    "REPETITION_RATIO",
     "SUCCESS_RATE",
     "USUAL_LOOP_RATIO",
     "USUAL_SUCCESS_RATE",
@@ -92,6 +100,13 @@ _STEP_SECONDS: Final = Term(STEP_DURATION, suffix="_sum")
 LOOP_RATIO: Final = Ratio("loop_ratio", Term(LOOP_STEPS), _STEPS, "5m")
 CYCLE_RATIO: Final = Ratio("cycle_ratio", Term(CYCLE_STEPS), _STEPS, "5m")
 BACKTRACK_RATIO: Final = Ratio("backtrack_ratio", Term(BACKTRACKS), _STEPS, "5m")
+REPETITION_RATIO: Final = Ratio("repetition_ratio", Term(REPEATED_STEPS), _STEPS, "5m")
+NOVELTY_RATIO: Final = Ratio("novelty", Term(NEW_RESULTS), Term(RESULTS), "5m")
+RECURRENCE_RATIO: Final = Ratio("recurrence_ratio", Term(RECURRING_RESULTS), Term(RESULTS), "5m")
+ACTION_ENTROPY: Final = Ratio(
+    "action_entropy", Term(ACTION_ENTROPY_SUM), Term(ACTION_ENTROPY_STEPS), "1h", ("steps",)
+)
+"""Nats per token. Not recorded."""
 LOOP_TIME_RATIO: Final = Ratio("loop_time_ratio", Term(LOOP_SECONDS), _STEP_SECONDS, "5m")
 MEAN_STEP_SECONDS: Final = Ratio(
     "mean_step_seconds", _STEP_SECONDS, Term(STEP_DURATION, suffix="_count"), "5m"
@@ -141,6 +156,9 @@ RATIOS: Final = (
     LOOP_RATIO,
     CYCLE_RATIO,
     BACKTRACK_RATIO,
+    REPETITION_RATIO,
+    NOVELTY_RATIO,
+    RECURRENCE_RATIO,
     LOOP_TIME_RATIO,
     MEAN_STEP_SECONDS,
     BEHAVIOR_ERROR,

@@ -12,14 +12,19 @@ from tidegauge.dashboards.panels import BAD, REPEATS, SCORE, SECONDS, SHARE, WAT
 from tidegauge.dashboards.queries import QueryScope, quantile, total
 from tidegauge.dashboards.ratios import AUV, ratio
 from tidegauge.dashboards.visualizations import bars, big_number, lines, stretches
+from tidegauge.streaming_metrics.entropy_split import RUN_ACTION_ENTROPY
 from tidegauge.streaming_metrics.exploration import (
     RUN_FRONTIER_PLACES,
     RUN_PENDING_TASKS,
     RUN_PLACE,
 )
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
-from tidegauge.streaming_metrics.progress_auv import RUN_PROGRESS
+from tidegauge.streaming_metrics.novelty import RUN_NOVELTY
+from tidegauge.streaming_metrics.progress_auv import RUN_PROGRESS, RUN_PROGRESS_AUV
+from tidegauge.streaming_metrics.recurrence import RUN_RECURRENCE
+from tidegauge.streaming_metrics.repetition import RUN_ACTION_SIMILARITY, RUN_REPETITION
 from tidegauge.streaming_metrics.run_counts import RUN_STEPS, STEP_DURATION
+from tidegauge.streaming_metrics.stagnation import RUN_STAGNATION
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, STALE_SCORE_MAX
 
 __all__ = ["run"]
@@ -41,6 +46,7 @@ def run() -> Dashboard:
         [
             ("Now", _now()),
             ("Navigation", _navigation()),
+            ("Repetition", _repetition()),
             ("Its group, and traces", _group()),
         ],
         variables=[label_variable("run", "Run", RUN_STEPS, *of, single=True)],
@@ -145,13 +151,52 @@ def _navigation() -> list[Panel]:
     ]
 
 
+def _repetition() -> list[Panel]:
+    unmeasured = "Empty unless repetition is measured: see docs/prometheus.md."
+    return [
+        lines(
+            "Stagnation",
+            "The combined score: steps, repeated work, loops, streaks and failures. It rises by 1 "
+            f"a step while the run works, and faster while it repeats itself. {unmeasured}",
+            Query(_of_run(RUN_STAGNATION), "stagnation"),
+            Query(_of_run(RUN_REPETITION), "repeated steps"),
+            Query(_of_run(RUN_STEPS), "steps"),
+            unit=SCORE,
+        ),
+        lines(
+            "Similarity of the last action, and novelty",
+            "How similar the last action is to an earlier one, and which share of the last 12 "
+            "results was new. Similar actions with new results are work; similar actions without "
+            "are a near-loop. Similarity is absent unless repetition is measured.",
+            Query(_of_run(RUN_ACTION_SIMILARITY), "similarity"),
+            Query(_of_run(RUN_NOVELTY), "novelty"),
+            unit=SHARE,
+        ).max(1),
+        lines(
+            "Recurrence",
+            "How often the last action had the same result before, recently or long ago.",
+            Query(_of_run(RUN_RECURRENCE), "recurrence"),
+        ),
+        lines(
+            "Action entropy",
+            "How uncertain the agent was of its last action, nats per token. If it falls while "
+            "the run loops, the agent is certain of what does not work. Empty for agents that "
+            "report no log-probabilities.",
+            Query(_of_run(RUN_ACTION_ENTROPY), "action entropy"),
+            unit=SCORE,
+        ),
+    ]
+
+
 def _group() -> list[Panel]:
     return [
         lines(
             "Progress of the run, AUV of its agent",
-            "The run's best progress, and the AUV of the selected agent and group. Empty without "
+            "The run's best progress and the area under it (progress AUV), which rises as long as "
+            "progress does, and the AUV of the selected agent and group. Empty without "
             "progress and without t_max.",
             Query(_of_run(RUN_PROGRESS), "progress"),
+            Query(_of_run(RUN_PROGRESS_AUV), "progress AUV"),
             Query(ratio(AUV, RUNS), "AUV"),
             unit=SHARE,
         ).max(1),

@@ -45,6 +45,7 @@ class WorkerSettings:
         limits: how much of a partition is held, and for how long.
         max_state_bytes: limit of the changelog of a partition's live runs.
         t_max: turns within which success counts, for runs that do not give it.
+        repetition: measure the similarity of actions also if the policy does not need it.
         max_groups: distinct (agent, task group) pairs in metrics; further ones are ``other``.
         max_actions: distinct action names in metrics; further ones are ``other``.
         exactly_once: write summaries and decisions once, even if a worker dies; they become visible
@@ -63,6 +64,7 @@ class WorkerSettings:
     limits: AssemblyLimits = ASSEMBLY_LIMITS
     max_state_bytes: int = MAX_STATE_BYTES
     t_max: int | None = None
+    repetition: bool = False
     max_groups: int = 200
     max_actions: int = 50
     commit_seconds: float = 1.0
@@ -98,7 +100,7 @@ class Worker:
             max_groups=settings.max_groups,
             max_actions=settings.max_actions,
             t_max=settings.t_max,
-            repetition=settings.policy.thresholds.reads_words,
+            repetition=settings.repetition or settings.policy.reads_words,
             on_finished=self._run_finished,
             event_log=event_log,
         )

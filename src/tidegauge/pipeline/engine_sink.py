@@ -124,7 +124,7 @@ class EngineSink:
             exceeded = _exceeded(run)
             if exceeded is not None:
                 self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
-        return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
+        return RunSummary(**{name: getattr(report, name) for name in RunSummary._fields})
 
     def policy_in_force(self, run_id: str) -> PolicyInForce | None:
         """The thresholds that apply to an open run; ``None``, there are none."""

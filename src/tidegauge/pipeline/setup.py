@@ -111,7 +111,7 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
-            repetition=policy.thresholds.reads_words or settings.records_digests,
+            repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             on_finished=self._run_finished if settings.record_to is not None else None,
             event_log=event_log,
         )

@@ -17,9 +17,10 @@ from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
 from tidegauge.policies.rule import DEFAULT_RULES, Rule, parse_rules
-from tidegauge.policies.scores import SCORES, STAGNATION_WEIGHTS, Score, score_named
+from tidegauge.policies.scores import SCORES, Score, score_named
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.policies.trace import RunTrace, TraceSink
+from tidegauge.streaming_metrics.stagnation import STAGNATION_WEIGHTS
 
 __all__ = [
     "DEFAULT_RULES",

@@ -157,6 +157,12 @@ class Policy:
         """The signals that its rules read."""
         return frozenset(rule.signal for rule in self.rules)
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether a rule or a threshold depends on the words of actions."""
+        read = any(SIGNALS[rule.signal].reads_words for rule in self.rules)
+        return read or self.thresholds.reads_words
+
     def exceeded(self, signals: AnySignals) -> Exceeded:
         """The thresholds that the run exceeds now, each with its action for that run."""
         return self.thresholds.exceeded(signals) if self._has_thresholds else ()

@@ -149,7 +149,8 @@ class TraceSink:
             max_runs=sys.maxsize,
             max_groups=1,  # groups are not read
             max_actions=1,
-            repetition=any(score.reads_words for score in self._scores),
+            repetition=any(score.reads_words for score in self._scores)
+            or (rules is not None and rules.reads_words),
         )
 
     def run_started(self, event: RunStarted) -> None:

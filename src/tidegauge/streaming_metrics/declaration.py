@@ -35,6 +35,7 @@ __all__ = [
     "counts",
     "no_counts",
     "nothing",
+    "over_active_runs",
     "times",
     "zero",
     "zero_amount",
@@ -156,6 +157,24 @@ def counts(found: Mapping[str, int], *, known: Iterable[str]) -> MetricValue:
     return {**{(value,): 0 for value in known}, **{(value,): n for value, n in found.items()}}
 
 
+def over_active_runs(
+    name: str, *, worst: Literal["max", "min"] = "max"
+) -> Callable[[GroupView], MetricValue]:
+    """Reads the mean of a field of reports over the active runs of a group, and the worst value.
+
+    Runs that have not measured it are left out; without any, it is absent.
+    """
+    of_all = max if worst == "max" else min
+
+    def read(group: GroupView) -> MetricValue:
+        values = [value for run in group.active if (value := getattr(run, name)) is not None]
+        if not values:
+            return None
+        return {("mean",): sum(values) / len(values), (worst,): of_all(values)}
+
+    return read
+
+
 def times(count: int) -> str:
     """The number of times, in words.
 
@@ -197,6 +216,7 @@ class Signal:
         falls: whether a rule holds when the signal is at or below the threshold.
         blocks: whether a rule for it can block a repeated call.
         score: whether it is a score, which grows with trouble.
+        reads_words: whether it depends on the words of actions, which are read only when needed.
         moment: when it can change: as a step is issued, as its result is observed, or at both.
     """
 
@@ -209,6 +229,7 @@ class Signal:
     falls: bool = False
     blocks: bool = False
     score: bool = True
+    reads_words: bool = False
     moment: Literal["issued", "observed", "both"] = "both"
 
 

@@ -13,14 +13,19 @@ from tidegauge.streaming_metrics.declaration import (
     GroupView,
     Measured,
     MetricValue,
+    RunView,
+    Signal,
 )
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.records import EntropySums, FinishedRun, ObservedStep
 
 __all__ = [
     "ACTION_ENTROPY",
+    "ACTION_ENTROPY_STEPS",
+    "ACTION_ENTROPY_SUM",
     "DECLARATION",
     "OF_GROUPS",
+    "RUN_ACTION_ENTROPY",
     "EntropySplit",
     "GroupEntropySplit",
     "token_entropy",
@@ -83,9 +88,12 @@ class EntropySplit(_Split, Metric[ObservedStep]):
         "_open_sum",
         "_other_steps",
         "_other_sum",
+        "current",
     )
+    version: ClassVar[int] = 2
 
     def __init__(self) -> None:
+        self.current: float | None = None  # of the last action that reported its entropy
         self._loop_sum = 0.0
         self._loop_steps = 0
         self._open_sum = 0.0  # of steps that may still become loop steps
@@ -109,6 +117,7 @@ class EntropySplit(_Split, Metric[ObservedStep]):
         entropy = step.entropy
         if entropy is None or not 0 <= entropy <= _MAX_ENTROPY:
             return
+        self.current = entropy
         if step.loop_settled:
             self._loop_sum += entropy
             self._loop_steps += 1
@@ -191,6 +200,56 @@ ACTION_ENTROPY: Final = MetricDefinition(
 )
 
 
+ACTION_ENTROPY_SUM: Final = MetricDefinition(
+    "tidegauge_action_entropy_sum_total",
+    "counter",
+    "nats per token",
+    "Entropy of the actions of finished runs, added up over loop steps and over others.",
+    labels=(*GROUP_LABELS, "steps"),
+    values=("loop", "other"),
+)
+ACTION_ENTROPY_STEPS: Final = MetricDefinition(
+    "tidegauge_action_entropy_steps_total",
+    "counter",
+    "steps",
+    "Steps in tidegauge_action_entropy_sum_total: those of finished runs that reported the entropy "
+    "of their action.",
+    labels=(*GROUP_LABELS, "steps"),
+    values=("loop", "other"),
+)
+RUN_ACTION_ENTROPY: Final = MetricDefinition(
+    "tidegauge_run_action_entropy",
+    "gauge",
+    "nats per token",
+    "Entropy of the last action of the run that reported it. Only for the most troubled active "
+    "runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def _sums(group: GroupView) -> EntropySums | None:
+    """The sums of a group; ``None``, no step reported its entropy."""
+    sums = group.finished.of(GroupEntropySplit).sums
+    measured = sums.loop_steps or sums.other_steps
+    measured = measured or any(run.action_entropy is not None for run in group.active)
+    return sums if measured else None
+
+
+def _entropy_sum(group: GroupView) -> MetricValue:
+    sums = _sums(group)
+    return None if sums is None else {("loop",): sums.loop_sum, ("other",): sums.other_sum}
+
+
+def _entropy_steps(group: GroupView) -> MetricValue:
+    sums = _sums(group)
+    return None if sums is None else {("loop",): sums.loop_steps, ("other",): sums.other_steps}
+
+
+def _current(run: RunView) -> float | None:
+    split = run.find(EntropySplit)
+    return None if split is None else split.current
+
+
 def _entropy(group: GroupView) -> MetricValue:
     split = group.finished.of(GroupEntropySplit)
     means = {("loop",): split.loop, ("other",): split.other}
@@ -202,14 +261,39 @@ DECLARATION: Final = Declaration(
     kind=EntropySplit,
     observed=True,
     brought_by=("entropy",),
-    absent={"loop_entropy": None, "other_entropy": None},
-    report=lambda run, split: {"loop_entropy": split.loop, "other_entropy": split.other},
+    absent={"action_entropy": None, "loop_entropy": None, "other_entropy": None},
+    report=lambda run, split: {
+        "action_entropy": split.current,
+        "loop_entropy": split.loop,
+        "other_entropy": split.other,
+    },
     ended=lambda run, split: {"entropy": split.sums},
+    signals=(
+        Signal(
+            name="action_entropy",
+            read=_current,
+            help="entropy of the last action that reported it, nats per token; a rule holds at or "
+            "below its threshold: the agent is certain",
+            message=lambda now, at: (
+                f"the last action has an entropy of {now.action_entropy:.3g} nats per token"
+            ),
+            exempt="step",
+            threshold="positive",
+            falls=True,
+            score=False,
+            moment="observed",
+        ),
+    ),
+    of_run=(Measured(RUN_ACTION_ENTROPY, lambda run: run.action_entropy),),
 )
 
 OF_GROUPS: Final = GroupDeclaration(
     name="entropy_split",
     kind=GroupEntropySplit,
-    of_group=(Measured(ACTION_ENTROPY, _entropy),),
+    of_group=(
+        Measured(ACTION_ENTROPY, _entropy),
+        Measured(ACTION_ENTROPY_SUM, _entropy_sum),
+        Measured(ACTION_ENTROPY_STEPS, _entropy_steps),
+    ),
     document=lambda split: {"loop_entropy": split.loop, "other_entropy": split.other},
 )

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, Signal
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    Measured,
+    RunView,
+    Signal,
+    Sum,
+    over_active_runs,
+    zero,
+)
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "Novelty"]
+__all__ = ["DECLARATION", "NEW_RESULTS", "NOVELTY", "RESULTS", "RUN_NOVELTY", "Novelty"]
 
 
 class Novelty(Metric[ObservedStep]):
@@ -84,11 +93,50 @@ class Novelty(Metric[ObservedStep]):
         return self.current
 
 
+RESULTS: Final = MetricDefinition(
+    "tidegauge_results_total",
+    "counter",
+    "results",
+    "Results of steps that can be compared.",
+)
+NEW_RESULTS: Final = MetricDefinition(
+    "tidegauge_new_results_total",
+    "counter",
+    "results",
+    "Results that were new to their run. Divided by tidegauge_results_total, this is the novelty.",
+)
+NOVELTY: Final = MetricDefinition(
+    "tidegauge_novelty",
+    "gauge",
+    "ratio",
+    "Share of the last 12 results that were new to the run, over active runs: mean and minimum.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "min"),
+)
+RUN_NOVELTY: Final = MetricDefinition(
+    "tidegauge_run_novelty",
+    "gauge",
+    "ratio",
+    "Share of the run's last 12 results that were new to it. Only for the most troubled active "
+    "runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def _observed(run: RunView, novelty: Novelty, step: ObservedStep) -> None:
+    novelty.update(step)
+    if step.outcome is not None:
+        totals = run.totals
+        totals.results += 1
+        totals.new_results += novelty.latest
+
+
 DECLARATION: Final = Declaration(
     name="novelty",
     kind=Novelty,
     make=lambda run: Novelty(max_outcomes=run.settings.max_distinct),
-    observed=True,
+    observed=_observed,
+    sums=(Sum("results", zero), Sum("new_results", zero)),
     absent={"novelty": None},
     report=lambda run, novelty: {"novelty": novelty.value},
     document=lambda report: {"novelty": report.novelty},
@@ -105,4 +153,10 @@ DECLARATION: Final = Declaration(
             score=False,
         ),
     ),
+    of_group=(
+        Measured(RESULTS, lambda group: group.totals.results),
+        Measured(NEW_RESULTS, lambda group: group.totals.new_results),
+        Measured(NOVELTY, over_active_runs("novelty", worst="min")),
+    ),
+    of_run=(Measured(RUN_NOVELTY, lambda run: run.novelty),),
 )

@@ -6,11 +6,17 @@ import math
 from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
-from tidegauge.streaming_metrics.declaration import Declaration, Measured
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupHistogram,
+    Measured,
+    RunView,
+    Signal,
+)
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "RUN_PROGRESS", "ProgressAUV"]
+__all__ = ["DECLARATION", "PROGRESS_AUV", "RUN_PROGRESS", "RUN_PROGRESS_AUV", "ProgressAUV"]
 
 
 class ProgressAUV(Metric[ObservedStep]):
@@ -34,22 +40,25 @@ class ProgressAUV(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    __slots__ = ("_area", "best", "t_max")
+    version: ClassVar[int] = 2
+    __slots__ = ("_area", "best", "t_max", "turns")
 
     def __init__(self, *, t_max: int | None = None) -> None:
         self.t_max = t_max
         self.best: float | None = None
+        self.turns = 0
         self._area = 0.0
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
+        turn = step.t + 1
+        self.turns = max(self.turns, turn)
         if step.progress is None or math.isnan(step.progress):
             return
         progress = min(max(step.progress, 0.0), 1.0)
         rise = progress - (self.best or 0.0)
         if self.best is None or rise > 0:
             self.best = progress
-        turn = step.t + 1
         if rise > 0 and self.t_max and turn <= self.t_max:
             self._area += rise * (self.t_max - turn + 0.5) / self.t_max
 
@@ -57,6 +66,14 @@ class ProgressAUV(Metric[ObservedStep]):
     def value(self) -> float | None:
         """The area, 0 to 1; ``None`` without ``t_max`` or while no progress was reported."""
         return self._area if self.best is not None and self.t_max else None
+
+    @property
+    def upper(self) -> float | None:
+        """The area if the next turn completes the task: the most that the run can still reach."""
+        if self.best is None or not self.t_max:
+            return None
+        left = max(self.t_max - self.turns - 0.5, 0.0)
+        return self._area + (1 - self.best) * left / self.t_max
 
 
 RUN_PROGRESS: Final = MetricDefinition(
@@ -66,6 +83,28 @@ RUN_PROGRESS: Final = MetricDefinition(
     "Best progress the run has reported, 0 to 1. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
+
+RUN_PROGRESS_AUV: Final = MetricDefinition(
+    "tidegauge_run_progress_auv",
+    "gauge",
+    "ratio",
+    "Area under the run's best progress over its t_max turns, 0 to 1, if nothing better comes. "
+    "Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+PROGRESS_AUV: Final = MetricDefinition(
+    "tidegauge_progress_auv",
+    "histogram",
+    "ratio",
+    "Area under the best progress of finished runs over their t_max turns, 0 to 1; its sum divided "
+    "by its count is the mean.",
+)
+
+
+def _upper(run: RunView) -> float | None:
+    progress = run.find(ProgressAUV)
+    return None if progress is None else progress.upper
+
 
 DECLARATION: Final = Declaration(
     name="progress_auv",
@@ -77,5 +116,30 @@ DECLARATION: Final = Declaration(
     report=lambda run, progress: {"progress": progress.best, "progress_auv": progress.value},
     document=lambda report: {"progress_auv": report.progress_auv},
     ended=lambda run, progress: {"progress_auv": progress.value},
-    of_run=(Measured(RUN_PROGRESS, lambda run: run.progress),),
+    signals=(
+        Signal(
+            name="progress_auv_upper",
+            read=_upper,
+            help="the highest progress AUV that the run can still reach: if its next turn "
+            "completes the task; a rule holds at or below its threshold",
+            message=lambda now, at: (
+                f"the run can reach a progress AUV of {now.progress_auv_upper:.0%} at most"
+            ),
+            threshold="share",
+            falls=True,
+            score=False,
+        ),
+    ),
+    of_run=(
+        Measured(RUN_PROGRESS, lambda run: run.progress),
+        Measured(RUN_PROGRESS_AUV, lambda run: run.progress_auv),
+    ),
+    histograms=(
+        GroupHistogram(
+            "progress_auv",
+            PROGRESS_AUV,
+            tuple(share / 10 for share in range(11)),
+            lambda run: run.progress_auv,
+        ),
+    ),
 )

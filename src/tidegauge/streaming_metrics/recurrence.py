@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, Signal, times
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    Measured,
+    RunView,
+    Signal,
+    Sum,
+    over_active_runs,
+    times,
+    zero,
+)
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "Recurrence"]
+__all__ = ["DECLARATION", "RECURRENCE", "RECURRING_RESULTS", "RUN_RECURRENCE", "Recurrence"]
 
 
 class Recurrence(Metric[ObservedStep]):
@@ -87,11 +97,43 @@ class Recurrence(Metric[ObservedStep]):
         self.dropped_pairs += 1
 
 
+RECURRING_RESULTS: Final = MetricDefinition(
+    "tidegauge_recurring_results_total",
+    "counter",
+    "results",
+    "Results that the same action had before in its run, recently or long ago. Divided by "
+    "tidegauge_results_total, a share.",
+)
+RECURRENCE: Final = MetricDefinition(
+    "tidegauge_recurrence",
+    "gauge",
+    "results",
+    "How often the last action of active runs had the same result before: mean and maximum.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
+RUN_RECURRENCE: Final = MetricDefinition(
+    "tidegauge_run_recurrence",
+    "gauge",
+    "results",
+    "How often the run's last action had the same result before. Only for the most troubled "
+    "active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def _observed(run: RunView, recurrence: Recurrence, step: ObservedStep) -> None:
+    recurrence.update(step)
+    if recurrence.current:
+        run.totals.recurring_results += 1
+
+
 DECLARATION: Final = Declaration(
     name="recurrence",
     kind=Recurrence,
     make=lambda run: Recurrence(max_pairs=run.settings.max_distinct),
-    observed=True,
+    observed=_observed,
+    sums=(Sum("recurring_results", zero),),
     absent={"recurrence": None, "recurrence_max": None},
     report=lambda run, recurrence: {
         "recurrence": recurrence.value,
@@ -108,4 +150,9 @@ DECLARATION: Final = Declaration(
             exempt="step",
         ),
     ),
+    of_group=(
+        Measured(RECURRING_RESULTS, lambda group: group.totals.recurring_results),
+        Measured(RECURRENCE, over_active_runs("recurrence")),
+    ),
+    of_run=(Measured(RUN_RECURRENCE, lambda run: run.recurrence),),
 )

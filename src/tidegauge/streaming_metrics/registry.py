@@ -34,6 +34,7 @@ from tidegauge.streaming_metrics import (
     repetition,
     result_streak,
     run_counts,
+    stagnation,
     stale_score,
     success,
 )
@@ -80,6 +81,7 @@ RUNS: Final[tuple[Declaration[Any], ...]] = (
     exploration.DECLARATION,
     navigation.DECLARATION,
     repetition.DECLARATION,
+    stagnation.DECLARATION,
     interventions.DECLARATION,
     premature_halt.DECLARATION,
 )

@@ -11,13 +11,32 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, RunView
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupView,
+    Measured,
+    RunView,
+    Signal,
+    Sum,
+    over_active_runs,
+    zero_amount,
+)
 from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.novelty import Novelty
 from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 
-__all__ = ["DECLARATION", "ActionSimilarity", "Repetition"]
+__all__ = [
+    "ACTION_SIMILARITY",
+    "DECLARATION",
+    "REPEATED_STEPS",
+    "REPETITION",
+    "RUN_ACTION_SIMILARITY",
+    "RUN_REPETITION",
+    "ActionSimilarity",
+    "Repetition",
+]
 
 _PAID_OFF: Final = 0.5
 """What an action counts, of its likeness, once its result is new to the run."""
@@ -30,7 +49,8 @@ class ActionSimilarity(Metric[ChosenAction]):
     their words): 1, the same call; 0, nothing in common. It sees the creative retries that no
     digest sees, where a model words one attempt in many ways.
 
-    O(1) a step: ``window`` comparisons of bounded sets. Memory: the words of ``window`` actions.
+    O(1) a step: at most ``window`` comparisons of bounded sets. Memory: the words of ``window``
+    actions.
 
     Args:
         window: how many actions back.
@@ -53,17 +73,29 @@ class ActionSimilarity(Metric[ChosenAction]):
     def update(self, step: ChosenAction) -> None:
         """Take the next action."""
         words, reported = step.words, step.similarity
-        current = reported if reported is not None else max(self._alike(words), default=0.0)
+        current = self._likeness(words) if reported is None else reported
         self._recent.append(words)
         self._current = current
 
-    def _alike(self, words: frozenset[int]) -> list[float]:
+    def _likeness(self, words: frozenset[int]) -> float:
+        recent = self._recent
+        if words in recent:
+            return 1.0 if words else 0.0
         size = len(words)
-        alike = []
-        for other in self._recent:
-            common = len(words & other)
-            alike.append(common / (size + len(other) - common) if common else 0.0)
-        return alike
+        highest, least, most = 0.0, 0.0, float("inf")
+        as_large = -1
+        for other in reversed(recent):
+            others = len(other)
+            # A set of another size shares the smaller one at most, and one as large, which is not
+            # equal, all but a word: it is compared if that can be the highest likeness.
+            if least < others < most and others != as_large:
+                common = len(words & other)
+                alike = common / (size + others - common)
+                if alike > highest:
+                    highest, least, most = alike, size * alike, size / alike
+                    if alike * (size + 1) >= size - 1:
+                        as_large = size
+        return highest
 
     @property
     def value(self) -> float | None:
@@ -132,8 +164,11 @@ def _issued(run: RunView, repetition: Repetition, step: IssuedStep) -> None:
 
 
 def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
-    if step.outcome is not None:
-        repetition.observe(step.likeness, new=run.of(Novelty).latest, latest=step.latest)
+    alike = step.likeness
+    new = step.outcome is not None and run.of(Novelty).latest
+    if new:
+        repetition.observe(alike, new=True, latest=step.latest)
+    run.totals.repeated_steps += alike * alike * (_PAID_OFF if new else 1)
 
 
 def _read(name: str) -> Callable[[RunView], Any]:
@@ -144,11 +179,98 @@ def _read(name: str) -> Callable[[RunView], Any]:
     return read
 
 
+REPEATED_STEPS: Final = MetricDefinition(
+    "tidegauge_repeated_steps_total",
+    "counter",
+    "steps",
+    "How much of the steps repeated earlier ones, in the same or other words: each adds its "
+    "squared similarity once its result is there, half of it if that was new. Divided by "
+    "tidegauge_steps_total, a share. Absent unless repetition is measured.",
+)
+ACTION_SIMILARITY: Final = MetricDefinition(
+    "tidegauge_action_similarity",
+    "gauge",
+    "ratio",
+    "Similarity of the last action of active runs to the most similar one of the 16 before, halved "
+    "if its result was new: mean and maximum. Absent unless repetition is measured.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
+REPETITION: Final = MetricDefinition(
+    "tidegauge_repetition",
+    "gauge",
+    "steps",
+    "Squared similarities of all actions of an active run, added up: mean and maximum over runs. "
+    "Absent unless repetition is measured.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
+RUN_ACTION_SIMILARITY: Final = MetricDefinition(
+    "tidegauge_run_action_similarity",
+    "gauge",
+    "ratio",
+    "Similarity of the run's last action to the most similar one of the 16 before, halved if its "
+    "result was new. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_REPETITION: Final = MetricDefinition(
+    "tidegauge_run_repetition",
+    "gauge",
+    "steps",
+    "Squared similarities of the run's actions, added up. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def _repeated_steps(group: GroupView) -> float | None:
+    found: float = group.totals.repeated_steps
+    measured = found or any(run.repetition is not None for run in group.active)
+    return found if measured else None
+
+
 DECLARATION: Final = Declaration(
     name="repetition",
     kind=Repetition,
     issued=_issued,
     observed=_observed,
     brought_by_start=lambda started, settings: settings.repetition,
-    details={"similarity": _read("current"), "repetition": _read("total")},
+    sums=(Sum("repeated_steps", zero_amount),),
+    absent={"similarity": None, "repetition": None},
+    report=lambda run, repetition: {
+        "similarity": repetition.current,
+        "repetition": repetition.total,
+    },
+    signals=(
+        Signal(
+            name="similarity",
+            read=_read("current"),
+            help="similarity of the last action to the most similar one of the 16 before, from 0 "
+            "to 1, halved if its result was new; measures repetition",
+            message=lambda now, at: (
+                f"{now.similarity:.0%} of the last action repeats an earlier one"
+            ),
+            exempt="step",
+            threshold="positive",
+            reads_words=True,
+        ),
+        Signal(
+            name="repetition",
+            read=_read("total"),
+            help="squared similarities of all actions, added up: steps that went into doing the "
+            "same again, in the same or other words; measures repetition",
+            message=lambda now, at: f"{now.repetition:.3g} steps repeated earlier ones",
+            exempt="step",
+            threshold="positive",
+            reads_words=True,
+        ),
+    ),
+    of_group=(
+        Measured(REPEATED_STEPS, _repeated_steps),
+        Measured(ACTION_SIMILARITY, over_active_runs("similarity")),
+        Measured(REPETITION, over_active_runs("repetition")),
+    ),
+    of_run=(
+        Measured(RUN_ACTION_SIMILARITY, lambda run: run.similarity),
+        Measured(RUN_REPETITION, lambda run: run.repetition),
+    ),
 )

@@ -283,9 +283,9 @@ class MeasuredRun:
             matched = loops.matched
             likeness = metrics[Repetition].current if Repetition in metrics else 0.0
             allowance = metrics.get(PollingAllowance)
-            exempt: bool | None = allowance is not None and allowance.exempt > 0
-            if exempt and allowance.mutating:
-                exempt = None
+            exempt: bool | None = False
+            if allowance is not None and allowance.exempt:
+                exempt = None if allowance.mutating else True
             kept = (
                 calls,
                 action,

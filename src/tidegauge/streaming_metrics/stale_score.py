@@ -15,8 +15,8 @@ from tidegauge.streaming_metrics.declaration import (
     GroupHistogram,
     GroupView,
     Measured,
-    MetricValue,
     Signal,
+    over_active_runs,
     times,
 )
 from tidegauge.streaming_metrics.metric import Metric
@@ -263,13 +263,6 @@ def _runs_stale(group: GroupView) -> int | None:
     return sum(is_stale(run.stale_score, run.exempt_steps, group.stale_at) for run in measured)
 
 
-def _stale_scores(group: GroupView) -> MetricValue:
-    scores = [run.stale_score for run in group.active if run.stale_score is not None]
-    if not scores:
-        return None
-    return {("mean",): sum(scores) / len(scores), ("max",): max(scores)}
-
-
 DECLARATION: Final = Declaration(
     name="stale_score",
     kind=StaleScore,
@@ -307,7 +300,7 @@ DECLARATION: Final = Declaration(
     ),
     of_group=(
         Measured(RUNS_STALE, _runs_stale),
-        Measured(STALE_SCORE, _stale_scores),
+        Measured(STALE_SCORE, over_active_runs("stale_score")),
     ),
     of_run=(Measured(RUN_STALE_SCORE, lambda run: run.stale_score),),
     histograms=(

@@ -6,7 +6,6 @@ cannot be read from it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
@@ -19,10 +18,14 @@ __all__ = ["MAX_CHARACTERS", "words_of"]
 MAX_CHARACTERS: Final = 4_096
 """How much of a call's arguments is read: the rest counts as the same."""
 
-_WORD: Final = re.compile(rb"[\w\x80-\xff]+")
-"""A word in UTF-8: letters, digits, underscores, and whatever is not of ASCII."""
+_SEPARATED: Final = bytes(
+    byte if byte >= 0x80 or chr(byte).isalnum() or byte == ord("_") else ord(" ")
+    for byte in bytes(range(256)).lower()
+)
+"""Translates UTF-8 to words with spaces between: of ASCII letters in lower case, digits,
+underscores, and whatever is not of ASCII."""
 
-_DIGEST: Final = "sha:"
+_DIGEST: Final = b"sha:"
 
 
 def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> frozenset[int]:
@@ -40,19 +43,25 @@ def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> fro
     >>> len(words_of([search]))
     4
     """
-    words: set[int] = set()
-    for call in calls:
-        text = arguments_start(call.arguments, 4 * MAX_CHARACTERS).decode("utf-8", "replace")
+    rounds = [_words_of(call, normaliser) for call in calls]
+    words = rounds[0] if len(rounds) == 1 else frozenset().union(*rounds)
+    hash(words)  # kept by it: sets that are not equal differ at once
+    return words
+
+
+def _words_of(call: Call, normaliser: Normaliser | None) -> frozenset[int]:
+    data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
+    if normaliser is not None or not data.isascii():
+        text = data.decode("utf-8", "replace")
         if normaliser is not None:
             text = normalised(text, normaliser) or ""
-        if text.startswith(_DIGEST):
-            words.add(_checksum(f"@{call.action} {text}"))
-            continue
-        words.add(_checksum(f"@{call.action}"))
+        data = text.encode("utf-8", "surrogatepass")
         read = text[:MAX_CHARACTERS].lower().encode("utf-8", "surrogatepass")
-        words.update(map(crc32, _WORD.findall(read)))
-    return frozenset(words)
-
-
-def _checksum(word: str) -> int:
-    return crc32(word.encode("utf-8", "surrogatepass"))
+    else:
+        read = data[:MAX_CHARACTERS]
+    name = f"@{call.action}".encode("utf-8", "surrogatepass")
+    if data.startswith(_DIGEST):
+        return frozenset((crc32(name + b" " + data),))
+    found = read.translate(_SEPARATED).split()
+    found.append(name)
+    return frozenset(map(crc32, found))

@@ -46,6 +46,20 @@ _MAX_DATA: Final = 4 * _MAX_CONTENT
 
 _MAX_NAME: Final = 128
 _MAX_OPEN: Final = 1_000
+_SUMMARY: Final = (
+    names.STEPS,
+    names.OUTCOME,
+    names.LOOP_RATIO,
+    names.STALE_SCORE_MAX,
+    names.NOVELTY,
+    names.RECURRENCE_MAX,
+    names.REPETITION,
+    names.STAGNATION,
+    names.LOOP_ENTROPY,
+    names.OTHER_ENTROPY,
+    names.PROGRESS_AUV,
+)
+"""The attributes of a summary, in the order of its fields."""
 
 Attributes: TypeAlias = dict[str, AttributeValue]
 _Child: TypeAlias = tuple[Span, float, Attributes]  # begun when, with what attributes
@@ -417,12 +431,9 @@ class RunSpans:
         if span.is_recording():
             attributes: Attributes = {}
             if summary is not None:
-                attributes[names.STEPS] = summary.steps
-                attributes[names.OUTCOME] = summary.outcome
-                if summary.loop_ratio is not None:
-                    attributes[names.LOOP_RATIO] = summary.loop_ratio
-                if summary.stale_score_max is not None:
-                    attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
+                for name, value in zip(_SUMMARY, summary, strict=True):
+                    if value is not None:
+                        attributes[name] = value
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:

@@ -14,6 +14,7 @@ import yaml
 
 from tidegauge.dashboards import ALERTS, dashboard_files, dashboards, rule_files
 from tidegauge.streaming_metrics.auv import AUV_OF_PROCESS
+from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY
 from tidegauge.streaming_metrics.memory_index import MEMORY_INDEX
 from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.streaming_metrics.success import SUCCESS_RATE
@@ -80,6 +81,7 @@ def test_every_metric_is_shown_somewhere() -> None:
     unseen = {m.name for m in METRICS if not {m.name, f"{m.name}_bucket"} & seen}
     assert unseen == {
         # values of one process: the counters beside them are right for any number of processes
+        ACTION_ENTROPY.name,
         AUV_OF_PROCESS.name,
         MEMORY_INDEX.name,
         SUCCESS_RATE.name,

@@ -115,7 +115,7 @@ def odd_engine() -> Engine:
 
 
 def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -> None:
-    with capture(stop_on_loop=3) as seen:
+    with capture(stop_on_loop=3, repetition=True) as seen:
         with tidegauge.run(agent="a", task="find it", t_max=5, memory="on", operations=3) as run:
             run.act("find", entropy=0.5)
             run.observe("found", progress=1.0)
@@ -129,7 +129,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 run.observe("nothing", error=True)
         with tidegauge.run(agent="a", t_max=5, place="hall", exits=["kitchen"]) as run:
             run.act("look", mentions=["knife"])
-            run.act("find", uses=["knife"])
+            run.act("find", uses=["knife"], entropy=0.5)
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
             families = list(
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()

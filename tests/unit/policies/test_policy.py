@@ -109,6 +109,24 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             {"tokens": 100_000.0},
             "100,000 tokens were spent",
         ),
+        (
+            Rule("similarity", 0.8, "stop"),
+            {"similarity": 0.79},
+            {"similarity": 0.8},
+            "80% of the last action repeats an earlier one",
+        ),
+        (
+            Rule("repetition", 4, "stop"),
+            {"repetition": 3.9},
+            {"repetition": 4.25},
+            "4.25 steps repeated earlier ones",
+        ),
+        (
+            Rule("stagnation", 20, "stop"),
+            {"completed_steps": 8, "repetition": 3.0, "stagnation": 17.0},
+            {"completed_steps": 8, "repetition": 4.0, "stagnation": 20.0},
+            "stagnation 20 (8 steps + 3 x 4 repetition)",
+        ),
         # the tenth step may be taken, the eleventh may not
         (Rule("steps", 10, "stop"), {"steps": 10}, {"steps": 11}, "more than 10 steps"),
     ],
@@ -128,11 +146,27 @@ def test_a_run_is_stopped_from_the_line_on(
     assert policy.would_stop(signals(**past)) == []
 
 
-def test_novelty_holds_from_above() -> None:
-    policy = Policy([Rule("novelty", 0.25, "stop")])
-    assert not policy.decide(signals(novelty=0.26)).stop
-    assert policy.decide(signals(novelty=0.25)).message == "25% of the last results were new"
-    assert policy.decide(signals(novelty=0.0)).stop
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("novelty", 0.25, "stop"), "25% of the last results were new"),
+        (
+            Rule("action_entropy", 0.25, "stop"),
+            "the last action has an entropy of 0.25 nats per token",
+        ),
+        (
+            Rule("progress_auv_upper", 0.25, "stop"),
+            "the run can reach a progress AUV of 25% at most",
+        ),
+    ],
+    ids=lambda value: value.signal if isinstance(value, Rule) else "",
+)
+def test_some_hold_from_above(rule: Rule, message: str) -> None:
+    policy = Policy([rule])
+    assert not policy.decide(signals(**{rule.signal: None})).stop
+    assert not policy.decide(signals(**{rule.signal: 0.26})).stop
+    assert policy.decide(signals(**{rule.signal: 0.25})).message == message
+    assert policy.decide(signals(**{rule.signal: 0.0})).stop
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
 from tidegauge.policies import SCORES, STAGNATION_WEIGHTS, Score, score_named
-from tidegauge.policies.scores import stagnation_parts
 from tidegauge.streaming_metrics.registry import SIGNALS
+from tidegauge.streaming_metrics.stagnation import stagnation_parts
 
 MORE = {
     name: 100 + number
@@ -41,6 +41,7 @@ MEASURED: dict[str, Any] = {
 READ = {
     "stagnation": 15 + 3 * 1.5 + 3 * 0.5 + 3 + 0.5 * 8 + 0.5 * 9,
     "steps": 15,
+    "similarity": 0.5,
     "repetition": 1.5,
     "loop_repeats": 3,
     "loop_cost_steps": 5,
@@ -55,7 +56,7 @@ READ = {
     "tokens": 1_400,
     "steps_begun": 16,
     "staleness": 0.75,
-    **{name: value for name, value in MORE.items() if SIGNALS[name].score},
+    **{n: value for n, value in MORE.items() if SIGNALS[n].score and n != "stagnation"},
 }
 ALWAYS = {"steps": 0, "steps_begun": 16, "loop_repeats": 0, "loop_cost_steps": 0, "stale_rises": 0}
 """What is measured of a run of which nothing was reported."""
