@@ -117,7 +117,7 @@ def calibrate(settings: CalibrateSettings) -> None:
       tidegauge calibrate runs.jsonl --successful run-17 -o policy.toml
                                             run-17 was stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
-      tidegauge calibrate --from codex ~/.codex/sessions --assume-success -o p.toml
+      tidegauge calibrate --from codex sessions --assume-success -o policy.toml
 
     \b
     Use it:
