@@ -328,7 +328,22 @@ POLICY_CALIBRATED: Final = MetricDefinition(
     "Time of the calibration of a threshold, in seconds since the epoch.",
     labels=POLICY_LABELS,
 )
-POLICY: Final = (POLICY_RUNS, POLICY_CROSSED_RUNS, POLICY_ALPHA, POLICY_CALIBRATED)
+POLICY_SHIFT: Final = MetricDefinition(
+    "tidegauge_policy_shift_p_value",
+    "gauge",
+    "probability",
+    "Whether the last 50 successful runs of this process have the scores that a threshold was "
+    "learned from: the p-value of a Kolmogorov-Smirnov test of those at or below it. Below 0.01, "
+    "the false-stop bound may not hold; 1 in 100 blocks of runs is that low by chance.",
+    labels=POLICY_LABELS,
+)
+POLICY: Final = (
+    POLICY_RUNS,
+    POLICY_CROSSED_RUNS,
+    POLICY_ALPHA,
+    POLICY_CALIBRATED,
+    POLICY_SHIFT,
+)
 """Measured where a policy has calibrated lines."""
 JUDGED_SCORE: Final = MetricDefinition(
     "tidegauge_judged_score",

@@ -39,6 +39,7 @@ from tidegauge.policies.backtesting import (
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
+from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 
 __all__ = ["backtest"]
@@ -160,6 +161,8 @@ def _of_policy(
         own = held.of(trace.agent, trace.task_group)
         return next((one.threshold for one in own if one.score == score), None)
 
+    for threshold in policy.thresholds:
+        _report_shift(threshold, held, test)
     shown = alpha if thresholds else None
     found = backtest_thresholds(
         test,
@@ -172,6 +175,25 @@ def _of_policy(
         seed=settings.seed,
     )
     return found, shown
+
+
+def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrace]) -> None:
+    """Say if the successful runs have other scores than those that it was learned from."""
+    scores = [
+        trace.highest(threshold.score)
+        for trace in test
+        if trace.success and threshold in held.of(trace.agent, trace.task_group)
+    ]
+    below = spread(scores, threshold.threshold)
+    chance = kolmogorov_smirnov(threshold.scores, below)
+    if chance < SHIFTED:
+        names = " ".join(filter(None, (threshold.task_group, threshold.agent))) or "all runs"
+        print_line(
+            f"{printable(names)}: the {threshold.score} of {len(scores)} successful runs differs "
+            f"from that of the calibration (p = {chance:.1g}), so the bound may not hold; "
+            "calibrate again",
+            err=True,
+        )
 
 
 def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> dict[str, Any]:

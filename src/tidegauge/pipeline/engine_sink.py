@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidegauge._canonical import ValueCache
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -121,9 +119,13 @@ class EngineSink:
         if report is None:
             return None
         if run is not None and self.policy.thresholds:
-            exceeded = _exceeded(run)
-            if exceeded is not None:
-                self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
+            state = _state(run)
+            if state is not None:
+                self.crossings.run_ended(
+                    *(report.agent, report.task_group, report.outcome),
+                    exceeded=state.exceeded,
+                    highest=state.highest,
+                )
         return RunSummary(**{name: getattr(report, name) for name in RunSummary._fields})
 
     def policy_in_force(self, run_id: str) -> PolicyInForce | None:
@@ -131,8 +133,8 @@ class EngineSink:
         run = self.engine.get(run_id)
         if run is None or not self.policy.thresholds:
             return None
-        exceeded = _exceeded(run)
-        return None if exceeded is None else self.policy.in_force(run.started, exceeded)
+        state = _state(run)
+        return None if state is None else self.policy.in_force(run.started, state.exceeded)
 
     def _switch_off(self, run_id: str) -> None:
         """After an internal error, the policy makes no more decisions on the run."""
@@ -142,6 +144,6 @@ class EngineSink:
 
 
 @guarded("policy", default=None, interrupting="run")
-def _exceeded(run: MeasuredRun) -> Mapping[str, int] | None:
-    """The scores that exceeded their threshold; ``None`` if the policy's state cannot be read."""
-    return run.policy_state(RunPolicy).exceeded
+def _state(run: MeasuredRun) -> RunPolicy | None:
+    """The policy's state for a run; ``None`` if it cannot be read."""
+    return run.policy_state(RunPolicy)

@@ -32,6 +32,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.rule import PolicyAction
 from tidegauge.policies.scores import score_named
+from tidegauge.policies.shift import spread
 from tidegauge.policies.thresholds import Threshold
 from tidegauge.policies.trace import RunTrace
 
@@ -268,7 +269,13 @@ def _calibrated(group: _Group, draft: Threshold, guarantee: Guarantee) -> Calibr
         draft.runs,
         len(tasks),
         group.could_be_ended,
-        None if found is None else replace(draft, threshold=found),
+        None
+        if found is None
+        else replace(
+            draft,
+            threshold=found,
+            scores=spread([score for scores in tasks for score in scores], found),
+        ),
         guarantee.share_above(tasks),
     )
 

@@ -1,4 +1,4 @@
-"""Crossings: how many finished runs exceeded each threshold, to check its bound."""
+"""Crossings: how many finished runs exceeded each threshold, and whether their scores changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from tidegauge.catalog import (
     POLICY_CALIBRATED,
     POLICY_CROSSED_RUNS,
     POLICY_RUNS,
+    POLICY_SHIFT,
     MetricDefinition,
 )
 from tidegauge.events import RunOutcome
+from tidegauge.policies.shift import ShiftCheck
 from tidegauge.policies.thresholds import Threshold, Thresholds
 
 __all__ = ["Crossings"]
@@ -39,9 +41,18 @@ class Crossings:
         self._lock = threading.RLock()  # re-entrant for readers
         self._runs: dict[tuple[str, ...], float] = {}
         self._crossed: dict[tuple[str, ...], float] = {}
+        self._shifts = {
+            _labels(threshold): ShiftCheck(threshold.scores, threshold.threshold)
+            for threshold in self._thresholds
+        }
 
     def run_ended(
-        self, agent: str, task_group: str, outcome: RunOutcome, exceeded: Container[str]
+        self,
+        agent: str,
+        task_group: str,
+        outcome: RunOutcome,
+        exceeded: Container[str],
+        highest: Mapping[str, float],
     ) -> None:
         """Count a run that ended, by its outcome.
 
@@ -50,11 +61,15 @@ class Crossings:
             task_group: its task group.
             outcome: how it ended.
             exceeded: names of the scores that exceeded their thresholds in it.
+            highest: the highest value of each score.
         """
         thresholds = self._thresholds.of(agent, task_group)
         with here.critical, self._lock:
             for threshold in thresholds:
-                key = (*_labels(threshold), outcome)
+                labels = _labels(threshold)
+                if outcome == "success" and threshold.score in highest:
+                    self._shifts[labels].update(highest[threshold.score])
+                key = (*labels, outcome)
                 self._runs[key] = self._runs.get(key, 0.0) + 1
                 self._crossed[key] = self._crossed.get(key, 0.0) + (threshold.score in exceeded)
 
@@ -64,6 +79,8 @@ class Crossings:
             return {}
         with here.critical, self._lock:
             found = {POLICY_RUNS: dict(self._runs), POLICY_CROSSED_RUNS: dict(self._crossed)}
+            shifts = {labels: check.p_value for labels, check in self._shifts.items()}
+        found[POLICY_SHIFT] = {key: value for key, value in shifts.items() if value is not None}
         for metric, field in _READ.items():
             values = {
                 _labels(threshold): getattr(threshold, field) for threshold in self._thresholds

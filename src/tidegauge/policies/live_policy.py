@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from tidegauge.events import Decision, Identity, Signals, Situation
 from tidegauge.policies.policy import Policy
@@ -26,13 +27,16 @@ class RunPolicy(Stateful):
 
     Attributes:
         exceeded: scores that exceeded their threshold, each with the step at which it first did.
+        highest: the highest value of each score that has a threshold.
         nudged: the value of each signal at its last nudge, while it holds.
     """
 
-    __slots__ = ("exceeded", "nudged")
+    version: ClassVar[int] = 2
+    __slots__ = ("exceeded", "highest", "nudged")
 
     def __init__(self) -> None:
         self.exceeded: dict[str, int] = {}
+        self.highest: dict[str, float] = {}
         self.nudged: dict[str, float] = {}
 
 
@@ -69,7 +73,15 @@ class LivePolicy:
                 step, reason = stopped
                 message = f"the run was stopped at step {step}"
                 return Decision("stop", reason, message, run.signals())
-        exceeded = policy.exceeded(LiveSignals(run)) if self._has_thresholds else ()
+        exceeded: Sequence[tuple[Threshold, PolicyAction]] = ()
+        if self._has_thresholds:
+            signals = LiveSignals(run)
+            values = policy.thresholds.values(signals)
+            highest = state.highest  # type: ignore[attr-defined]
+            for threshold, now in values:
+                if now > highest.get(threshold.score, -math.inf):
+                    highest[threshold.score] = now
+            exceeded = policy.thresholds.exceeded(signals, values)
         if not exceeded and not state.nudged:  # type: ignore[attr-defined]
             # Most steps return here: no signal has reached the threshold of its rule.
             for read, bound, falls, key in policy.bars(run, moment):

@@ -145,7 +145,9 @@ class Policy:
             return None
         held_out = self.thresholds.holds_out(run.run)
         acts = any(one.acts_on(run.agent, run.task_group) for one in applying)
-        return PolicyInForce(self.version, acts and not held_out, held_out, tuple(exceeded))
+        return PolicyInForce(
+            self.version, acts and not held_out and not run.observe_only, held_out, tuple(exceeded)
+        )
 
     @property
     def actions(self) -> frozenset[PolicyAction]:

@@ -21,6 +21,7 @@
     runs = 120
     alpha = 0.05
     agents = ["browser"]                  # without an agent: those that it was learned on
+    scores = [3, 4.5, 7]                  # that it was learned from, to see whether they change
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ _THRESHOLD: Final = {
     "alpha",
     "agents",
     "task_groups",
+    "scores",
 }
 
 
@@ -166,6 +168,7 @@ def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
             "alpha": threshold.alpha,
             "agents": list(threshold.agents) or None,
             "task_groups": list(threshold.task_groups) or None,
+            "scores": list(threshold.scores) or None,
         }
         parts.append("[[threshold]]\n" + _table(fields))
     return "\n".join(part for part in parts if part)
@@ -223,6 +226,7 @@ def _threshold(item: Mapping[str, Any], calibrated: float | None) -> Threshold:
         calibrated=calibrated,
         agents=_texts(item, "agents"),
         task_groups=_texts(item, "task_groups"),
+        scores=_numbers(item, "scores"),
     )
     version = item.get("score_version", SCORES[name].version)
     if version != SCORES[name].version:
@@ -260,6 +264,13 @@ def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ConfigurationError(f"{name} must be a list of strings")
     return tuple(listed)
+
+
+def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    listed = data.get(name, [])
+    if not isinstance(listed, list):
+        raise ConfigurationError(f"{name} must be a list of numbers")
+    return tuple(sorted(_number({name: one}, name) for one in listed))
 
 
 def _number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -35,6 +35,8 @@ class Threshold:
         agents: the agents that it was learned on; in runs of others, it is only observed. Empty:
             any.
         task_groups: the same for task groups.
+        scores: the scores that it was learned from, at or below it, sorted; of many, a sample. See
+            :mod:`~tidegauge.policies.shift`.
 
     Raises:
         ConfigurationError: an unknown score or action, or a number out of range.
@@ -50,6 +52,7 @@ class Threshold:
     calibrated: float | None = None
     agents: tuple[str, ...] = ()
     task_groups: tuple[str, ...] = ()
+    scores: tuple[float, ...] = field(default=(), repr=False, compare=False)
     _score: Score = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,11 +96,6 @@ class Threshold:
     def value(self, signals: AnySignals) -> float | None:
         """The run's score now; ``None``, not measured."""
         return self._score.read(signals)
-
-    def exceeded(self, signals: AnySignals) -> bool:
-        """Whether the run's score exceeds the threshold now."""
-        value = self._score.read(signals)
-        return value is not None and value > self.threshold
 
     def message(self, signals: AnySignals) -> str:
         """What happened, in a sentence: the score, the threshold and the score's parts."""
@@ -166,13 +164,25 @@ class Thresholds:
             found.update(self._by_place.get(place, {}))
         return tuple(found.values())
 
-    def exceeded(self, signals: AnySignals) -> list[tuple[Threshold, PolicyAction]]:
-        """The thresholds that a run exceeds, each with its action for that run."""
-        found = [
-            threshold
+    def values(self, signals: AnySignals) -> list[tuple[Threshold, float]]:
+        """The thresholds that apply to a run, each with its score now, where it was measured."""
+        return [
+            (threshold, value)
             for threshold in self.of(signals.agent, signals.task_group)
-            if threshold.exceeded(signals)
+            if (value := threshold.value(signals)) is not None
         ]
+
+    def exceeded(
+        self, signals: AnySignals, values: Sequence[tuple[Threshold, float]] | None = None
+    ) -> list[tuple[Threshold, PolicyAction]]:
+        """The thresholds that a run exceeds, each with its action for that run.
+
+        Args:
+            signals: the run's signals.
+            values: the result of :meth:`values`, if it is known.
+        """
+        known = self.values(signals) if values is None else values
+        found = [threshold for threshold, value in known if value > threshold.threshold]
         if not found:
             return []
         observed = self.holds_out(signals.run)

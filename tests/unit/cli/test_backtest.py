@@ -303,3 +303,14 @@ def test_a_seed_is_at_least_0(tidegauge, write) -> None:
     ran = tidegauge("backtest", write(*walks([3])), "--seed", "-1")
     assert ran.code == 2
     assert "--seed" in ran.err
+
+
+def test_other_scores_than_those_of_the_calibration_are_reported(tidegauge, write) -> None:
+    learned = write(*walks([n % 20 + 5 for n in range(60)]), name="first.jsonl")
+    tidegauge("calibrate", learned, "--score", "steps", "-o", "policy.toml")
+    same = write(*walks([n % 20 + 5 for n in range(40)], name="same"), name="same.jsonl")
+    assert tidegauge("backtest", same, "--policy", "policy.toml").err == ""
+    other = write(*walks([n % 5 + 5 for n in range(40)], name="other"), name="other.jsonl")
+    ran = tidegauge("backtest", other, "--policy", "policy.toml")
+    assert ran.code == 0
+    assert ran.err.startswith("g a: the steps of 40 successful runs differs from that of the cal")

@@ -58,6 +58,7 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
                 "action": "observe",
                 "runs": 19,
                 "alpha": 0.05,
+                "scores": list(GOOD),
             }
         ],
     }

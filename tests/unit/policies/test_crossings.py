@@ -11,6 +11,7 @@ from tidegauge.catalog import (
     POLICY_CALIBRATED,
     POLICY_CROSSED_RUNS,
     POLICY_RUNS,
+    POLICY_SHIFT,
 )
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
@@ -24,7 +25,7 @@ STREAK = Threshold("result_streak", 1, task_group="g", alpha=0.1)
 
 def test_without_lines_nothing_is_measured() -> None:
     crossings = Crossings(Thresholds())
-    crossings.run_ended("a", "g", "success", {"steps"})
+    crossings.run_ended("a", "g", "success", {"steps"}, {})
     assert crossings.metrics() == {}
 
 
@@ -34,16 +35,17 @@ def test_what_is_known_of_the_lines_is_reported_before_any_run_ends() -> None:
         POLICY_CROSSED_RUNS: {},
         POLICY_ALPHA: {("a", "", "steps"): 0.05, ("", "g", "result_streak"): 0.1},
         POLICY_CALIBRATED: {("a", "", "steps"): 7.0},
+        POLICY_SHIFT: {},
     }
     assert set(POLICY) == set(Crossings(Thresholds([AGENT])).metrics())
 
 
 def test_a_run_counts_for_the_lines_that_hold_for_it() -> None:
     crossings = Crossings(Thresholds([AGENT, ALL, STREAK]))
-    crossings.run_ended("a", "g", "success", ())
-    crossings.run_ended("a", "other", "success", {"steps"})
-    crossings.run_ended("b", "other", "failure", {"steps"})
-    crossings.run_ended("b", "other", "failure", {"steps", "result_streak"})
+    crossings.run_ended("a", "g", "success", (), {})
+    crossings.run_ended("a", "other", "success", {"steps"}, {})
+    crossings.run_ended("b", "other", "failure", {"steps"}, {})
+    crossings.run_ended("b", "other", "failure", {"steps", "result_streak"}, {})
     found = crossings.metrics()
     assert found[POLICY_RUNS] == {
         ("a", "", "steps", "success"): 2,

@@ -41,13 +41,14 @@ class TestLine:
 
     def test_a_run_crosses_when_it_has_more(self) -> None:
         line = Threshold("steps", 30)
-        assert not line.exceeded(signals(completed_steps=30))
-        assert line.exceeded(signals(completed_steps=31))
+        assert not Thresholds([line]).exceeded(signals(completed_steps=30))
+        assert Thresholds([line]).exceeded(signals(completed_steps=31)) == [(line, "observe")]
 
     def test_what_was_not_measured_crosses_nothing(self) -> None:
-        assert not Threshold("tokens", -1).exceeded(signals())
-        assert not Threshold("stagnation", -1).exceeded(signals())
-        assert not Threshold("steps", math.inf).exceeded(signals(completed_steps=10**9))
+        assert not Thresholds([Threshold("tokens", -1)]).exceeded(signals())
+        assert not Thresholds([Threshold("stagnation", -1)]).exceeded(signals())
+        never = Thresholds([Threshold("steps", math.inf)])
+        assert not never.exceeded(signals(completed_steps=10**9))
 
     def test_its_message_names_the_threshold_and_the_parts(self) -> None:
         known = signals(completed_steps=12, repetition=2.5, similarity=0.75, failed_rounds=2)
