@@ -202,7 +202,8 @@ class LiveRunSink:
         if now.looping and not before.looping:
             run.looped = time.monotonic()
             first_step = now.loops[-1][0] if now.loops else 0
-            self._add_news(run, f"loops since step {first_step}, {now.loop_period} steps per round")
+            steps = "1 step" if now.loop_period == 1 else f"{now.loop_period} steps"
+            self._add_news(run, f"loops since step {first_step}, {steps} per round")
             if self._on_loop is not None:
                 period = now.loop_period or 0
                 self._on_loop(LoopOnset(run.agent, run.session, run_id, first_step, period))

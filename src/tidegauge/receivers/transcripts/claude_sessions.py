@@ -24,6 +24,16 @@ __all__ = ["ClaudeTranscript"]
 
 
 _MAX_LINES: Final = 10_000
+_OVER: Final = ("stop_hook_summary", "turn_duration")
+"""What is written when the agent has answered, besides the answer."""
+
+_INTERRUPTED: Final = "[Request interrupted by user"
+_COMMAND: Final = ("<command-name>", "<command-message>")
+"""How a slash command begins, which may be for the model, or not."""
+
+_OF_THE_USER: Final = ("<local-command-", "<bash-input>", "<bash-stdout>")
+"""How messages begin of commands that the user has run, and not the model."""
+
 _ENDS: Final = ("end_turn", "stop_sequence", "refusal")
 """Why the model stopped, if it has said all."""
 
@@ -55,7 +65,7 @@ class ClaudeTranscript(SessionTranscript):
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         self.folder = self.folder or text_in(record, "cwd") or ""
-        if record.get("isMeta"):
+        if record.get("isMeta") or record.get("isCompactSummary"):
             return
         if record.get("isSidechain"):
             self._sub_agent(record)
@@ -64,6 +74,8 @@ class ClaudeTranscript(SessionTranscript):
         content: Any = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         match record.get("type"):
+            case "system" if record.get("subtype") in _OVER and not self.chosen:
+                self.end(time=time)
             case "user":
                 self._user([mapping(part) for part in parts], time)
             case "assistant":
@@ -98,8 +110,13 @@ class ClaudeTranscript(SessionTranscript):
             content = without_saved_path(without_our_text(part.get("content", ABSENT)))
             result = CallResult(content, part.get("is_error") is True or None)
             self.observe(text_in(part, "tool_use_id") or "", result, time)
-        if not results:
-            self.prompt("\n".join(filter(None, [text_in(part, "text") for part in parts])), time)
+        if results:
+            return
+        text = "\n".join(filter(None, [text_in(part, "text") for part in parts]))
+        if text.startswith(_INTERRUPTED):
+            self.end(reason="interrupted", time=time)
+        elif not text.startswith(_OF_THE_USER):
+            self.prompt(text, time, asks_model=not text.startswith(_COMMAND))
 
     def _answer(self, message: Record, parts: list[Record], time: float | None) -> None:
         self.model = text_in(message, "model") or self.model

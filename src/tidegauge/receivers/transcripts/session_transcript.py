@@ -118,11 +118,20 @@ class SessionTranscript(ABC):
         lines, self._lines = self._lines, []
         return lines
 
-    def prompt(self, task: str | None, time: float | None = None) -> None:
-        """The user asks for something: the next run."""
+    def prompt(
+        self, task: str | None, time: float | None = None, *, asks_model: bool = True
+    ) -> None:
+        """The user asks for something: the next run.
+
+        Args:
+            task: what the user asks for.
+            time: when.
+            asks_model: whether the model is asked; else the run begins with its first call, if any.
+        """
         self.end(time=time)
         self._task = task
-        self._begin(time)
+        if asks_model:
+            self._begin(time)
 
     def choose(
         self, chosen: Mapping[str, Call], *, tokens: int | None = None, time: float | None = None

@@ -501,3 +501,32 @@ def test_a_mark_before_the_first_line_is_no_fault(tmp_path: Path) -> None:
     parts = list(read_session(path, "codex"))
     assert {part.error for part in parts} == {None}
     assert [line["type"] for part in parts for line in part.lines] == ["start", "step", "end"]
+
+
+def test_what_claude_code_writes_besides_is_no_prompt() -> None:
+    use = {"type": "tool_use", "id": "1", "name": "Bash"}
+    said = [{"type": "text", "text": "done"}]
+    over = {"type": "system", "subtype": "stop_hook_summary", "sessionId": "c"}
+    records = [
+        claude("user", "find it"),
+        claude("assistant", [use], message={"id": "m1"}),
+        over,  # the calls are not done
+        claude("user", "This session is being continued from ...", isCompactSummary=True),
+        claude("user", [{"type": "tool_result", "tool_use_id": "1", "content": "none"}]),
+        claude("user", "<local-command-stdout>Compacted</local-command-stdout>"),
+        claude("user", "<bash-input>ls</bash-input>"),
+        claude("assistant", said, message={"id": "m2"}),
+        over,
+        claude("user", "<command-name>/compact</command-name>"),
+        claude("user", "<command-name>/review</command-name>"),
+        claude("assistant", [use], message={"id": "m3"}),
+        claude("user", "again"),
+        claude("user", [{"type": "text", "text": "[Request interrupted by user for tool use]"}]),
+    ]
+    lines = lines_of(ClaudeTranscript, records)
+    kinds = [line["type"] for line in lines]
+    assert kinds == ["start", "step", "end", "start", "step", "end", "start", "end"]
+    tasks = [line["task"] for line in lines if line["type"] == "start"]
+    assert tasks == ["find it", "<command-name>/review</command-name>", "again"]
+    assert lines[1]["calls"][0]["outcome"] == "none"
+    assert lines[-1]["reason"] == "interrupted"
