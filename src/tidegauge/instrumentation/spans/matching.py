@@ -513,7 +513,7 @@ class SpanTurns(TurnTracker):
         shown = [call.when for call in one.calls if call.when is not None]
         if shown:
             one.seconds = (max([when.end for when in shown]) - one.since) / 1e9
-            if one.seconds < 0 or any([when.end < when.start for when in shown]):
+            if one.seconds < 0 or any(when.end < when.start for when in shown):
                 one.seconds = math.nan  # not known, and no clock of ours measured it
         return super()._observe(one)
 
