@@ -184,15 +184,19 @@ def canonical_text(
     value: Any, limit: int = MAX_TEXT, cache: ValueCache | None = None
 ) -> bytes | None:
     """The canonical text of a value; ``None`` if it has none or is longer than ``limit`` bytes."""
-    try:
-        text = _joined(canonical_pieces(value, cache), limit + 1)
-    except Incomparable:
-        return None
+    text = None if cache is not None and cache.knows(value) else plain_text(value)
+    if text is None:
+        try:
+            text = _joined(encoded_pieces(value, cache), limit + 1)
+        except Incomparable:
+            return None
     return text if len(text) <= limit else None
 
 
 def canonical_digest(value: Any, cache: ValueCache | None = None) -> bytes | None:
     """The digest of a value's text, 16 bytes; ``None``, it has none."""
+    if type(value) is bytes and len(value) <= MAX_TEXT:
+        return xxhash.xxh3_128_digest(value)
     try:
         data = None if cache is not None and cache.knows(value) else plain_text(value)
         if data is not None:

@@ -286,7 +286,8 @@ class RecordedRun:
         self._take_ids(self._spans)
 
     def _take_ids(self, spans: RunSpans) -> None:
-        self.event = replace(self.event, trace_id=spans.trace_id, span_id=spans.span_id)
+        if (self.event.trace_id, self.event.span_id) != (spans.trace_id, spans.span_id):
+            self.event = replace(self.event, trace_id=spans.trace_id, span_id=spans.span_id)
 
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:

@@ -465,6 +465,7 @@ def open_run(
         parent=outer.run if outer else None,
         conversation=known.conversation or (outer.conversation if outer else None),
         trace_id=f"{root.trace_id:032x}",
+        span_id=f"{root.span_id:016x}",
     )
     recorded = recorder.make_run(event)
     theirs = SpanContext(root.trace_id, root.span_id, is_remote=False)

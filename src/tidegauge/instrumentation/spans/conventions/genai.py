@@ -229,7 +229,9 @@ def _tokens(attributes: Attributes) -> int | None:
 
 def _output_tools(attributes: Attributes) -> set[str]:
     """pydantic-ai: tools that carry the form of the final answer are not actions."""
-    tools = mapping(attributes.get("model_request_parameters")).get("output_tools")
+    if "model_request_parameters" not in attributes:
+        return set()
+    tools = mapping(attributes["model_request_parameters"]).get("output_tools")
     if not isinstance(tools, list):
         return set()
     return {str(tool.get("name")) for tool in tools if type(tool) is dict}
