@@ -275,12 +275,25 @@ class RunEnded:
 
 
 class RunSummary(NamedTuple):
-    """A sink's summary of an ended run, for its span. ``None``: not measured."""
+    """A sink's summary of an ended run, for its span. ``None``: not measured.
+
+    Attributes:
+        steps: steps it took.
+        outcome: how it ended.
+        loop_ratio: loop steps / steps.
+        stale_score_max: its highest stale score.
+        lost_steps: steps of its loops, from the first repeated one of each on.
+        lost_tokens: tokens of these steps.
+        lost_seconds: seconds of these steps.
+    """
 
     steps: int
     outcome: RunOutcome
     loop_ratio: float | None = None
     stale_score_max: float | None = None
+    lost_steps: int | None = None
+    lost_tokens: float | None = None
+    lost_seconds: float | None = None
 
 
 class StepSignals(NamedTuple):
@@ -314,9 +327,9 @@ class Signals(NamedTuple):
         loop_period: steps in one round of the current loop; 0, no loop.
         loop_repeats: complete repetitions of the current loop after its first round.
         loop_first_step: first repeated step of the current loop; -1, no loop.
-        loop_cost_steps: steps issued since the loop's onset, the onset's step included.
-        loop_cost_tokens: tokens of those steps, as far as they were reported.
-        loop_cost_seconds: seconds of those steps.
+        loop_cost_steps: steps of the current loop, from its first repeated step on.
+        loop_cost_tokens: tokens of these steps, as far as they were reported.
+        loop_cost_seconds: seconds of these steps.
         result_streak: consecutive steps with the same result; ``None``, not observed.
         failed_rounds: consecutive rounds whose calls all failed; ``None``, not observed.
         recurrence: how often the last (action, result) occurred before in the run.

@@ -57,6 +57,7 @@ def select(settings: SelectSettings) -> None:
     The fields are those of a run in 'replay --json', and auv, the run's share of its group's AUV:
       run agent task_group memory model outcome success finished steps t_max tokens
       auv progress_auv loop_ratio loop_steps loops cycles cycle_steps novelty
+      lost_steps lost_tokens lost_seconds
       result_streak_max failed_rounds_max stale_score stale_score_max frontier pending
       exploration_error exploitation_error exploration_errors exploitation_errors
       exploration_required exploitation_required distinct_places backtracks

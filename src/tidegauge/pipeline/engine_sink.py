@@ -116,7 +116,15 @@ class EngineSink:
             exceeded = _exceeded(run)
             if exceeded is not None:
                 self.crossings.run_ended(report.agent, report.task_group, report.outcome, exceeded)
-        return RunSummary(report.steps, report.outcome, report.loop_ratio, report.stale_score_max)
+        return RunSummary(
+            report.steps,
+            report.outcome,
+            report.loop_ratio,
+            report.stale_score_max,
+            None if "loops" in report.lost else report.lost_steps,
+            report.lost_tokens,
+            report.lost_seconds,
+        )
 
     def _switch_off(self, run_id: str) -> None:
         """After an internal error, the policy makes no more decisions on the run."""

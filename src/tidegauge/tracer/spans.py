@@ -419,10 +419,14 @@ class RunSpans:
             if summary is not None:
                 attributes[names.STEPS] = summary.steps
                 attributes[names.OUTCOME] = summary.outcome
-                if summary.loop_ratio is not None:
-                    attributes[names.LOOP_RATIO] = summary.loop_ratio
-                if summary.stale_score_max is not None:
-                    attributes[names.STALE_SCORE_MAX] = summary.stale_score_max
+                measured = {
+                    names.LOOP_RATIO: summary.loop_ratio,
+                    names.STALE_SCORE_MAX: summary.stale_score_max,
+                    names.LOST_STEPS: summary.lost_steps,
+                    names.LOST_TOKENS: summary.lost_tokens,
+                    names.LOST_SECONDS: summary.lost_seconds,
+                }
+                attributes |= {name: value for name, value in measured.items() if value is not None}
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:
