@@ -52,9 +52,9 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- not an error but the delibera
         state: the situation of the run: ``place``, ``unexplored`` places and ``pending`` tasks, at
             most 10 of each, and the names of the ``repeated`` tools.
 
-    >>> stop = RunStopped("r1", step=6, reason="loop_repeats", message="3 steps repeated twice")
+    >>> stop = RunStopped("r1", step=6, reason="loop_repeats", message="3 steps, repeated twice")
     >>> str(stop)
-    'run r1 stopped at step 6: 3 steps repeated twice'
+    'run r1 stopped at step 6: 3 steps, repeated twice'
     """
 
     def __init__(

@@ -315,6 +315,9 @@ class RunSummary(NamedTuple):
     loop_entropy: float | None = None
     other_entropy: float | None = None
     progress_auv: float | None = None
+    lost_steps: int | None = None
+    lost_tokens: float | None = None
+    lost_seconds: float | None = None
 
 
 class StepSignals(NamedTuple):
@@ -349,9 +352,9 @@ class Signals(NamedTuple):
         loop_period: steps in one round of the current loop; 0, no loop.
         loop_repeats: complete repetitions of the current loop after its first round.
         loop_first_step: first repeated step of the current loop; -1, no loop.
-        loop_cost_steps: steps issued since the loop's onset, the onset's step included.
-        loop_cost_tokens: tokens of those steps, as far as they were reported.
-        loop_cost_seconds: seconds of those steps.
+        loop_cost_steps: steps of the current loop, from its first repeated step on.
+        loop_cost_tokens: tokens of these steps, as far as they were reported.
+        loop_cost_seconds: seconds of these steps.
         result_streak: consecutive steps with the same result; ``None``, not observed.
         failed_rounds: consecutive rounds whose calls all failed; ``None``, not observed.
         recurrence: how often the last (action, result) occurred before in the run.

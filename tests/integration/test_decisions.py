@@ -131,7 +131,7 @@ def served(tmp_path, kafka, topic) -> Iterator[Decisions]:
 def test_what_is_decided_is_served(served, producing) -> None:
     producing.decide("r1", "nudge", 3)
     served.until(lambda: served.action("r1") == "nudge")
-    producing.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps repeated twice")
+    producing.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps, repeated twice")
     served.until(lambda: served.action("r1") == "stop")
     producing.decide("r1", "go_on", 5)
     producing.decide("t-1", "block", 1, trace_id="t")
@@ -141,7 +141,7 @@ def test_what_is_decided_is_served(served, producing) -> None:
         "known": True,
         "action": "stop",
         "reason": "loop_repeats",
-        "message": "3 steps repeated twice",
+        "message": "3 steps, repeated twice",
         "step": 4,
     }
     producing.decide("r1", "ended", 6)

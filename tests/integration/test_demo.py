@@ -102,8 +102,7 @@ class TestWhatItPrints:
             "solver / skerrin-checked: solved after 4 steps",
             "solver / fenholm-founded: solved after 5 steps",
             "looper / skerrin-checked: loops since step 4, 3 steps per round",
-            "looper / skerrin-checked: stopped at step 6: "
-            "the same 3 steps repeated once, since step 4",
+            "looper / skerrin-checked: stopped at step 6: 3 steps, repeated once, since step 4",
             "looper-twin / skerrin-checked: loops since step 4, 3 steps per round",
             "looper-twin / skerrin-checked: would have been stopped at step 12 by loop repeats",
             "looper-twin / skerrin-checked: failed after 24 steps",
@@ -157,7 +156,7 @@ class TestWhatItPrints:
         assert saved["tokens"] == twin["tokens"] - stopped["tokens"] > 0
         assert saved["seconds"] == pytest.approx(twin["seconds"] - stopped["seconds"])
         # and the engine said so of the twin, which nobody stopped
-        assert twin["loop_cost"]["steps"] == saved["steps"]
+        assert twin["lost_in_loops"]["steps"] == saved["steps"] + 2
         assert (
             f"the stop saved {saved['steps']} steps, {saved['tokens']:,.0f} tokens, "
             f"{saved['seconds']:.1f} s" in demo_output.out

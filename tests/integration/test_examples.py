@@ -18,16 +18,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         (
             "plain_agent.py",
             [
-                "nudge:\n  You make no progress: the same 2 steps repeated once",
+                "nudge:\n  You make no progress: 2 steps, repeated once",
                 "blocked, the call was not run:\n  You make no progress: the same 2 steps",
-                "stopped at step 8: the same 2 steps repeated 3 times, since step 3",
+                "stopped at step 8: 2 steps, repeated 3 times, since step 3",
                 "7 spans, the first of them 'invoke_agent searcher'",
             ],
         ),
-        ("langchain_agent.py", ["stopped at step 4: the same step repeated 3 times, since step 2"]),
+        ("langchain_agent.py", ["stopped at step 4: 1 step, repeated 3 times, since step 2"]),
         (
             "openai_agents_agent.py",
-            ["stopped at step 4: the same step repeated 3 times, since step 2"],
+            ["stopped at step 4: 1 step, repeated 3 times, since step 2"],
         ),
     ],
 )

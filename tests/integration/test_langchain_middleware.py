@@ -174,7 +174,7 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
     assert is_clean(messages)
     assert doors.advices() == [NUDGED + 1]
     nudge = doors.shown[NUDGED + 1][-1]
-    assert "the same step repeated once, since step 2 (push)" in str(nudge.content)
+    assert "1 step, repeated once, since step 2 (push)" in str(nudge.content)
     assert len(doors.pushed) == BLOCKED, "what was blocked and what was stopped was not run"
     replies = [message for message in messages if isinstance(message, ToolMessage)]
     assert [reply.status for reply in replies] == ["success"] * 3 + ["error"] * 2
@@ -182,7 +182,7 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
     assert str(replies[BLOCKED].content).startswith("This call was not run: it would have")
     assert replies[STOPPED].content == "This call was not run: the run was stopped."
     assert messages[-1].content == (
-        "This run was stopped before it finished: the same step repeated 3 times, since step 2."
+        "This run was stopped before it finished: 1 step, repeated 3 times, since step 2."
     )
     stop = stopped_by(result)
     assert stop is not None

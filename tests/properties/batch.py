@@ -48,6 +48,12 @@ def _read(steps, max_period):
         since, kept = pairs[end:], pairs[start:end]
         if len(since) < len(kept) and since == kept[: len(since)]:
             open_steps = len(since)
+    lost = 0  # steps from the first repeated one of each loop on, as long as the cycle continues
+    for first, period, repeats in found:
+        after = first + period * repeats
+        while after < len(pairs) and pairs[after] == pairs[after - period]:
+            after += 1
+        lost += after - first
     current = (0, 0, -1)
     if found:
         first, period, repeats = found[-1]
@@ -64,6 +70,7 @@ def _read(steps, max_period):
         "cycle_ratio": sum(lengths) / total if total else None,
         "loops": [tuple(loop) for loop in found],
         "onsets": len(found),
+        "lost_steps": lost,
         "period": current[0],
         "repeats": current[1],
         "first_step": current[2],
@@ -86,24 +93,19 @@ def _ends_at(loop):
     return first + period * repeats
 
 
-def loop_cost(steps):
-    """Tokens and seconds over loop steps, and over the steps since the current loop's onset."""
-    looping = [False] * len(steps)
-    for t, step in enumerate(steps):
-        if step.loop_settled:
-            looping[t + 1 - step.loop_settled : t + 1] = [True] * step.loop_settled
-    looped = [step for step, loop in zip(steps, looping, strict=True) if loop]
-    since_onset = []
-    if steps and steps[-1].loop_first_step >= 0:
-        current = steps[-1].loop_first_step
-        since_onset = list(takewhile(lambda step: step.loop_first_step == current, reversed(steps)))
+def loop_cost(spendings):
+    """Tokens and seconds of every loop, and of what repeats last."""
+    looped = {one.since for one in spendings if one.looping}
+    last = max((one.since for one in spendings), default=-1)
+    lost = [one for one in spendings if one.since in looped]
+    current = [one for one in spendings if one.since == last]
     return {
-        "tokens": _total(step.tokens for step in looped),
-        "seconds": _total(step.seconds for step in looped),
-        "value": _total(step.tokens for step in looped),
-        "onset_steps": len(since_onset),
-        "onset_tokens": _total(step.tokens for step in since_onset),
-        "onset_seconds": _total(step.seconds for step in since_onset),
+        "tokens": _total(one.tokens for one in lost),
+        "seconds": _total(one.seconds for one in lost),
+        "value": _total(one.tokens for one in lost),
+        "since": last,
+        "last_tokens": _total(one.tokens for one in current),
+        "last_seconds": _total(one.seconds for one in current),
     }
 
 

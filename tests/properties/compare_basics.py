@@ -30,7 +30,7 @@ def curve(metric):
 
 COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     Loops: Counterpart(streams.issued_steps(), batch.loops),
-    LoopCost: Counterpart(streams.looping_steps(), batch.loop_cost),
+    LoopCost: Counterpart(streams.loop_spendings(), batch.loop_cost),
     ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
     Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),

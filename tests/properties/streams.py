@@ -11,6 +11,7 @@ from tidegauge.streaming_metrics.records import (
     ChosenAction,
     FinishedRun,
     IssuedStep,
+    LoopSpending,
     ObservedStep,
 )
 
@@ -67,6 +68,27 @@ def looping_steps(draw):
         )
         steps.append(step)
     return steps
+
+
+@st.composite
+def loop_spendings(draw):
+    """What steps in repeated cycles spend: at their issue, and later, in any order, as results."""
+    walked = [IssuedStep(t, *pair) for t, pair in enumerate(draw(pairs()))]
+    spendings, waiting = [], []
+    for t in range(len(walked)):
+        known = loops(walked[: t + 1])
+        first = known["first_step"]
+        matched = known["pending"] or (known["period"] if first >= 0 else 0)
+        if matched:
+            since = first if first >= 0 else t + 1 - matched
+            waiting = [(one, looping or one == first) for one, looping in waiting]
+            spendings.append(LoopSpending(since, first >= 0, draw(amounts())))
+            waiting.append((since, first >= 0))
+        for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
+            if waiting:
+                result = waiting.pop(draw(st.sampled_from([-1, 0])))
+                spendings.append(LoopSpending(*result, draw(amounts()), draw(amounts())))
+    return spendings
 
 
 def steps_of(**fields):
@@ -184,6 +206,8 @@ def hostile(takes, count, repeats=1):
             yield IssuedStep(t, new, new, f"tool-{n}", uses=(n,), mentions=(n,))
         elif takes is ChosenAction:
             yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
+        elif takes is LoopSpending:
+            yield LoopSpending(n, n % 2 == 0, 1.0, 1.0)
         elif takes is ObservedStep:
             tasks = (
                 Task(f"ready-{n}"),

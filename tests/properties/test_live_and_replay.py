@@ -35,6 +35,7 @@ NOT_REPLAYED = {
     *("intervention", "intervention_step", "intervention_reason"),
     *("saved_steps", "saved_tokens", "saved_seconds", "trace_id"),
     "place",  # a digest there
+    "loop_since",  # the time of the process, where events have none
 }
 LADDER = [
     Rule("loop_repeats", 2, "nudge"),

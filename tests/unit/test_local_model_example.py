@@ -87,8 +87,8 @@ def test_a_model_that_loops_is_nudged_then_stopped(example: Any) -> None:
     kinds = [line.split()[0] for line in lines]
     assert kinds.index("nudge") < kinds.index("stop")
     nudge, stop = lines[kinds.index("nudge")], lines[kinds.index("stop")]
-    assert "the same 2 steps repeated twice" in nudge
-    assert "the same 2 steps repeated 4 times" in stop
+    assert "2 steps, repeated twice" in nudge
+    assert "2 steps, repeated 4 times" in stop
     reported = [
         n for n, turns in enumerate(llama.asked) if "Not visited yet" in turns[-1]["content"]
     ]

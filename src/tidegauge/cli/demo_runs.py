@@ -87,11 +87,6 @@ def demo_document(
                 "state": run.status,
                 "tokens": run.report.tokens,
                 "seconds": run.seconds,
-                "loop_cost": {
-                    "steps": run.report.loop_cost_steps,
-                    "tokens": run.report.loop_cost_tokens,
-                    "seconds": run.report.loop_cost_seconds,
-                },
             }
             for run in runs
         ],

@@ -21,6 +21,7 @@ from tidegauge.events import (
 )
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
 
@@ -201,12 +202,12 @@ class LiveRunSink:
             now = run.report = state.report()
         if now.looping and not before.looping:
             run.looped = time.monotonic()
-            first_step = now.loops[-1][0] if now.loops else 0
-            steps = "1 step" if now.loop_period == 1 else f"{now.loop_period} steps"
-            self._add_news(run, f"loops since step {first_step}, {steps} per round")
+            loop = repeated_steps(now.loop_period, now.loop_repeats)
+            self._add_news(run, f"loops since step {now.loop_first_step}: {loop}")
             if self._on_loop is not None:
-                period = now.loop_period or 0
-                self._on_loop(LoopOnset(run.agent, run.session, run_id, first_step, period))
+                self._on_loop(
+                    LoopOnset(run.agent, run.session, run_id, now.loop_first_step, now.loop_period)
+                )
         if decision.action != "go_on" and not (decision.stop and run.stop):
             self._count(run, decision.action)
         if decision.nudge or decision.block:

@@ -181,7 +181,7 @@ def _auv(auv: AUV) -> str:
     if auv.value is None:
         return NOT_MEASURED
     error = auv.standard_error
-    return f"{auv.value:.3f}" if error is None else f"{auv.value:.3f} ± {error:.3f}"
+    return percent(auv.value) if error is None else f"{percent(auv.value)} ± {percent(error)}"
 
 
 class StepLines:

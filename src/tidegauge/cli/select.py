@@ -59,6 +59,7 @@ def select(settings: SelectSettings) -> None:
       run agent task_group memory model outcome success finished stopped
       steps t_max tokens auv progress_auv novelty recall_lag premature_halt
       loop_ratio loop_steps loops cycles cycle_steps
+      lost_steps lost_tokens lost_seconds
       result_streak_max failed_rounds_max stale_score stale_score_max
       frontier pending distinct_places backtracks
       exploration_error exploration_errors exploration_required

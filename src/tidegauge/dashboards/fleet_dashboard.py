@@ -49,7 +49,7 @@ from tidegauge.streaming_metrics.interventions import (
     SAVED_TOKENS,
 )
 from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
-from tidegauge.streaming_metrics.loops import RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.loops import LOST_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
 from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION
@@ -295,13 +295,18 @@ def _within(title: str, description: str, *queries: Query) -> Panel:
 def _costs() -> list[Panel]:
     return [
         bars(
-            "Tokens spent in loops",
-            "Tokens spent on loop steps, by agent. Zero for agents that report no tokens.",
+            "Steps lost in loops",
+            "Steps from the first repeated one of each loop on, by agent.",
+            Query(total(EVENTS.increase(LOST_STEPS), ["agent"]), "{{agent}}"),
+        ),
+        bars(
+            "Tokens lost in loops",
+            "Tokens of these steps, by agent. Zero for agents that report no tokens.",
             Query(total(EVENTS.increase(LOOP_TOKENS), ["agent"]), "{{agent}}"),
         ),
         bars(
-            "Seconds spent in loops",
-            "Time spent on loop steps, by agent. A policy that stops loops would save it.",
+            "Seconds lost in loops",
+            "Time of these steps, by agent. A policy that stops loops would save it.",
             Query(total(EVENTS.increase(LOOP_SECONDS), ["agent"]), "{{agent}}"),
             unit=SECONDS,
         ),

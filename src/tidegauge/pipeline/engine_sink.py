@@ -126,7 +126,8 @@ class EngineSink:
                     exceeded=state.exceeded,
                     highest=state.highest,
                 )
-        return RunSummary(**{name: getattr(report, name) for name in RunSummary._fields})
+        summary = RunSummary(**{name: getattr(report, name) for name in RunSummary._fields})
+        return summary._replace(lost_steps=None) if "loops" in report.lost else summary
 
     def policy_in_force(self, run_id: str) -> PolicyInForce | None:
         """The thresholds that apply to an open run; ``None``, there are none."""

@@ -154,8 +154,8 @@ def advise(happened: str, situation: Situation, *, blocked: bool = False) -> str
         blocked: whether the message replaces the result of a call.
 
     >>> situation = Situation(unexplored=("cellar", "attic"), repeated=("look", "wait"))
-    >>> print(advise("the same 2 steps repeated twice, since step 2", situation))
-    You make no progress: the same 2 steps repeated twice, since step 2 (look, wait).
+    >>> print(advise("2 steps, repeated twice, since step 2", situation))
+    You make no progress: 2 steps, repeated twice, since step 2 (look, wait).
     Not visited yet: cellar, attic.
     Do something that you have not tried, or finish and say what is missing.
     """

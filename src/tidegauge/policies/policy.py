@@ -67,7 +67,7 @@ class Policy:
     >>> signals = Signals("r1", 5, 6, b"", b"", loop_period=2, loop_repeats=2, loop_first_step=2)
     >>> decision = policy.decide(signals)
     >>> decision.action, decision.message
-    ('nudge', 'the same 2 steps repeated twice, since step 2')
+    ('nudge', '2 steps, repeated twice, since step 2')
     >>> policy.decide(signals._replace(loop_repeats=4)).stop
     True
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from tidegauge.catalog import MetricDefinition
-from tidegauge.events import Identity, RunStarted, Signals
+from tidegauge.events import Identity, RunStarted, Signals, StepSignals
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.metric import GroupMetric, Stateful
@@ -33,9 +33,11 @@ __all__ = [
     "Signal",
     "Sum",
     "counts",
+    "loop_in_words",
     "no_counts",
     "nothing",
     "over_active_runs",
+    "repeated_steps",
     "times",
     "zero",
     "zero_amount",
@@ -87,6 +89,7 @@ class RunView(Protocol):
     totals: Any
     metrics: dict[type[Stateful], Any]
     actions: BoundedNames[str]
+    latest: StepSignals
     ended: FinishedRun | None
 
     def of(self, kind: type[N], /) -> N:
@@ -94,6 +97,9 @@ class RunView(Protocol):
 
     def find(self, kind: type[N], /) -> N | None:
         """The run's metric of that class; ``None`` if no step has needed it yet."""
+
+    def bring(self, kind: type[N], /) -> N | None:
+        """The run's metric of that class, created if necessary; ``None``, it was lost."""
 
     @property
     def completed_steps(self) -> int:
@@ -182,6 +188,23 @@ def times(count: int) -> str:
     ('twice', '3 times')
     """
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def loop_in_words(signals: Signals) -> str:
+    """A run's current loop, in words."""
+    return (
+        f"{repeated_steps(signals.loop_period, signals.loop_repeats)}, "
+        f"since step {signals.loop_first_step}"
+    )
+
+
+def repeated_steps(period: int, repeats: int) -> str:
+    """A loop's period and repeats, in the words of every surface.
+
+    >>> repeated_steps(3, 4), repeated_steps(1, 1)
+    ('3 steps, repeated 4 times', '1 step, repeated once')
+    """
+    return f"{period} step{'s' if period > 1 else ''}, repeated {times(repeats)}"
 
 
 @dataclass(frozen=True, slots=True)

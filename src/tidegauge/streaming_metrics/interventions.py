@@ -32,7 +32,8 @@ class Interventions(Stateful):
     """When a run was stopped, or would have been. O(1) time and memory.
 
     A stop that is only observed would have saved every later step, with its tokens and seconds. If
-    it would have happened before the action ran, it would also have saved that step.
+    it would have happened before the action ran, it would also have saved that step, but for the
+    tokens that chose it.
 
     Attributes:
         stopped: the step and the reason of the stop; ``None``, the run was not stopped.
@@ -62,11 +63,6 @@ class Interventions(Stateful):
             self.would_stop = (step, reason)
             # A stop at the moment of issue saves the step itself.
             self.saved_from = step if waits else step + 1
-
-    def tokens_saved(self, step: ObservedStep) -> float | None:
-        """Tokens of a saved step; for the stopped step, without those that chose its action."""
-        at_issue = self.would_stop is not None and step.t == self.would_stop[0]
-        return step.result_tokens if at_issue else step.tokens
 
 
 INTERVENTIONS: Final = MetricDefinition(
@@ -100,11 +96,13 @@ SAVED_SECONDS: Final = MetricDefinition(
 def _issued(run: RunView, interventions: Interventions, step: IssuedStep) -> None:
     if interventions.saved_from is not None:
         run.totals.saved_steps += 1
+        if step.choice_tokens is not None:
+            run.totals.saved_tokens += addable(step.choice_tokens)
 
 
 def _observed(run: RunView, interventions: Interventions, step: ObservedStep) -> None:
     if interventions.saved_from is not None and step.t >= interventions.saved_from:
-        tokens, seconds = interventions.tokens_saved(step), step.seconds
+        tokens, seconds = step.result_tokens, step.seconds
         if tokens is not None:
             run.totals.saved_tokens += addable(tokens)
         if seconds is not None:

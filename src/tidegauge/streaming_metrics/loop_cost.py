@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.buckets import addable
@@ -12,147 +12,138 @@ from tidegauge.streaming_metrics.declaration import (
     RunView,
     Signal,
     Sum,
+    loop_in_words,
     zero_amount,
 )
-from tidegauge.streaming_metrics.loops import Loops, loop_in_words
 from tidegauge.streaming_metrics.metric import Metric
-from tidegauge.streaming_metrics.records import ObservedStep
+from tidegauge.streaming_metrics.records import LoopSpending, ObservedStep
 
-__all__ = ["DECLARATION", "LOOP_SECONDS", "LOOP_TOKENS", "LoopCost"]
+__all__ = ["DECLARATION", "LOOP_SECONDS", "LOOP_TOKENS", "LoopCost", "count_cost"]
 
 
-class LoopCost(Metric[ObservedStep]):
-    """Tokens and seconds of all loop steps, and of the current loop since its onset.
+class LoopCost(Metric[LoopSpending]):
+    """Tokens and seconds that loops cost: of all loops, and of the last one.
 
-    The first two add up over loops: they are what the run would have cost less without its
-    loop steps. The ``onset_`` numbers are what stopping at the onset would have saved so far:
-    those of the step at which the first repetition was complete, whose action would not have
-    been run, and of all steps since, as long as the loop lasts. O(1) time and memory.
+    Counted are the steps from a loop's first repeated one on, as long as the cycle continues, each
+    with what it has reported so far: tokens spent on its choice when it is issued, the rest with
+    its result. Until the first repetition is complete, its steps are kept apart: nothing may come
+    of it. O(1) time and memory.
 
-    Source: loop steps as in TIDE 3.2; the costs are ours.
+    Source: loops as in TIDE 3.2; the costs are ours.
+
+    Attributes:
+        tokens: tokens of all loops; ``None`` while no step of a loop has reported any.
+        seconds: seconds of all loops; ``None`` likewise.
+        since: first step of the last loop, or of a repetition that is not complete; -1, none.
+        last_tokens: tokens of its steps; ``None``, none has reported any.
+        last_seconds: seconds of its steps; ``None`` likewise.
 
     >>> cost = LoopCost()
-    >>> for t, (matched, settled) in enumerate([(0, 0), (1, 1), (1, 1)]):
-    ...     first_step = 1 if settled else -1
-    ...     cost.update(ObservedStep(t, tokens=100, loop_matched=matched, loop_settled=settled,
-    ...                              loop_first_step=first_step))
-    >>> cost.value, cost.onset_steps
-    (200, 2)
+    >>> for looping in (False, True, True):  # a cycle of two steps, and the next round begins
+    ...     cost.update(LoopSpending(since=2, looping=looping, tokens=100))
+    >>> cost.value, cost.last_tokens
+    (300, 300)
     """
 
-    takes: ClassVar[type] = ObservedStep
-    __slots__ = (
-        "_last",
-        "_open_seconds",
-        "_open_since",
-        "_open_tokens",
-        "first_step",
-        "onset_seconds",
-        "onset_steps",
-        "onset_tokens",
-        "seconds",
-        "tokens",
-    )
+    takes: ClassVar[type] = LoopSpending
+    version: ClassVar[int] = 2
+    __slots__ = ("_looping", "last_seconds", "last_tokens", "seconds", "since", "tokens")
 
     def __init__(self) -> None:
         self.tokens: float | None = None
         self.seconds: float | None = None
-        self.onset_steps = 0
-        self.onset_tokens: float | None = None
-        self.onset_seconds: float | None = None
-        self.first_step = -1  # of the loop that the onset's numbers belong to; -1, none
-        self._open_tokens: float | None = None  # of steps that may still become loop steps
-        self._open_seconds: float | None = None
-        self._open_since = -1  # the first step of that repetition
-        self._last = -1  # the last of the steps that were observed
+        self.since = -1
+        self.last_tokens: float | None = None
+        self.last_seconds: float | None = None
+        self._looping = False  # whether the last repetition was complete
 
-    def update(self, step: ObservedStep) -> None:
-        """Take an observed step; results may come late, and in another order than their steps."""
-        matched, first_step = step.loop_matched, step.loop_first_step
-        tokens, seconds = step.tokens, step.seconds
-        since = step.t + 1 - matched  # where the repetition that it belongs to begins
-        if since > self._open_since:
-            if 0 <= first_step <= self._open_since:  # it was completed by a step without a result
-                self._settle()
-            self._open_since = since
-            self._open_tokens = self._open_seconds = None
-        if step.loop_settled:
-            if since == self._open_since:
-                self._settle()
+    def update(self, step: LoopSpending) -> None:
+        """Take a moment of a step; results may come late, and in another order than their steps."""
+        self.take(*step)
+
+    def take(self, since: int, looping: bool, tokens: float | None, seconds: float | None) -> None:
+        """The same without a record, which takes longer to make than to take."""
+        if since > self.since:
+            self.since = since
+            self.last_tokens = self.last_seconds = None
+            self._looping = False
+        if since == self.since:
+            if tokens is not None:
+                self.last_tokens = (self.last_tokens or 0) + tokens
+            if seconds is not None:
+                self.last_seconds = (self.last_seconds or 0) + seconds
+            if looping and not self._looping:
+                self._looping = True
+                tokens, seconds = self.last_tokens, self.last_seconds
+        if looping:
             if tokens is not None:
                 self.tokens = (self.tokens or 0) + tokens
             if seconds is not None:
                 self.seconds = (self.seconds or 0) + seconds
-        elif matched and since == self._open_since:
-            if tokens is not None:
-                self._open_tokens = (self._open_tokens or 0) + tokens
-            if seconds is not None:
-                self._open_seconds = (self._open_seconds or 0) + seconds
-        if step.t > self._last:
-            self._last = step.t
-            if first_step != self.first_step:
-                self.first_step = first_step
-                self.onset_steps = 0
-                self.onset_tokens = self.onset_seconds = None
-        if first_step >= 0 and first_step == self.first_step:
-            self.onset_steps += 1
-            if tokens is not None:
-                self.onset_tokens = (self.onset_tokens or 0) + tokens
-            if seconds is not None:
-                self.onset_seconds = (self.onset_seconds or 0) + seconds
-
-    def _settle(self) -> None:
-        self.tokens = _plus(self.tokens, self._open_tokens)
-        self.seconds = _plus(self.seconds, self._open_seconds)
-        self._open_tokens = self._open_seconds = None
 
     @property
     def value(self) -> float | None:
-        """Tokens of all loop steps; ``None`` while none of them reported its tokens."""
+        """Tokens of all loops; ``None`` while no step of a loop has reported any."""
         return self.tokens
-
-
-def _plus(total: float | None, amount: float | None) -> float | None:
-    return total if amount is None else (total or 0) + amount
 
 
 LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_loop_tokens_total",
     "counter",
     "tokens",
-    "Tokens spent on loop steps, where steps report tokens.",
+    "Tokens that loops cost, from the first repeated step of each on, where steps report tokens.",
 )
 LOOP_SECONDS: Final = MetricDefinition(
     "tidegauge_loop_seconds_total",
     "counter",
     "seconds",
-    "Seconds spent on loop steps, from the action to its result.",
+    "Seconds that loops cost, from the first repeated step of each on; of each step, from the "
+    "action to its result.",
 )
 
 
+def count_cost(totals: Any, cost: LoopCost, *, tokens: bool, seconds: bool) -> None:
+    """Put what all loops cost into a run's totals, where it may have changed."""
+    if tokens and cost.tokens is not None:
+        totals.loop_tokens = addable(cost.tokens)
+    if seconds and cost.seconds is not None:
+        totals.loop_seconds = addable(cost.seconds)
+
+
 def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
-    cost.update(step)
-    if step.loop_matched:
-        if cost.tokens is not None:
-            run.totals.loop_tokens = addable(cost.tokens)
-        if cost.seconds is not None:
-            run.totals.loop_seconds = addable(cost.seconds)
+    matched = step.loop_matched
+    if matched:
+        first, tokens, seconds = step.loop_first_step, step.result_tokens, step.seconds
+        since = first if first >= 0 else step.t + 1 - matched
+        cost.take(since, first >= 0, tokens, seconds)
+        if first >= 0:
+            count_cost(run.totals, cost, tokens=tokens is not None, seconds=seconds is not None)
 
 
 def _current(run: RunView) -> LoopCost | None:
-    """The cost of the loop that the run is in; ``None``, what is known is of an earlier loop."""
+    """The cost, if its last loop is the one that the run is in."""
     cost = run.find(LoopCost)
-    return cost if cost is not None and cost.first_step == run.of(Loops).first_step else None
+    return cost if cost is not None and cost.since == run.latest.loop_first_step else None
 
 
 def _tokens(run: RunView) -> float | None:
     cost = _current(run)
-    return None if cost is None else cost.onset_tokens
+    return None if cost is None else cost.last_tokens
 
 
 def _seconds(run: RunView) -> float | None:
     cost = _current(run)
-    return None if cost is None else cost.onset_seconds
+    return None if cost is None else cost.last_seconds
+
+
+def _document(report: Any) -> dict[str, object]:
+    return {
+        "lost_in_loops": {
+            "steps": report.lost_steps if "loops" not in report.lost else None,
+            "tokens": report.lost_tokens,
+            "seconds": report.lost_seconds,
+        }
+    }
 
 
 DECLARATION: Final = Declaration(
@@ -161,22 +152,34 @@ DECLARATION: Final = Declaration(
     observed=_observed,
     brought_by=("loop_matched",),
     sums=(Sum("loop_tokens", zero_amount), Sum("loop_seconds", zero_amount)),
-    absent={"loop_cost_tokens": None, "loop_cost_seconds": None},
-    report=lambda run, cost: {"loop_cost_tokens": _tokens(run), "loop_cost_seconds": _seconds(run)},
+    absent=dict.fromkeys(
+        ("loop_cost_tokens", "loop_cost_seconds", "lost_tokens", "lost_seconds"),
+    ),
+    report=lambda run, cost: {
+        "loop_cost_tokens": _tokens(run),
+        "loop_cost_seconds": _seconds(run),
+        "lost_tokens": cost.tokens,
+        "lost_seconds": cost.seconds,
+    },
+    document=_document,
     signals=(
         Signal(
             name="loop_cost_tokens",
             read=_tokens,
-            help="tokens that the loop has cost since its onset",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_tokens:,.0f} tokens",
+            help="tokens of the loop, from its first repeated step on",
+            message=lambda now, at: (
+                f"{loop_in_words(now)}: {now.loop_cost_tokens:,.0f} tokens lost"
+            ),
             exempt="loop",
             blocks=True,
         ),
         Signal(
             name="loop_cost_seconds",
             read=_seconds,
-            help="seconds that the loop has cost since its onset",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_seconds:,.1f} seconds",
+            help="seconds of the loop, from its first repeated step on",
+            message=lambda now, at: (
+                f"{loop_in_words(now)}: {now.loop_cost_seconds:,.1f} seconds lost"
+            ),
             exempt="loop",
             threshold="positive",
             blocks=True,

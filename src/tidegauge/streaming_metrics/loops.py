@@ -6,11 +6,11 @@ Source: TIDE (arXiv 2602.02196), section 3.2, as in the authors' batch code;
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any, ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
-from tidegauge.events import Signals
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
     Measured,
@@ -18,12 +18,13 @@ from tidegauge.streaming_metrics.declaration import (
     Signal,
     Sum,
     counts,
+    loop_in_words,
     no_counts,
-    times,
     zero,
 )
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.limits import OTHER
+from tidegauge.streaming_metrics.loop_cost import LoopCost, count_cost
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import IssuedStep
@@ -33,12 +34,14 @@ __all__ = [
     "DECLARATION",
     "LOOPS",
     "LOOP_STEPS",
+    "LOST_STEPS",
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
     "Loops",
     "is_looping",
-    "loop_in_words",
 ]
+
+_MAX_TOOLS: Final = 10
 
 _Step = tuple[bytes, bytes, str]
 
@@ -50,6 +53,9 @@ class Loops(Metric[IssuedStep]):
     greedily from the left: the cycle that closes first is kept. If the next steps repeat the whole
     cycle, state and action one by one, they are *loop steps*. This is known when the last of these
     actions is issued, before it runs.
+
+    A loop lasts as long as the cycle continues. What it costs are all steps from its first repeated
+    one on, also those of a round that is not complete: *lost steps*.
 
     O(1) amortised per step. Memory grows with the longest stretch without a closed cycle, up to
     ``max_period`` steps; longer cycles are not detected.
@@ -78,6 +84,7 @@ class Loops(Metric[IssuedStep]):
         "dropped_starts",
         "first_step",
         "loop_steps",
+        "lost_steps",
         "matched",
         "max_loops",
         "max_period",
@@ -86,6 +93,7 @@ class Loops(Metric[IssuedStep]):
         "repeats",
         "reported",
         "settled",
+        "since",
         "steps",
     )
 
@@ -94,6 +102,7 @@ class Loops(Metric[IssuedStep]):
         self.max_loops = max_loops
         self.steps = 0
         self.loop_steps = 0
+        self.lost_steps = 0
         self.cycles = 0
         self.cycle_steps = 0
         self.onsets = 0
@@ -104,6 +113,9 @@ class Loops(Metric[IssuedStep]):
         self.repeats = 0
         self.first_step = -1
         self.reported = False  # whether the onset of the current loop was counted
+        # when its first repeated step was issued, or the first of a repetition that is not complete
+        # yet: seconds since the epoch; None, not known
+        self.since: float | None = None
         # how many steps since the cursor repeat the kept cycle (-1: they no longer do), and how
         # many steps became loop steps with the last one
         self.matched = -1
@@ -139,8 +151,12 @@ class Loops(Metric[IssuedStep]):
             self._leave_loop()
             return
         self.matched = matched + 1
+        if not matched and not self.repeats:
+            self.since = step.at
         if matched + 1 == len(cycle):
             self._settle()
+        if self.repeats:
+            self.lost_steps += 1
 
     @property
     def value(self) -> float | None:
@@ -211,6 +227,7 @@ class Loops(Metric[IssuedStep]):
         self.onsets += 1
         self.period = length
         self.first_step = self.steps - length
+        self.lost_steps += length - 1
         if len(self._listed) < self.max_loops:
             self._listed.append((self.first_step, length, 1))
         else:
@@ -230,6 +247,13 @@ LOOP_STEPS: Final = MetricDefinition(
     "Steps that repeated the cycle just before them, step by step, by action. Divided by "
     "tidegauge_steps_total, this is the loop ratio.",
     labels=(*GROUP_LABELS, "action"),
+)
+LOST_STEPS: Final = MetricDefinition(
+    "tidegauge_lost_steps_total",
+    "counter",
+    "steps",
+    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
+    "its loop steps, and the steps of its last round, if that was not complete.",
 )
 CYCLE_STEPS: Final = MetricDefinition(
     "tidegauge_cycle_steps_total",
@@ -268,24 +292,31 @@ def is_looping(run: RunView) -> bool:
     return run.of(Loops).period > exempt_steps(run)
 
 
-def loop_in_words(signals: Signals) -> str:
-    """A run's current loop, in words."""
-    period = signals.loop_period
-    cycle = "the same step" if period == 1 else f"the same {period} steps"
-    return f"{cycle} repeated {times(signals.loop_repeats)}, since step {signals.loop_first_step}"
-
-
-def _steps_since_onset(run: RunView) -> int:
-    """Steps issued since the onset of the run's current loop, including the step of the onset."""
+def _current_cost(run: RunView) -> int:
+    """Steps of the run's current loop, from the first repeated one on."""
     loops = run.of(Loops)
-    period = loops.period
-    return run.steps + 1 - loops.first_step - period if period else 0
+    return run.steps - loops.first_step if loops.period else 0
 
 
 def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
+    onsets = loops.onsets
     loops.update(step)
     totals = run.totals
     totals.cycle_steps = loops.cycle_steps
+    matched = loops.matched
+    if matched <= 0:
+        return
+    if matched == 1 and loops.since is None and loops.first_step in (-1, step.t):
+        loops.since = None if step.time is None else time.time()
+    totals.lost_steps = loops.lost_steps
+    began = loops.onsets != onsets
+    if began or step.choice_tokens is not None:
+        cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
+        if cost is not None:
+            first = loops.first_step
+            since = first if first >= 0 else step.t + 1 - matched
+            cost.take(since, first >= 0, step.choice_tokens, None)
+            count_cost(totals, cost, tokens=True, seconds=began)
     if loops.period and not loops.reported and is_looping(run):
         loops.reported = True
         run.count_onset("cycle", step.t)
@@ -306,7 +337,11 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loop_period": loops.period,
         "loop_repeats": loops.repeats,
         "looping": is_looping(run),
-        "loop_cost_steps": _steps_since_onset(run),
+        "loop_first_step": loops.first_step if loops.period else None,
+        "loop_since": loops.since if loops.period else None,
+        "loop_tools": tuple(loops.cycle_names[:_MAX_TOOLS]) if loops.period else (),
+        "loop_cost_steps": _current_cost(run),
+        "lost_steps": loops.lost_steps,
     }
 
 
@@ -334,7 +369,12 @@ DECLARATION: Final = Declaration(
     kind=Loops,
     make=lambda run: Loops(max_period=run.settings.max_period),
     issued=_issued,
-    sums=(Sum("cycle_steps", zero), Sum("loop_steps", no_counts), Sum("onsets", no_counts)),
+    sums=(
+        Sum("cycle_steps", zero),
+        Sum("loop_steps", no_counts),
+        Sum("lost_steps", zero),
+        Sum("onsets", no_counts),
+    ),
     absent={
         "loop_steps": 0,
         "loop_ratio": None,
@@ -344,7 +384,11 @@ DECLARATION: Final = Declaration(
         "loop_period": 0,
         "loop_repeats": 0,
         "looping": False,
+        "loop_first_step": None,
+        "loop_since": None,
+        "loop_tools": (),
         "loop_cost_steps": 0,
+        "lost_steps": 0,
     },
     report=_report,
     document=_document,
@@ -365,9 +409,9 @@ DECLARATION: Final = Declaration(
         ),
         Signal(
             name="loop_cost_steps",
-            read=_steps_since_onset,
-            help="steps that the loop has cost since its onset",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps",
+            read=_current_cost,
+            help="steps of the loop, from its first repeated step on",
+            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
             exempt="loop",
             blocks=True,
         ),
@@ -380,6 +424,7 @@ DECLARATION: Final = Declaration(
         # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop
         # ratio of a group without loops is 0 and not absent.
         Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
+        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),

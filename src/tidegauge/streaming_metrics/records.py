@@ -16,6 +16,7 @@ __all__ = [
     "EntropySums",
     "FinishedRun",
     "IssuedStep",
+    "LoopSpending",
     "ObservedStep",
     "RecallCounts",
     "Record",
@@ -43,6 +44,8 @@ class IssuedStep(NamedTuple):
         time: when, in seconds; ``None``, not known.
         words: checksums of the action's distinct words, where they are compared.
         similarity: its likeness to an earlier action, where that was reported.
+        choice_tokens: tokens spent on choosing it; ``None``, not reported.
+        at: when, in seconds since the epoch, where that was reported.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -58,6 +61,24 @@ class IssuedStep(NamedTuple):
     time: float | None = None
     words: frozenset[int] = frozenset()
     similarity: float | None = None
+    choice_tokens: float | None = None
+    at: float | None = None
+
+
+class LoopSpending(NamedTuple):
+    """What a step that repeats a cycle spent, by one of its two moments.
+
+    Attributes:
+        since: the first step of the repetition that it belongs to, or of the loop.
+        looping: whether it is a loop by now: a repetition was complete.
+        tokens: tokens spent; ``None``, not reported.
+        seconds: how long it took; ``None``, not reported.
+    """
+
+    since: int
+    looping: bool = False
+    tokens: float | None = None
+    seconds: float | None = None
 
 
 class ChosenAction(NamedTuple):
@@ -90,7 +111,7 @@ class ObservedStep(NamedTuple):
         loop_matched: steps, this one included, that repeat the kept cycle so far, since its
             last complete round.
         loop_settled: steps that became loop steps with this one.
-        loop_first_step: first repeated step of the loop that the run is in; -1, in none.
+        loop_first_step: first repeated step of the loop that the step belongs to; -1, to none.
         place: where the agent is after the step; ``None``, not reported.
         exits: places that can be reached from there; ``None``, not reported.
         tasks: tasks found there.
@@ -223,7 +244,7 @@ class FinishedRun(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-Record = ChosenAction | IssuedStep | ObservedStep | FinishedRun
+Record = ChosenAction | IssuedStep | LoopSpending | ObservedStep | FinishedRun
 
 
 def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> bool | None:

@@ -19,7 +19,7 @@ from tidegauge.events import (
     Situation,
     StepSignals,
 )
-from tidegauge.streaming_metrics.buckets import Exemplar
+from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
 from tidegauge.streaming_metrics.exploration import Exploration
@@ -225,6 +225,14 @@ class MeasuredRun:
         found: S | None = self.metrics.get(kind)
         return found
 
+    def bring(self, kind: type[S], /) -> S | None:
+        """The run's metric of that class, created if necessary; ``None``, it was lost."""
+        found: S | None = self.metrics.get(kind)
+        if found is None and (metric := _BY_KIND[kind]).name not in self.lost:
+            found = self.metrics[kind] = metric.made(self)
+            self.plan()
+        return found
+
     @property
     def completed_steps(self) -> int:
         """How many steps have their result."""
@@ -257,7 +265,7 @@ class MeasuredRun:
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
         taken = (t, state, action, name, uses, mentions, len(calls), declared,
-                 now if at is None else at, words, similarity)  # fmt: skip
+                 now if at is None else at, words, similarity, tokens, at)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -302,7 +310,7 @@ class MeasuredRun:
                 exempt,
             )
             if loops.settled > 1 and self.open_steps:
-                self._settle_open_steps(t, loops.settled)
+                self._settle_open_steps(t, loops)
             waiting = self.open_steps
             waiting[t] = kept
             if len(waiting) > _MAX_UNOBSERVED:
@@ -313,7 +321,9 @@ class MeasuredRun:
                  loops.first_step, name, 0 if allowance is None else allowance.exempt),
             )  # fmt: skip
             if self.history is not None:
-                self.history.issued(t, action, name, loops.settled, shown)
+                repeats = loops.repeats
+                new = 0 if not repeats else loops.settled if repeats == 1 and loops.settled else 1
+                self.history.issued(t, action, name, new, shown)
             if not_comparable:
                 self.count_not_comparable(name, not_comparable)
         except BaseException as error:
@@ -327,12 +337,14 @@ class MeasuredRun:
                 self._observe(t, issued, DigestedOutcome(step.run, (), t, blocked=True), now)
         return decision
 
-    def _settle_open_steps(self, t: int, settled: int) -> None:
+    def _settle_open_steps(self, t: int, loops: Loops) -> None:
         """Steps whose results are still to come turned out to be loop steps with step ``t``."""
-        for earlier in range(t + 1 - settled, t):
+        first_step = loops.first_step
+        for earlier in range(t + 1 - loops.settled, t):
             waiting = self.open_steps.get(earlier)
             if waiting is not None:
-                self.open_steps[earlier] = Issued(*waiting)._replace(loop_settled=1)
+                settled = Issued(*waiting)._replace(loop_settled=1, loop_first_step=first_step)
+                self.open_steps[earlier] = settled
 
     def observe(
         self,
@@ -562,19 +574,21 @@ class MeasuredRun:
         key = (action, reason)
         if action in ("stop", "would_stop") and key in counted:
             return
-        interventions = self.find(Interventions)
-        if interventions is None:
-            interventions = self.metrics[Interventions] = Interventions()
-            self.plan()
+        interventions = self.bring(Interventions)
         counted[key] = counted.get(key, 0) + 1
         self._exemplify("interventions", *key)
         if self.history is not None:
             self.history.intervened(action, reason, step)
+        if interventions is None:
+            return
         if action == "stop":
             interventions.stop(step, reason)
         elif action == "would_stop" and interventions.would_stop is None:
             interventions.observed_stop(step, reason, waits=step in self.open_steps)
             self.totals.saved_steps += max(self.steps - (interventions.saved_from or 0), 0)
+            for t, (_, _, _, tokens, *_) in self.open_steps.items():
+                if t > step and tokens is not None:
+                    self.totals.saved_tokens += addable(tokens)
 
     def count_onset(self, kind: str, step: int) -> None:
         """Count and log the onset of a loop."""

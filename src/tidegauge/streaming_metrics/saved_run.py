@@ -21,7 +21,7 @@ from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["VERSION", "load_run", "save_run", "saved_start"]
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Increase it whenever the meaning of the state changes."""
 
 _VALUES: Final = (

@@ -23,7 +23,7 @@ class HistoryStep(NamedTuple):
         step: its index.
         tool: name of its tool; of a round of several, their names joined by ``+``.
         action: digest of the action.
-        looped: whether it is a loop step.
+        looped: whether it is part of a loop, from the first repeated step on.
         observed: whether its outcome is there.
         outcome: digest of what came back; ``None``, not given.
         failed: whether every call of it failed; ``None``, not known.
@@ -57,8 +57,8 @@ _OF_THE_OUTCOME: Final = slice(_OBSERVED, _STALE_SCORE + 1)
 class StepHistory:
     """Keeps the last :data:`MAX_STEPS` steps of one run. Called with the run's lock held.
 
-    It is on the step path, so a step is a plain list in a ring, in the order of
-    :class:`HistoryStep`'s fields, until it is read. O(1) amortised a step.
+    It is on the step path, so a step is a plain list until it is read, in the order of
+    :class:`HistoryStep`'s fields. O(1) amortised a step.
 
     Args:
         number: distinguishes the run from all others of this process, also those of the same id.
@@ -72,33 +72,34 @@ class StepHistory:
     [('look', 0.5, 2)]
     """
 
-    __slots__ = ("_report", "_ring", "number", "onset", "started")
+    __slots__ = ("_report", "_rows", "number", "onset", "started")
 
     def __init__(self, number: int, *, started: float, report: Report | None = None) -> None:
         self.number = number
         self.started = started
         self.onset = 0  # number of the log event that its last loop set in with
         self._report = report
-        self._ring: list[list[Any]] = []
+        self._rows: dict[int, list[Any]] = {}  # by step, in order
 
-    def issued(self, t: int, action: bytes, tool: str, settled: int, shown: str | None) -> None:
+    def issued(self, t: int, action: bytes, tool: str, looped: int, shown: str | None) -> None:
         """A step was issued.
 
         Args:
             t: its index.
             action: digest of the action.
             tool: name of its tool.
-            settled: how many of the last steps turn out to be loop steps with it.
+            looped: how many of the last steps turn out to be part of a loop with it.
             shown: the beginning of its arguments; ``None``, contents are not shown.
         """
         row = [t, tool, action, False, False, None, None, None, None, None, None, None, None]
-        ring = self._ring
-        if t < MAX_STEPS:
-            ring.append(row)
-        else:
-            ring[t % MAX_STEPS] = row
-        for back in range(min(settled, len(ring))):
-            ring[(t - back) % MAX_STEPS][_LOOPED] = True
+        rows = self._rows
+        rows[t] = row
+        if len(rows) > MAX_STEPS:
+            del rows[next(iter(rows))]
+        for step in range(t, max(t - looped, t - MAX_STEPS), -1):
+            earlier = rows.get(step)
+            if earlier is not None:
+                earlier[_LOOPED] = True
         row[_ARGUMENTS] = shown
 
     def observed(self, step: ObservedStep, stale_score: int | None, shown: str | None) -> None:
@@ -109,7 +110,7 @@ class StepHistory:
             stale_score: S after it.
             shown: the beginning of its results; ``None``, contents are not shown.
         """
-        row = self._row(step.t)
+        row = self._rows.get(step.t)
         if row is None:
             return
         row[_OF_THE_OUTCOME] = (
@@ -124,7 +125,7 @@ class StepHistory:
 
     def intervened(self, action: str, reason: str, t: int) -> None:
         """A policy intervened at a step, or would have."""
-        row = self._row(t)
+        row = self._rows.get(t)
         if row is not None and (action != "would_stop" or row[_INTERVENTION] is None):
             row[_INTERVENTION] = action
         self.report(action, t, reason)
@@ -138,20 +139,8 @@ class StepHistory:
 
     def steps(self) -> list[HistoryStep]:
         """The last steps, in order."""
-        return [HistoryStep(*row) for row in self._in_order()]
+        return [HistoryStep(*row) for row in self._rows.values()]
 
     def stale_scores(self) -> list[int | None]:
         """The stale score after each of the last steps whose outcome is there."""
-        return [row[_STALE_SCORE] for row in self._in_order() if row[_OBSERVED]]
-
-    def _in_order(self) -> list[list[Any]]:
-        ring = self._ring
-        if len(ring) < MAX_STEPS:
-            return ring.copy()
-        oldest = min(row[0] for row in ring) % MAX_STEPS
-        return ring[oldest:] + ring[:oldest]
-
-    def _row(self, t: int) -> list[Any] | None:
-        at = t % MAX_STEPS
-        row = self._ring[at] if at < len(self._ring) else None
-        return row if row is not None and row[0] == t else None
+        return [row[_STALE_SCORE] for row in self._rows.values() if row[_OBSERVED]]

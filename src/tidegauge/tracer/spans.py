@@ -58,6 +58,9 @@ _SUMMARY: Final = (
     names.LOOP_ENTROPY,
     names.OTHER_ENTROPY,
     names.PROGRESS_AUV,
+    names.LOST_STEPS,
+    names.LOST_TOKENS,
+    names.LOST_SECONDS,
 )
 """The attributes of a summary, in the order of its fields."""
 

@@ -93,6 +93,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "cycles": 1,
                 "cycle_steps": 1,
                 "loops": [{"first_step": 3, "period": 1, "repeats": 1, "steps": 1}],
+                "lost_in_loops": {"steps": 1, "tokens": None, "seconds": None},
                 "failed_rounds_max": 3,
                 "progress_auv": pytest.approx(0.4 * 4.5 / 5),
                 "novelty": 0.5,
@@ -116,6 +117,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "cycles": 0,
                 "cycle_steps": 0,
                 "loops": [],
+                "lost_in_loops": {"steps": 0, "tokens": None, "seconds": None},
                 "failed_rounds_max": None,
                 "progress_auv": None,
                 "novelty": None,
@@ -370,7 +372,7 @@ def test_the_table_is_plain_text(tidegauge, write, walk) -> None:
     assert header.split("  ")[0] == "agent"
     assert [cell.strip() for cell in shop.split("  ") if cell] == [
         *["browser", "shop [red]", "on", "2"],
-        *["100.0%", "0.375 ± 0.000", "16.7%", "1"],
+        *["100.0%", "37.5% ± 0.0%", "16.7%", "1"],
     ]
     assert "a long name " * 2 not in other  # each is led by what was an escape
     assert other.count("a long name") == 9

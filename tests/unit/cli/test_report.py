@@ -48,9 +48,12 @@ def test_every_number_is_the_one_of_replay(tidegauge, write, walk) -> None:
     page = Read("report.html").data
     replayed = tidegauge("replay", "runs.jsonl", "--json").document
     for run, entry in zip(page["runs"], replayed["runs"], strict=True):
-        nested = {"loops", "required", "errors", "stopped"}
+        nested = {"loops", "lost_in_loops", "required", "errors", "stopped"}
         assert {key: run[key] for key in entry if key not in nested} == {
             key: value for key, value in entry.items() if key not in nested
+        }
+        assert entry["lost_in_loops"] == {
+            name: run[f"lost_{name}"] for name in ("steps", "tokens", "seconds")
         }
         assert [list(loop) for loop in run["listed_loops"]] == [
             [loop["first_step"], loop["period"], loop["repeats"]] for loop in entry["loops"]

@@ -41,14 +41,14 @@ def test_a_stop_reaches_the_agent(served, client) -> None:
     with client.watch("r1") as watched:
         watched.enforce()
         assert watched.decision is GO_ON
-        served.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps repeated twice")
+        served.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps, repeated twice")
         until_true(lambda: watched.decision.stop)
         for _ in range(2):
             with pytest.raises(RunStopped) as stopped:
                 watched.enforce()
             stop = stopped.value
             assert (stop.run, stop.step, stop.reason) == ("r1", 4, "loop_repeats")
-            assert stop.message == "3 steps repeated twice"
+            assert stop.message == "3 steps, repeated twice"
     assert client.failures == 0
 
 

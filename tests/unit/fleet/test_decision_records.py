@@ -16,7 +16,7 @@ STOP = {
     "step": 4,
     "action": "stop",
     "reason": "loop_repeats",
-    "message": "3 steps repeated twice",
+    "message": "3 steps, repeated twice",
     "time": 1_700_000_000.5,
 }
 
@@ -27,7 +27,7 @@ def read(**changed):
 
 def test_what_a_record_says() -> None:
     assert read() == DecisionRecord(
-        "r1", "stop", 4, "loop_repeats", "3 steps repeated twice", None, 1_700_000_000.5
+        "r1", "stop", 4, "loop_repeats", "3 steps, repeated twice", None, 1_700_000_000.5
     )
 
 

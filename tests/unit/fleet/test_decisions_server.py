@@ -19,7 +19,7 @@ STOP = {
     "known": True,
     "action": "stop",
     "reason": "loop_repeats",
-    "message": "3 steps repeated twice",
+    "message": "3 steps, repeated twice",
     "step": 4,
 }
 
@@ -27,7 +27,7 @@ STOP = {
 @pytest.fixture
 def served():
     with deciding() as server:
-        server.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps repeated twice")
+        server.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps, repeated twice")
         yield server
 
 
@@ -88,7 +88,7 @@ def test_what_is_unchanged_is_not_sent_again(served) -> None:
 
 def test_another_server_gives_the_same_tag(served) -> None:
     with deciding() as other:
-        other.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps repeated twice")
+        other.decide("r1", "stop", 4, reason="loop_repeats", message="3 steps, repeated twice")
         assert other.get("/v1/decisions/r1").tag == served.get("/v1/decisions/r1").tag
 
 

@@ -233,7 +233,7 @@ class TestStop:
             agent()
         stop = caught.value
         assert (stop.run, stop.step, stop.reason) == ("r1", 2, "loop_repeats")
-        assert stop.message == "the same step repeated twice, since step 1"
+        assert stop.message == "1 step, repeated twice, since step 1"
         assert (stop.metrics["loop_repeats"], stop.metrics["steps"]) == (2, 3)
         assert ran == [0, 1]
         name, _, status, attributes, children = story(seen)[0]
@@ -525,7 +525,7 @@ class TestSteppingIn:
             repeat(run, 1)
             assert run.decision.nudge
             advice = run.nudge()
-            assert "the same step repeated once, since step 1 (look)" in advice
+            assert "1 step, repeated once, since step 1 (look)" in advice
             assert run.decision.advice == advice
             assert run.nudge() is None
             repeat(run, 1)

@@ -47,7 +47,7 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             Rule("loop_repeats", 2, "stop"),
             {**LOOP, "loop_repeats": 1},
             {**LOOP, "loop_repeats": 2},
-            "the same 3 steps repeated twice, since step 4",
+            "3 steps, repeated twice, since step 4",
         ),
         (
             Rule("result_streak", 5, "stop"),
@@ -65,19 +65,19 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             Rule("loop_cost_steps", 7, "stop"),
             {**LOOP, "loop_repeats": 2, "loop_cost_steps": 6},
             {**LOOP, "loop_repeats": 2, "loop_cost_steps": 7},
-            "the same 3 steps repeated twice, since step 4: 7 steps",
+            "3 steps, repeated twice, since step 4: 7 steps lost",
         ),
         (
             Rule("loop_cost_tokens", 2_000, "stop"),
             {**LOOP, "loop_repeats": 1, "loop_cost_tokens": 1_999.0},
             {**LOOP, "loop_repeats": 1, "loop_cost_tokens": 2_000.0},
-            "the same 3 steps repeated once, since step 4: 2,000 tokens",
+            "3 steps, repeated once, since step 4: 2,000 tokens lost",
         ),
         (
             Rule("loop_cost_seconds", 0.5, "stop"),
             {**LOOP, "loop_repeats": 1, "loop_cost_seconds": 0.4},
             {**LOOP, "loop_repeats": 1, "loop_cost_seconds": 0.5},
-            "the same 3 steps repeated once, since step 4: 0.5 seconds",
+            "3 steps, repeated once, since step 4: 0.5 seconds lost",
         ),
         (
             Rule("recurrence", 3, "stop"),
@@ -189,9 +189,9 @@ def test_what_was_not_observed_stops_nothing(signal: Any) -> None:
 @pytest.mark.parametrize(
     ("period", "repeats", "message"),
     [
-        (1, 1, "the same step repeated once, since step 4"),
-        (1, 2, "the same step repeated twice, since step 4"),
-        (2, 3, "the same 2 steps repeated 3 times, since step 4"),
+        (1, 1, "1 step, repeated once, since step 4"),
+        (1, 2, "1 step, repeated twice, since step 4"),
+        (2, 3, "2 steps, repeated 3 times, since step 4"),
     ],
 )
 def test_the_message_counts_in_words(period: int, repeats: int, message: str) -> None:

@@ -356,7 +356,7 @@ class TestAmounts:
         observe(engine)
         assert sum(group_of(engine.snapshot()).totals.step_seconds.counts) == 0
 
-    def test_what_a_loop_costs_since_its_onset(self):
+    def test_what_a_loop_costs_from_its_first_repeated_step_on(self):
         engine = Engine(clock=SteppedClock())
         start(engine)
         costs = []
@@ -365,14 +365,16 @@ class TestAmounts:
             costs.append((signals.loop_cost_steps, signals.loop_cost_tokens))
             signals = observe(engine)
             costs.append((signals.loop_cost_steps, signals.loop_cost_tokens))
-        # A B A B: onset when the fourth action is issued, before its tokens are counted
-        assert costs[6:] == [
-            (1, None),
-            (1, 3),
-            (2, 3),
-            (2, 7),
-            (3, 7),
-            (3, 12),
+        # A B A B: onset when the fourth action is issued; its tokens were spent on choosing it
+        assert costs[4:] == [
+            (0, None),
+            (0, None),
+            (2, 2 + 3),
+            (2, 2 + 3),
+            (3, 2 + 3 + 4),
+            (3, 2 + 3 + 4),
+            (4, 2 + 3 + 4 + 5),
+            (4, 2 + 3 + 4 + 5),
             (0, None),
             (0, None),
         ]
@@ -386,7 +388,7 @@ class TestAmounts:
             if state == "A":
                 observe(engine)
         assert (signals.loop_first_step, signals.loop_cost_steps) == (4, 1)
-        assert signals.loop_cost_tokens is None
+        assert signals.loop_cost_tokens == 1
 
     @pytest.mark.parametrize(
         ("errors", "failed"),
@@ -806,7 +808,7 @@ def test_what_loop_steps_cost_does_not_depend_on_when_their_results_come(
             (run.loop_entropy, run.other_entropy),
         )
 
-    expected = ((252.0, 6.0), (5, 248.0, 5.0), (0.25, 1.0))
+    expected = ((252.0, 6.0), (6, 252.0, 6.0), (0.25, 1.0))
     assert report(tuple(range(8)), 1) == expected
     assert report(order, ahead) == expected
 

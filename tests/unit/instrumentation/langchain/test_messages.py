@@ -24,7 +24,7 @@ STOP = tidegauge.RunStopped(
     "r1",
     step=6,
     reason="loop_repeats",
-    message="the same step repeated twice, since step 2",
+    message="1 step, repeated twice, since step 2",
     metrics={"loop_repeats": 2, "novelty": 0.25, "frontier": None},
     state={"place": (1, 2), "unexplored": ((1, 3), frozenset("a")), "repeated": ("look",)},
 )

@@ -28,8 +28,8 @@ function openGroups(groups) {
     const interval = group.auv_interval;
     return make("span", {
       children: [
-        decimals(group.auv),
-        make("span", { class: "quiet interval", text: interval ? ` ${decimals(interval[0], 2)}–${decimals(interval[1], 2)}` : "" }),
+        share(group.auv),
+        make("span", { class: "quiet interval", text: interval ? ` ${share(interval[0])}–${share(interval[1])}` : "" }),
       ],
     });
   };
@@ -71,10 +71,10 @@ function openMemory(memory) {
   const number = (title, show) => ({ title, number: true, show });
   new SortedTable(byId("memory"), [
     { title: "Task group", show: (row) => row.task_group || ABSENT },
-    number("AUV with", (row) => decimals(row.on)),
-    number("AUV without", (row) => decimals(row.off)),
-    number("Memory index", (row) => (row.value > 0 ? "+" : "") + decimals(row.value)),
-    number("Standard error", (row) => decimals(row.stderr)),
+    number("AUV with", (row) => share(row.on)),
+    number("AUV without", (row) => share(row.off)),
+    number("Memory index", (row) => (row.value > 0 ? "+" : "") + share(row.value)),
+    number("Standard error", (row) => share(row.stderr)),
   ]).show(memory);
 }
 

@@ -34,9 +34,10 @@ function showFacts(run) {
     ["Agent", run.agent_name ? `${run.agent_name} (counted as ${run.agent})` : run.agent || ABSENT],
     ["Task group", run.task_group || ABSENT],
     ["Steps", run.t_max ? `${count(run.steps)} of ${count(run.t_max)}` : count(run.steps)],
-    ["AUV", decimals(run.auv)],
+    ["AUV", share(run.auv)],
     ["Loop ratio", share(run.loop_ratio)],
     ["Loops", loopsOf(run)],
+    ["Lost in loops", lostOf(run)],
     ["Stale score, highest", count(run.stale_score_max)],
     ["Result streak, longest", count(run.result_streak_max)],
     ["Failed rounds in a row", count(run.failed_rounds_max)],
@@ -49,11 +50,16 @@ function showFacts(run) {
   );
 }
 
-/** The loops in words: period, rounds, first step of the repetition. */
+/** The loops in words: period, repeats, first repeated step. */
 function loopsOf({ listed_loops: loops }) {
-  const texts = loops.slice(0, 2).map(([first, period, repeats]) => `${plural(period, "step")} × ${repeats + 1} since ${first}`);
+  const texts = loops.slice(0, 2).map(([first, period, repeats]) => `${plural(period, "step")}, repeated ${times(repeats)}, since step ${first}`);
   if (loops.length > texts.length) texts.push(`${count(loops.length - texts.length)} more`);
   return texts.join("; ") || "none";
+}
+
+/** What its loops cost, from the first repeated step of each on. */
+function lostOf({ lost_steps: steps, lost_tokens: tokens }) {
+  return plural(steps, "step") + (absent(tokens) ? "" : `, ${count(tokens)} tokens`);
 }
 
 /** The mark of each step: loop, failure, exploration error, intervention. */

@@ -8,8 +8,8 @@ const outcomeOf = (run) => (run.finished ? run.outcome : "unfinished");
 const nameOfOutcome = (outcome) => OUTCOMES[outcome] ?? outcome;
 
 const MEASURES = [
-  ["auv", "AUV", (value) => decimals(value)],
-  ["progress_auv", "progress AUV", (value) => decimals(value)],
+  ["auv", "AUV", share],
+  ["progress_auv", "progress AUV", share],
   ["loop_ratio", "loop ratio", share],
   ["loops", "loops", count],
   ["steps", "steps", count],

@@ -11,6 +11,7 @@ const decimals = (value, digits = 3) => (absent(value) ? ABSENT : value.toFixed(
 const share = (value) =>
   absent(value) ? ABSENT : value > 0 && value < 0.0005 ? "<0.1%" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)}%`;
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+const times = (number) => ({ 1: "once", 2: "twice" })[number] ?? `${count(number)} times`;
 const inWords = (name) => name.replaceAll("_", " ");
 const capital = (name) => name.charAt(0).toUpperCase() + name.slice(1);
 
