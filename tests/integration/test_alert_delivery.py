@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from tidegauge.dashboards import rule_files
 from tidegauge.testing import capture
 
 pytestmark = pytest.mark.system
+
+KEPT = 20.0
+"""Seconds that the alert fires for after the loop (``keep_firing_for``)."""
 
 
 def test_the_webhook_hears_of_a_loop_and_of_its_end(tmp_path: Path) -> None:
@@ -39,8 +43,12 @@ def test_the_webhook_hears_of_a_loop_and_of_its_end(tmp_path: Path) -> None:
         assert fired.labels["agent"] == "shopper"
         assert fired.labels["task_group"] == "web"
         assert fired.labels["severity"] == "warning"
-        assert fired.annotations["summary"].startswith("shopper (web) is looping: 1 ")
+        summary = fired.annotations["summary"]
+        assert summary.startswith("shopper (web) is looping: 1 cycle was repeated at least twice. ")
+        assert re.search(r"Run \w+ has repeated its cycle \d+ times", summary)
         assert fired.annotations["runbook_url"].endswith("loop-onset.md")
+        assert fired.annotations["dashboard_url"].endswith("&var-agent=shopper&var-task_group=web")
         resolved = webhook.wait_for("resolved", alertname="TidegaugeLoopOnset")
+        assert resolved.arrived - fired.arrived > KEPT
         assert resolved.labels == fired.labels
         assert {notice.labels["alertname"] for notice in webhook.notices} == {"TidegaugeLoopOnset"}

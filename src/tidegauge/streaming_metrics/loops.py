@@ -32,6 +32,8 @@ from tidegauge.streaming_metrics.records import IssuedStep
 __all__ = [
     "CYCLE_STEPS",
     "DECLARATION",
+    "LASTING_LOOPS",
+    "LASTING_LOOPS_ACTIVE",
     "LOOPS",
     "LOOP_STEPS",
     "RUNS_LOOPING",
@@ -42,6 +44,9 @@ __all__ = [
 ]
 
 _Step = tuple[bytes, bytes, str]
+
+_LASTING: Final = 2
+"""Repeats from which a loop lasts. One repeat is often a retry that ends by itself."""
 
 
 class Loops(Metric[IssuedStep]):
@@ -250,6 +255,20 @@ RUNS_LOOPING: Final = MetricDefinition(
     "runs",
     "Active runs that are in a loop: the last cycle was repeated at least once.",
 )
+LASTING_LOOPS: Final = MetricDefinition(
+    "tidegauge_lasting_loops_total",
+    "counter",
+    "loops",
+    "Loops that lasted: their cycle was repeated a second time. Without the loops of pollers that "
+    "may wait.",
+)
+LASTING_LOOPS_ACTIVE: Final = MetricDefinition(
+    "tidegauge_lasting_loops_active",
+    "gauge",
+    "loops",
+    "Loops that last: active runs whose current cycle was repeated at least twice. Without "
+    "pollers that may wait.",
+)
 RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",
     "gauge",
@@ -287,6 +306,8 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
     if loops.settled:
         if loops.onsets != onsets:
             run.count_onset("cycle", step.t, exempt=in_exempt_loop(run))
+        elif loops.repeats == _LASTING and not in_exempt_loop(run):
+            totals.lasting_loops += 1
         looping = totals.loop_steps
         for name in loops.cycle_names:
             label = run.actions.admit(name)
@@ -330,12 +351,22 @@ def _runs_looping(group: GroupView) -> int:
     return sum(1 for run in group.active if run.loop_repeats and not run.exempt)
 
 
+def _lasting_loops(group: GroupView) -> int:
+    """Active runs in a loop that lasts and is not exempt."""
+    return sum(1 for run in group.active if run.loop_repeats >= _LASTING and not run.exempt)
+
+
 DECLARATION: Final = Declaration(
     name="loops",
     kind=Loops,
     make=lambda run: Loops(max_period=run.settings.max_period),
     issued=_issued,
-    sums=(Sum("cycle_steps", zero), Sum("loop_steps", no_counts), Sum("onsets", no_counts)),
+    sums=(
+        Sum("cycle_steps", zero),
+        Sum("loop_steps", no_counts),
+        Sum("onsets", no_counts),
+        Sum("lasting_loops", zero),
+    ),
     absent={
         "loop_steps": 0,
         "loop_ratio": None,
@@ -383,6 +414,8 @@ DECLARATION: Final = Declaration(
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, _runs_looping),
+        Measured(LASTING_LOOPS, lambda group: group.totals.lasting_loops),
+        Measured(LASTING_LOOPS_ACTIVE, _lasting_loops),
     ),
     of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats),),
 )
