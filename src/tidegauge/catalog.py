@@ -59,6 +59,13 @@ class MetricDefinition:
 
 # Our own health.
 
+STARTED: Final = MetricDefinition(
+    "tidegauge_started_timestamp_seconds",
+    "gauge",
+    "seconds",
+    "When this process began to count, in seconds since the epoch. Every counter was 0 then.",
+    labels=(),
+)
 INTERNAL_ERRORS: Final = MetricDefinition(
     "tidegauge_internal_errors_total",
     "counter",
@@ -547,6 +554,7 @@ REFUSED_CALLS: Final = MetricDefinition(
 SESSION_METRICS: Final = (SESSIONS, SESSIONS_ACTIVE, REFUSED_CALLS)
 
 OTHER_METRICS: Final = (
+    STARTED,
     INTERNAL_ERRORS,
     EVICTED_RUNS,
     DROPPED_EVENTS,

@@ -13,15 +13,22 @@ from support.prometheus import Prometheus, find_binary, scraping
 __all__ = ["EVERY", "knowing"]
 
 EVERY = 1.0
-"""Seconds between two scrapes of the history."""
+"""Seconds between two scrapes, unless others are given."""
 
 _LABELS = 'job="agents",instance="127.0.0.1:9464"'
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 
 
 @contextlib.contextmanager
-def knowing(pages: Sequence[str], directory: Path, *, end: float) -> Iterator[Prometheus]:
-    """Start a Prometheus that has scraped these pages, one each second, and stop it.
+def knowing(
+    pages: Sequence[str],
+    directory: Path,
+    *,
+    end: float,
+    every: float = EVERY,
+    gone_after: float = 1.5,
+) -> Iterator[Prometheus]:
+    """Start a Prometheus that has scraped these pages one after the other, and stop it.
 
     A series that is in one page and not in the next is gone with the next, as when it scrapes.
 
@@ -29,11 +36,14 @@ def knowing(pages: Sequence[str], directory: Path, *, end: float) -> Iterator[Pr
         pages: what ``/metrics`` said, in Prometheus' text format.
         directory: where it keeps its data.
         end: when the last page was scraped, in seconds of the epoch.
+        every: seconds between two scrapes.
+        gone_after: so many scrapes after its last sample, a series is gone. A little less than 1:
+            it is gone with the first scrape without it, as when Prometheus scrapes.
     """
     files, data = directory / "history.txt", directory / "data"
     with files.open("w") as file:
         for number, page in enumerate(pages, 1 - len(pages)):
-            at = f"{end + number * EVERY:.3f}"
+            at = f"{end + number * every:.3f}"
             file.write(f"up{{{_LABELS}}} 1 {at}\n")
             file.writelines(f"{line} {at}\n" for line in _labelled(page))
         file.write("# EOF\n")
@@ -43,7 +53,7 @@ def knowing(pages: Sequence[str], directory: Path, *, end: float) -> Iterator[Pr
         stdout=subprocess.DEVNULL,
     )
     # No text can say that a series is gone: it is, when nothing was heard of it for so long.
-    flags = [f"--query.lookback-delta={1500 * EVERY:.0f}ms"]
+    flags = [f"--query.lookback-delta={1000 * gone_after * every:.0f}ms"]
     with scraping(None, directory, flags=flags) as prometheus:
         yield prometheus
 

@@ -34,6 +34,7 @@ class DashboardsSettings:
         TEXT, None, "Folder of the JSON files, as Grafana sees it.", metavar="PATH"
     )
     runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+    grafana_url: str | None = setting(URL, None, "Address of Grafana, for links in alerts.")
 
 
 @click.command()
@@ -58,7 +59,7 @@ def dashboards(settings: DashboardsSettings) -> None:
     from tidegauge import dashboards as builder
 
     if settings.out is not None:
-        names = ("prometheus_url", "tempo_url", "mounted_at", "runbooks")
+        names = ("prometheus_url", "tempo_url", "mounted_at", "runbooks", "grafana_url")
         given = {name: getattr(settings, name) for name in names}
         files = builder.dashboard_files(**{k: v for k, v in given.items() if v is not None})
         write_files(settings.out, files)

@@ -19,6 +19,7 @@ class RulesSettings:
 
     out: Path = setting(OUT_FOLDER, MISSING, "Write the rule files to this folder.")
     runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+    grafana_url: str | None = setting(URL, None, "Address of Grafana, for links in alerts.")
 
 
 @click.command()
@@ -33,5 +34,5 @@ def rules(settings: RulesSettings) -> None:
     """
     from tidegauge.dashboards import rule_files
 
-    runbooks = settings.runbooks
-    write_files(settings.out, rule_files() if runbooks is None else rule_files(runbooks=runbooks))
+    given = {"runbooks": settings.runbooks, "grafana_url": settings.grafana_url}
+    write_files(settings.out, rule_files(**{k: v for k, v in given.items() if v is not None}))

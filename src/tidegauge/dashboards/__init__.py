@@ -21,7 +21,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError(str(error.name), extra="dashboards") from error
 
-from tidegauge.dashboards.alerts import ALERTS, Alert
+from tidegauge.dashboards.alert import Alert
+from tidegauge.dashboards.alerts import ALERTS
 from tidegauge.dashboards.generated_files import dashboard_files, dashboards, rule_files
 from tidegauge.dashboards.push import PushError, push
 from tidegauge.dashboards.ratios import RATIOS, Ratio

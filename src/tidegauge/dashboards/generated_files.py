@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -11,9 +11,10 @@ from grafana_foundation_sdk.builders import alerting, expr, prometheus
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.alerting import RelativeTimeRange
 from grafana_foundation_sdk.models.common import DataSourceRef
-from grafana_foundation_sdk.models.dashboard import Dashboard
+from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 
-from tidegauge.dashboards.alerts import ALERTS, RUNBOOKS, Alert, alerting_groups
+from tidegauge.dashboards.alert import GRAFANA_URL, RUNBOOKS, Alert, Links
+from tidegauge.dashboards.alerts import ALERTS, alerting_groups
 from tidegauge.dashboards.diagnosis_dashboard import diagnosis
 from tidegauge.dashboards.fleet_dashboard import fleet
 from tidegauge.dashboards.ratios import recording_groups
@@ -50,6 +51,7 @@ def dashboard_files(
     prometheus_url: str = PROMETHEUS_URL,
     tempo_url: str | None = None,
     runbooks: str = RUNBOOKS,
+    grafana_url: str = GRAFANA_URL,
 ) -> dict[str, str]:
     """Dashboards as JSON, and Grafana's provisioning tree, by path.
 
@@ -57,28 +59,43 @@ def dashboard_files(
         mounted_at: the folder of the JSON files in Grafana.
         prometheus_url: URL of Prometheus for Grafana.
         tempo_url: URL of Tempo for Grafana; exemplars then link to traces.
-        runbooks: URL or folder of the runbooks.
+        runbooks: URL of the folder of runbooks.
+        grafana_url: URL of Grafana for people who get an alert.
     """
+    boards = dashboards()
+    links = Links(_panels(boards), runbooks, grafana_url)
     provisioned = {
         "dashboards": _provider(mounted_at),
         "datasources": _data_sources(prometheus_url, tempo_url),
-        "alerting": alert_provisioning(_PROMETHEUS, runbooks),
+        "alerting": alert_provisioning(_PROMETHEUS, links),
     }
-    return {f"{board.uid}.json": _json(board) for board in dashboards()} | {
+    return {f"{board.uid}.json": _json(board) for board in boards} | {
         f"provisioning/{kind}/tidegauge.yaml": _yaml(content)
         for kind, content in provisioned.items()
     }
 
 
-def rule_files(*, runbooks: str = RUNBOOKS) -> dict[str, str]:
+def rule_files(*, runbooks: str = RUNBOOKS, grafana_url: str = GRAFANA_URL) -> dict[str, str]:
     """Prometheus's rule files, by name.
 
     Args:
-        runbooks: URL or folder of the runbooks.
+        runbooks: URL of the folder of runbooks.
+        grafana_url: URL of Grafana for people who get an alert.
     """
+    links = Links(_panels(dashboards()), runbooks, grafana_url)
     return {
         "tidegauge-recording.yaml": _yaml({"groups": recording_groups()}),
-        "tidegauge-alerts.yaml": _yaml({"groups": alerting_groups(runbooks)}),
+        "tidegauge-alerts.yaml": _yaml({"groups": alerting_groups(links)}),
+    }
+
+
+def _panels(boards: Sequence[Dashboard]) -> dict[tuple[str, str], int]:
+    """The number of each panel, by the uid of its dashboard and its title."""
+    return {
+        (str(board.uid), str(panel.title)): panel.id_val or 0
+        for board in boards
+        for entry in board.panels or ()
+        for panel in ((entry,) if isinstance(entry, Panel) else entry.panels)
     }
 
 
@@ -145,26 +162,26 @@ _EXPRESSION: Final = "__expr__"
 _LOOK_BACK_SECONDS: Final = 600
 
 
-def alert_provisioning(data_source: str, runbooks: str = RUNBOOKS) -> dict[str, Any]:
+def alert_provisioning(data_source: str, links: Links) -> dict[str, Any]:
     """The file ``provisioning/alerting/*.yaml``: the alerts for those who run no Alertmanager.
 
     The recording rules stay in Prometheus: two alerts compare with recorded series.
 
     Args:
         data_source: uid of the Prometheus data source.
-        runbooks: URL or folder of the runbooks.
+        links: where the links of annotations lead.
     """
     group = {
         "orgId": 1,
         "name": "tidegauge",
         "folder": _FOLDER,
         "interval": "10s",
-        "rules": [_provisioned(_rule(alert, data_source, runbooks)) for alert in ALERTS],
+        "rules": [_provisioned(alert, data_source, links) for alert in ALERTS],
     }
     return {"apiVersion": 1, "groups": [group]}
 
 
-def _rule(alert: Alert, data_source: str, runbooks: str) -> alerting.Rule:
+def _rule(alert: Alert, data_source: str, annotations: Mapping[str, str]) -> alerting.Rule:
     value = (
         prometheus.Dataquery()
         .ref_id("A")
@@ -181,10 +198,6 @@ def _rule(alert: Alert, data_source: str, runbooks: str) -> alerting.Rule:
         .conditions([expr.ExprTypeThresholdConditions().evaluator(line)])
     )
     window = RelativeTimeRange(_LOOK_BACK_SECONDS, 0)
-    annotations = {
-        name: text.replace("$value", "$values.A.Value")
-        for name, text in alert.annotations(runbooks).items()
-    }
     return (
         alerting.Rule(alert.name)
         .uid(f"tidegauge-{alert.runbook}")
@@ -202,11 +215,27 @@ def _rule(alert: Alert, data_source: str, runbooks: str) -> alerting.Rule:
         .no_data_state("OK")  # no series: no run, or no run in trouble
         .exec_err_state("Error")
         .labels({"severity": alert.severity})
-        .annotations(annotations)
+        .annotations(dict(annotations))
     )
 
 
-def _provisioned(rule: alerting.Rule) -> dict[str, Any]:
-    """The rule without organisation, folder and group, which the file sets elsewhere."""
+def _provisioned(alert: Alert, data_source: str, links: Links) -> dict[str, Any]:
+    """The rule in the form of provisioning files.
+
+    They set organisation, folder and group elsewhere. The SDK follows the HTTP API, where
+    ``keepFiringFor`` has another name.
+    """
+    board, panel = alert.panel[0], links.panels[alert.panel]
+    annotations = {
+        name: text.replace("$value", "$values.A.Value")
+        for name, text in alert.annotations(links).items()
+    }
+    annotations |= {"__dashboardUid__": board, "__panelId__": str(panel)}
+    rule = _rule(alert, data_source, annotations).build().to_json()
     elsewhere = {"orgID", "folderUID", "ruleGroup"}
-    return {key: value for key, value in rule.build().to_json().items() if key not in elsewhere}
+    return {
+        **{key: value for key, value in rule.items() if key not in elsewhere},
+        **({"keepFiringFor": alert.keep_firing} if alert.keep_firing else {}),
+        "dashboardUid": board,
+        "panelId": panel,
+    }

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.catalog import GROUP_LABELS, STARTED, MetricDefinition
 
-__all__ = ["GROUP", "QueryScope", "new_events", "quantile", "total", "wilson_interval"]
+__all__ = ["GROUP", "PROCESS", "QueryScope", "new_events", "quantile", "total", "wilson_interval"]
 
 GROUP: Final = GROUP_LABELS
 """Labels of alerts and recording rules: those of nearly every metric."""
+
+PROCESS: Final = ("job", "instance")
+"""Labels of a process, which Prometheus adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +74,36 @@ def quantile(scope: QueryScope, metric: MetricDefinition, share: float) -> str:
 def new_events(
     scope: QueryScope, metric: MetricDefinition, *matchers: str, by: Sequence[str] = GROUP
 ) -> str:
-    """The number of events that a counter counted within the window, for alerts on single events.
+    """The number of events that a counter counted within the window.
 
-    ``increase`` misses the event with which a series begins. A series younger than the window is
-    therefore taken at its value.
+    ``increase`` misses the events with which a series begins: it has no sample from before them.
+    A series that began within the window is therefore taken at its value. It began then if its
+    process was scraped at the beginning of the window and did not have it, or if the process is
+    younger than the window. A gap in the scrapes proves neither: what was counted before it is
+    not new.
+
+    A window that is a variable of Grafana has no length here. Then a series counts as new if it had
+    no sample at the beginning of the window.
 
     >>> from tidegauge import catalog
     >>> print(new_events(QueryScope("10m"), catalog.DROPPED_EVENTS, by=["job"]))
-    sum by (job) ((tidegauge_dropped_events_total unless tidegauge_dropped_events_total offset 10m)
+    sum by (job) (((tidegauge_dropped_events_total unless tidegauge_dropped_events_total offset 10m)
+      and on (job, instance) (tidegauge_started_timestamp_seconds offset 10m
+        or tidegauge_started_timestamp_seconds > time() - 600))
       or increase(tidegauge_dropped_events_total[10m]))
     """
-    series = scope.series(metric, *matchers)
+    series, started = scope.series(metric, *matchers), STARTED.name
     young = f"({series} unless {series} offset {scope.window})"
+    if not scope.window.startswith("$"):
+        young = (
+            f"({young}\n  and on ({', '.join(PROCESS)}) ({started} offset {scope.window}"
+            f"\n    or {started} > time() - {_seconds(scope.window)}))"
+        )
     return total(f"{young}\n  or {scope.increase(metric, *matchers)}", by)
+
+
+def _seconds(window: str) -> int:
+    return int(window[:-1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[window[-1]]
 
 
 def wilson_interval(successes: str, trials: str, *, upper: bool, z: float = 1.96) -> str:

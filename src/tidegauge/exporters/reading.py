@@ -226,6 +226,7 @@ def _measured(
 def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
     rows: dict[MetricDefinition, Sequence[Row]] = {}
     if snapshot is not None:
+        rows[catalog.STARTED] = [((), snapshot.started)]
         rows[catalog.EVICTED_RUNS] = [((), float(snapshot.evicted_runs))]
         rows[catalog.DROPPED_EVENTS] = [((), float(snapshot.dropped_events))]
         beyond_limit = snapshot.names_beyond_limit

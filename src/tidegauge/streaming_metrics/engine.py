@@ -160,6 +160,7 @@ class Engine:
         self._pairs = BoundedNames[tuple[str, str]](limit=self._max_groups, other=(OTHER, OTHER))
         self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
         self._actions = BoundedNames[str](limit=self._max_actions, other=OTHER)
+        self._started = time.time()
         self._evicted_runs = 0
         self._dropped_events = 0
 
@@ -368,7 +369,7 @@ class Engine:
             "group": self._pairs.refused,
             "memory": self._arms.refused,
         }
-        return Snapshot(list(views.values()), evicted, dropped, beyond_limit)
+        return Snapshot(list(views.values()), self._started, evicted, dropped, beyond_limit)
 
     def held(self) -> Held:
         """The groups and active runs, without reading them."""

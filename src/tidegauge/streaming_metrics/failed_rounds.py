@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.declaration import (
+    Declaration,
+    GroupView,
+    Measured,
+    RunView,
+    Signal,
+)
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "FailedRounds"]
+__all__ = ["DECLARATION", "HIGHEST_FAILED_ROUNDS", "RUN_FAILED_ROUNDS", "FailedRounds"]
 
 
 class FailedRounds(Metric[ObservedStep]):
@@ -51,6 +58,29 @@ class FailedRounds(Metric[ObservedStep]):
         return self.current
 
 
+HIGHEST_FAILED_ROUNDS: Final = MetricDefinition(
+    "tidegauge_highest_failed_rounds",
+    "gauge",
+    "rounds",
+    "Consecutive rounds in which every call failed, up to now: the highest number of an active "
+    "run. 0 after a success.",
+)
+RUN_FAILED_ROUNDS: Final = MetricDefinition(
+    "tidegauge_run_failed_rounds",
+    "gauge",
+    "rounds",
+    "Consecutive rounds of the run in which every call failed, up to now. Only for the most "
+    "troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+
+
+def _highest(group: GroupView) -> int | None:
+    """``None``: of no active run it is known whether a round failed."""
+    known = [run.failed_rounds for run in group.active if run.failed_rounds is not None]
+    return max(known, default=None)
+
+
 def _observed(run: RunView, rounds: FailedRounds, step: ObservedStep) -> None:
     rounds.update(step)
     if step.failed and rounds.current == run.settings.onset_at:
@@ -76,4 +106,6 @@ DECLARATION: Final = Declaration(
             moment="observed",
         ),
     ),
+    of_group=(Measured(HIGHEST_FAILED_ROUNDS, _highest),),
+    of_run=(Measured(RUN_FAILED_ROUNDS, lambda run: run.failed_rounds),),
 )

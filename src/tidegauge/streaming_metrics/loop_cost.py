@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from tidegauge.catalog import MetricDefinition
+from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.buckets import addable
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
@@ -18,7 +18,14 @@ from tidegauge.streaming_metrics.declaration import (
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import LoopSpending, ObservedStep
 
-__all__ = ["DECLARATION", "LOOP_SECONDS", "LOOP_TOKENS", "LoopCost", "count_cost"]
+__all__ = [
+    "DECLARATION",
+    "LOOP_SECONDS",
+    "LOOP_TOKENS",
+    "RUN_LOOP_TOKENS",
+    "LoopCost",
+    "count_cost",
+]
 
 
 class LoopCost(Metric[LoopSpending]):
@@ -99,6 +106,14 @@ LOOP_SECONDS: Final = MetricDefinition(
     "seconds",
     "Seconds that loops cost, from the first repeated step of each on; of each step, from the "
     "action to its result.",
+)
+RUN_LOOP_TOKENS: Final = MetricDefinition(
+    "tidegauge_run_loop_tokens",
+    "gauge",
+    "tokens",
+    "Tokens that the current loop of the run has cost. Only for the most troubled active runs, "
+    "while they loop and where their steps report tokens.",
+    labels=(*GROUP_LABELS, "run"),
 )
 
 
@@ -189,4 +204,5 @@ DECLARATION: Final = Declaration(
         Measured(LOOP_TOKENS, lambda group: group.totals.loop_tokens),
         Measured(LOOP_SECONDS, lambda group: group.totals.loop_seconds),
     ),
+    of_run=(Measured(RUN_LOOP_TOKENS, lambda run: run.loop_cost_tokens),),
 )

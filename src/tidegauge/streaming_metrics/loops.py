@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
+    GroupView,
     Measured,
     RunView,
     Signal,
@@ -32,6 +33,8 @@ from tidegauge.streaming_metrics.records import IssuedStep
 __all__ = [
     "CYCLE_STEPS",
     "DECLARATION",
+    "LASTING_LOOPS",
+    "LASTING_LOOPS_ACTIVE",
     "LOOPS",
     "LOOP_STEPS",
     "LOST_STEPS",
@@ -44,6 +47,9 @@ __all__ = [
 _MAX_TOOLS: Final = 10
 
 _Step = tuple[bytes, bytes, str]
+
+_LASTING: Final = 2
+"""Repeats from which a loop lasts. One repeat is often a retry that ends by itself."""
 
 
 class Loops(Metric[IssuedStep]):
@@ -83,6 +89,7 @@ class Loops(Metric[IssuedStep]):
         "dropped_loops",
         "dropped_starts",
         "first_step",
+        "lasting",
         "loop_steps",
         "lost_steps",
         "matched",
@@ -113,6 +120,7 @@ class Loops(Metric[IssuedStep]):
         self.repeats = 0
         self.first_step = -1
         self.reported = False  # whether the onset of the current loop was counted
+        self.lasting = False  # whether it was counted as one that lasts
         # when its first repeated step was issued, or the first of a repetition that is not complete
         # yet: seconds since the epoch; None, not known
         self.since: float | None = None
@@ -238,6 +246,7 @@ class Loops(Metric[IssuedStep]):
         self.repeats = 0
         self.first_step = -1
         self.reported = False
+        self.lasting = False
 
 
 LOOP_STEPS: Final = MetricDefinition(
@@ -276,6 +285,20 @@ RUNS_LOOPING: Final = MetricDefinition(
     "runs",
     "Active runs that are in a loop: the last cycle was repeated at least once, and not only by "
     "declared pollers within their allowance.",
+)
+LASTING_LOOPS: Final = MetricDefinition(
+    "tidegauge_lasting_loops_total",
+    "counter",
+    "loops",
+    "Loops that lasted: their cycle was repeated a second time. Without the loops of pollers that "
+    "may wait.",
+)
+LASTING_LOOPS_ACTIVE: Final = MetricDefinition(
+    "tidegauge_lasting_loops_active",
+    "gauge",
+    "loops",
+    "Loops that last: active runs whose current cycle was repeated at least twice. Without "
+    "pollers that may wait.",
 )
 RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",
@@ -317,9 +340,13 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
             since = first if first >= 0 else step.t + 1 - matched
             cost.take(since, first >= 0, step.choice_tokens, None)
             count_cost(totals, cost, tokens=True, seconds=began)
-    if loops.period and not loops.reported and is_looping(run):
-        loops.reported = True
-        run.count_onset("cycle", step.t)
+    if is_looping(run):
+        if not loops.reported:
+            loops.reported = True
+            run.count_onset("cycle", step.t)
+        if loops.repeats >= _LASTING and not loops.lasting:
+            loops.lasting = True
+            totals.lasting_loops += 1
     if loops.settled:
         looping = totals.loop_steps
         for name in loops.cycle_names:
@@ -364,6 +391,11 @@ def _document(report: Any) -> dict[str, object]:
     }
 
 
+def _lasting_loops(group: GroupView) -> int:
+    """Active runs in a loop that lasts."""
+    return sum(1 for run in group.active if run.looping and run.loop_repeats >= _LASTING)
+
+
 DECLARATION: Final = Declaration(
     name="loops",
     kind=Loops,
@@ -374,6 +406,7 @@ DECLARATION: Final = Declaration(
         Sum("loop_steps", no_counts),
         Sum("lost_steps", zero),
         Sum("onsets", no_counts),
+        Sum("lasting_loops", zero),
     ),
     absent={
         "loop_steps": 0,
@@ -428,6 +461,8 @@ DECLARATION: Final = Declaration(
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),
+        Measured(LASTING_LOOPS, lambda group: group.totals.lasting_loops),
+        Measured(LASTING_LOOPS_ACTIVE, _lasting_loops),
     ),
     of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats if run.looping else 0),),
 )

@@ -53,6 +53,8 @@ class Snapshot:
     """All groups, and the engine's own health."""
 
     groups: list[GroupSnapshot]
+    started: float
+    """When the engine began to count, in seconds since the epoch."""
     evicted_runs: int
     dropped_events: int
     names_beyond_limit: Mapping[str, int]

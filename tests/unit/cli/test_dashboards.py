@@ -29,10 +29,15 @@ def test_settings_are_passed_on(tmp_path: Path) -> None:
 
 def test_rules_are_written_with_links_that_lead_somewhere(tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        cli, ["rules", "--out", str(tmp_path), "--runbooks", "https://wiki.example"]
+        cli,
+        [
+            *("rules", "--out", str(tmp_path)),
+            *("--runbooks", "https://wiki.example", "--grafana-url", "https://grafana.example"),
+        ],
     )
     assert done.exit_code == 0, done.output
-    for name, text in rule_files(runbooks="https://wiki.example").items():
+    built = rule_files(runbooks="https://wiki.example", grafana_url="https://grafana.example")
+    for name, text in built.items():
         assert (tmp_path / name).read_text() == text
 
 

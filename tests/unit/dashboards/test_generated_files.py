@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -141,8 +142,31 @@ def test_every_alert_has_a_runbook_with_steps_and_a_twin_in_grafana(alert: Any) 
     assert threshold["model"]["expression"] == value["refId"] == "A"
     assert rule["condition"] == threshold["refId"]
     assert rule["for"] == alert.pending
+    # Another name than in Prometheus: the file format of Grafana's provisioning.
+    assert rule.get("keepFiringFor", "") == alert.keep_firing
+    assert "keep_firing_for" not in rule
     assert rule["labels"] == {"severity": alert.severity}
-    assert "$value " not in rule["annotations"]["summary"]
+    annotations = rule["annotations"]
+    assert "$value " not in annotations["summary"]
+    assert "query" not in annotations["summary"], "Grafana's templates cannot query"
+    [of_prometheus] = [
+        entry["annotations"]
+        for group in yaml.safe_load(BUILT["rules/tidegauge-alerts.yaml"])["groups"]
+        for entry in group["rules"]
+        if entry["alert"] == alert.name
+    ]
+    assert of_prometheus["summary"] == alert.summary + alert.details
+    assert annotations["summary"] == alert.summary.replace("$value", "$values.A.Value")
+    for link in ("runbook_url", "dashboard_url", "panel"):
+        assert annotations[link] == of_prometheus[link]
+    assert urlsplit(annotations["runbook_url"]).scheme == "https"
+    uid, title = alert.panel
+    [*_, panel] = [panel for panel in panels(BOARDS[f"{uid}.json"]) if panel["title"] == title]
+    assert annotations["panel"] == title
+    assert f"/d/{uid}?viewPanel={panel['id']}" in annotations["dashboard_url"]
+    assert (rule["dashboardUid"], rule["panelId"]) == (uid, panel["id"])
+    assert annotations["__dashboardUid__"] == uid
+    assert annotations["__panelId__"] == str(panel["id"])
     assert "tidegauge-prometheus" in BUILT["provisioning/datasources/tidegauge.yaml"]
     assert value["datasourceUid"] == "tidegauge-prometheus"
 
@@ -153,6 +177,7 @@ def test_settings_go_where_they_belong() -> None:
         prometheus_url="http://p:1",
         tempo_url="http://t:2",
         runbooks="https://wiki.example/runbooks/",
+        grafana_url="https://grafana.example/",
     )
     [provider] = yaml.safe_load(files["provisioning/dashboards/tidegauge.yaml"])["providers"]
     assert provider["options"]["path"] == "/here"
@@ -165,13 +190,14 @@ def test_settings_go_where_they_belong() -> None:
     ]
     for text in (
         files["provisioning/alerting/tidegauge.yaml"],
-        *rule_files(runbooks="https://wiki.example/runbooks").values(),
+        rule_files(runbooks="https://wiki.example/runbooks", grafana_url="https://grafana.example")[
+            "tidegauge-alerts.yaml"
+        ],
     ):
-        assert "docs/runbooks" not in text
-    assert (
-        "https://wiki.example/runbooks/loop-onset.md"
-        in files["provisioning/alerting/tidegauge.yaml"]
-    )
+        assert "tidegauge.example" not in text
+        assert "localhost" not in text
+        assert "https://wiki.example/runbooks/loop-onset.md" in text
+        assert "https://grafana.example/d/tidegauge-fleet?" in text
 
 
 def test_without_the_sdk_it_says_what_to_install() -> None:

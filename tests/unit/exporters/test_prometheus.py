@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -27,7 +28,16 @@ from tidegauge.catalog import (
     SPAN_FAULTS,
     WORKER,
 )
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
+from tidegauge.events import (
+    Call,
+    CallResult,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+    Task,
+    ToolDeclaration,
+)
 from tidegauge.exporters.prometheus import TidegaugeCollector
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import MAX_LABEL, MAX_RUNS, Reader, read_families
@@ -131,6 +141,9 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
             run.act("look", mentions=["knife"])
             run.act("find", uses=["knife"], entropy=0.5)
             run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
+            for _ in range(2):  # once more: it is in a loop
+                run.act("wait", state="there", tokens=10)
+                run.observe("nothing")
             families = list(
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
@@ -192,6 +205,8 @@ def test_totals_are_what_was_fed() -> None:
     assert value(engine, "steps_total") == 9
     assert value(engine, "loop_steps_total", action="look") == 4
     assert value(engine, "cycle_steps_total") == 4 + 0 + 2
+    assert value(engine, "lasting_loops_total") == 1
+    assert value(engine, "lasting_loops_active") == 1
     assert value(engine, "loops_total", kind="cycle") == 1
     assert value(engine, "loops_total", kind="result_streak") == 2
     assert value(engine, "loops_total", kind="failed_rounds") == 1
@@ -211,7 +226,63 @@ def test_totals_are_what_was_fed() -> None:
     assert value(engine, "step_duration_seconds_bucket", le="+Inf") == 9
     assert value(engine, "run_steps", run="looped") == 5
     assert value(engine, "run_loop_repeats", run="looped") == 4
+    assert value(engine, "run_loop_tokens", run="looped") == 40
+    assert value(engine, "run_failed_rounds", run="looped") == 0
     assert registry_of(engine).get_sample_value("tidegauge_dropped_events_total") == 1
+
+
+def test_a_loop_lasts_from_its_second_repeat_on() -> None:
+    engine = Engine(clock=None)
+    start(engine, "r")
+    seen = []
+    for action in ("look",) * 4 + ("leave",) + ("look",) * 3:
+        step(engine, "r", action)
+        seen.append((value(engine, "lasting_loops_active"), value(engine, "lasting_loops_total")))
+    assert seen == [(0, 0), (0, 0), (1, 1), (1, 1), (0, 1), (0, 1), (0, 1), (1, 2)]
+    engine.run_ended(RunEnded(run="r"))
+    assert value(engine, "lasting_loops_active") == 0
+    assert value(engine, "lasting_loops_total") == 2
+
+
+def test_a_poller_that_may_wait_is_in_no_lasting_loop() -> None:
+    engine = Engine(clock=None, declarations={"look": ToolDeclaration(poll=5)})
+    start(engine, "r")
+    for _ in range(6):
+        step(engine, "r")
+        assert value(engine, "lasting_loops_active") == 0
+    step(engine, "r")
+    assert value(engine, "lasting_loops_active") == 1, "it has waited for too long"
+    assert value(engine, "lasting_loops_total") == 0, "it was no loop at its second repeat"
+
+
+def test_the_longest_failure_of_an_active_run_is_shown() -> None:
+    engine = Engine(clock=None)
+    start(engine, "fails")
+    start(engine, "recovers")
+    assert value(engine, "highest_failed_rounds") is None
+    for _ in range(4):
+        step(engine, "fails", error=True)
+        step(engine, "recovers", error=True)
+    step(engine, "recovers", error=True)
+    assert value(engine, "highest_failed_rounds") == 5
+    assert value(engine, "run_failed_rounds", run="fails") == 4
+    step(engine, "recovers")
+    assert value(engine, "highest_failed_rounds") == 4
+    engine.run_ended(RunEnded(run="fails"))
+    assert value(engine, "highest_failed_rounds") == 0
+
+
+def test_a_process_says_since_when_it_counts() -> None:
+    before = time.time()
+    engine = Engine(clock=None)
+    name = "tidegauge_started_timestamp_seconds"
+    started = registry_of(engine).get_sample_value(name)
+    assert started is not None
+    assert before <= started <= time.time()
+    engine._reset_after_fork()
+    again = registry_of(engine).get_sample_value(name)
+    assert again is not None
+    assert again > started
 
 
 def test_names_that_become_other_are_counted() -> None:

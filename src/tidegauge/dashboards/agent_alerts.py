@@ -1,0 +1,269 @@
+"""Alerts on agents: loops, failing calls, falling success, interventions, outdated thresholds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegauge import catalog
+from tidegauge.dashboards.alert import (
+    COUNT,
+    FLEET,
+    GROUP_NAME,
+    RUN_BOARD,
+    Alert,
+    counted,
+    of_worst_run,
+)
+from tidegauge.dashboards.coding_row import sessions_looping
+from tidegauge.dashboards.queries import GROUP, QueryScope, new_events, total
+from tidegauge.dashboards.ratios import (
+    EXCEEDED_RATIO,
+    LOOP_RATIO,
+    SUCCESS_RATE,
+    USUAL_LOOP_RATIO,
+    USUAL_SUCCESS_RATE,
+    recorded,
+)
+from tidegauge.streaming_metrics.failed_rounds import HIGHEST_FAILED_ROUNDS, RUN_FAILED_ROUNDS
+from tidegauge.streaming_metrics.interventions import INTERVENTIONS
+from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS, RUN_LOOP_TOKENS
+from tidegauge.streaming_metrics.loops import (
+    LASTING_LOOPS,
+    LASTING_LOOPS_ACTIVE,
+    RUN_LOOP_REPEATS,
+)
+from tidegauge.streaming_metrics.run_counts import RUN_STEPS
+from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, RUNS_STALE
+
+__all__ = ["AGENT_ALERTS", "ONSETS"]
+
+_NOW: Final = QueryScope("")
+_SHORT: Final = QueryScope("2m")
+"""Window for loops that no scrape saw: two scrapes at least."""
+
+_MOMENT: Final = QueryScope("15s")
+"""How long such a loop keeps its alert active: longer than Grafana's evaluation interval."""
+
+_MINUTE: Final = QueryScope("1m")
+_EVENTS: Final = QueryScope("5m")
+_HOUR: Final = QueryScope("1h")
+_DAY: Final = QueryScope("1d")
+_RUN: Final = (*GROUP, "run")
+_SCORED: Final = (*GROUP, "score")
+
+_FAILED_ROUNDS: Final = 7
+"""Of the recorded runs that succeed, 2.3% have 3 failed rounds in a row, and 0.2% have 7."""
+
+_LOOP_TOKENS: Final = 1_000_000
+"""A few dollars at the prices of large models: worth a look within the day."""
+
+_MONTH_SECONDS: Final = 30 * 86_400
+
+
+def _lasting_loops() -> str:
+    """Loops that last now; else those that were counted between the last two scrapes.
+
+    The second part is for loops that ended before a scrape saw them. It holds for a few seconds
+    after the scrape that shows a higher count, however far apart scrapes are.
+    """
+    now = total(_NOW.series(LASTING_LOOPS_ACTIVE), GROUP)
+    counts = _NOW.series(LASTING_LOOPS)
+    same = f"{total(counts, GROUP)} == {total(f'{counts} offset {_MOMENT.window}', GROUP)}"
+    return (
+        f"({now} > 0)\nor ({new_events(_SHORT, LASTING_LOOPS)}\n  unless ({same})"
+        f"\n  unless ({_looped(_MOMENT)}))"
+    )
+
+
+def _looped(scope: QueryScope) -> str:
+    """Groups of which a scrape within the window saw a lasting loop."""
+    return f"{total(f'max_over_time({scope.over_window(LASTING_LOOPS_ACTIVE)})', GROUP)} > 0"
+
+
+def _failed_rounds() -> str:
+    """Rounds in a row that failed in a run that fails now, if no loop of its group explains it."""
+    now = total(_NOW.series(HIGHEST_FAILED_ROUNDS), GROUP, operator="max")
+    return f"{now}\nunless ({_looped(_MINUTE)})"
+
+
+def _session_looping() -> str:
+    """Repeats of each coding agent's session that is in a loop, and took a step a while ago.
+
+    The hooks of an agent that was killed do not say so: its run is open until it has been idle for
+    long, and loops no more.
+    """
+    steps = total(f"changes({_EVENTS.over_window(RUN_STEPS)}) > 0", _RUN, operator="max")
+    return f"{sessions_looping(_EVENTS, *GROUP)}\nand ({steps})"
+
+
+def _loop_share_unusual() -> str:
+    """By how much the loop ratio is above what is usual, given at least 50 steps."""
+    steps = total(QueryScope(LOOP_RATIO.window).increase(LOOP_RATIO.whole.metric), GROUP)
+    return f"({recorded(LOOP_RATIO)} - {USUAL_LOOP_RATIO.name})\nand ({steps} >= 50)"
+
+
+def _success_falling() -> str:
+    """By how much success is below what is usual, where chance alone does not explain it.
+
+    The drop must exceed three standard deviations of as many runs as ended, at least ten.
+    """
+    now, usual = recorded(SUCCESS_RATE), USUAL_SUCCESS_RATE.name
+    known = SUCCESS_RATE.whole
+    runs = total(QueryScope(SUCCESS_RATE.window).increase(known.metric, *known.matchers), GROUP)
+    return (
+        f"({usual} - {now})\n"
+        f"and ({usual} - {now} > 3 * sqrt({usual} * (1 - {usual}) / {runs}))\n"
+        f"and ({runs} >= 10)"
+    )
+
+
+def _false_stops() -> str:
+    """By how much more successful runs exceed a threshold than alpha allows, beyond chance.
+
+    The excess must be greater than two standard deviations of as many successful runs as ended
+    within a day, at least twenty.
+    """
+    exceeded, runs = (
+        total(_DAY.increase(term.metric, *term.matchers), _SCORED)
+        for term in (EXCEEDED_RATIO.part, EXCEEDED_RATIO.whole)
+    )
+    alpha = f"max by ({', '.join(_SCORED)}) ({catalog.POLICY_ALPHA.name})"
+    excess = f"{exceeded} / ({runs} >= 20) - {alpha}"
+    return f"({excess})\nand ({excess} > 2 * sqrt({alpha} * (1 - {alpha}) / {runs}))"
+
+
+ONSETS: Final = (
+    Alert(
+        "TidegaugeLoopOnset",
+        _lasting_loops(),
+        threshold=0,
+        severity="warning",
+        pending="0s",
+        keep_firing="20s",
+        summary=f"{GROUP_NAME} is looping: {counted('cycle was', 'cycles were')} repeated at "
+        "least twice.",
+        details=of_worst_run(
+            RUN_LOOP_REPEATS,
+            "Run {run} has repeated its cycle {value} times",
+            above=1,
+            cost=RUN_LOOP_TOKENS,
+        ),
+        runbook="loop-onset",
+        panel=(FLEET, "Most repeats now"),
+    ),
+    Alert(
+        "TidegaugeFailedRounds",
+        _failed_rounds(),
+        threshold=_FAILED_ROUNDS - 1,
+        severity="warning",
+        pending="0s",
+        keep_firing="20s",
+        summary=f"Every call of a run of {GROUP_NAME} fails: {COUNT} rounds in a row have failed.",
+        details=of_worst_run(
+            RUN_FAILED_ROUNDS, "It is run {run}, at {value}", above=_FAILED_ROUNDS - 1
+        ),
+        runbook="failed-rounds",
+        panel=(RUN_BOARD, "Loop onsets"),
+    ),
+)
+"""Alerts on what runs do now. They are evaluated often."""
+
+AGENT_ALERTS: Final = (
+    Alert(
+        "TidegaugeSessionLooping",
+        _session_looping(),
+        threshold=1,
+        severity="warning",
+        pending="2m",
+        summary="A session of {{ $labels.agent }} has looped for two minutes: it has repeated a "
+        f"cycle {COUNT} times (run {{{{ $labels.run }}}}).",
+        runbook="session-looping",
+        panel=(RUN_BOARD, "Loop repeats"),
+    ),
+    Alert(
+        "TidegaugeLoopTokens",
+        new_events(_HOUR, LOOP_TOKENS),
+        threshold=_LOOP_TOKENS,
+        severity="warning",
+        pending="0s",
+        summary=f"Loops of {GROUP_NAME} have cost {{{{ $value | humanize }}}} tokens within an "
+        "hour.",
+        details=of_worst_run(
+            RUN_LOOP_TOKENS, "Run {run} is in a loop that has cost {value} tokens so far"
+        ),
+        runbook="loop-tokens",
+        panel=(FLEET, "Tokens spent in loops"),
+    ),
+    Alert(
+        "TidegaugeLoopShareUnusual",
+        _loop_share_unusual(),
+        threshold=0.1,
+        severity="warning",
+        pending="5m",
+        keep_firing="5m",
+        summary=f"{GROUP_NAME} loops more than usual: its loop ratio is "
+        "{{ $value | humanizePercentage }} above the p95 of the last day.",
+        runbook="loop-share-unusual",
+        panel=(FLEET, "Loop ratio by agent"),
+    ),
+    Alert(
+        "TidegaugeRunsStale",
+        total(_NOW.series(RUNS_STALE), GROUP),
+        threshold=0,
+        severity="warning",
+        pending="5m",
+        summary=f"{GROUP_NAME} makes no progress: "
+        f"{counted('run only revisits', 'runs only revisit')} known places and actions.",
+        details=of_worst_run(RUN_STALE_SCORE, "Run {run} has the highest stale score, {value}"),
+        runbook="runs-stale",
+        panel=(FLEET, "Runs in trouble"),
+    ),
+    Alert(
+        "TidegaugeSuccessFalling",
+        _success_falling(),
+        threshold=0.1,
+        severity="critical",
+        pending="15m",
+        keep_firing="15m",
+        summary=f"{GROUP_NAME} succeeds less than usual: its success rate is "
+        "{{ $value | humanizePercentage }} below that of the day before.",
+        runbook="success-falling",
+        panel=(FLEET, "Success rate, with its 95% interval"),
+    ),
+    Alert(
+        "TidegaugeInterventions",
+        new_events(_EVENTS, INTERVENTIONS, 'action!="would_stop"', by=(*GROUP, "action", "reason")),
+        threshold=0,
+        severity="info",
+        pending="0s",
+        keep_firing="5m",
+        summary=f"A policy stepped in on {GROUP_NAME} within five minutes: {COUNT} "
+        "{{ $labels.action }}{{ if ge $value 1.5 }}s{{ end }} because of {{ $labels.reason }}.",
+        runbook="interventions",
+        panel=(FLEET, "Interventions"),
+    ),
+    Alert(
+        "TidegaugeFalseStopsAboveBound",
+        _false_stops(),
+        threshold=0,
+        severity="warning",
+        pending="15m",
+        summary=f"Successful runs of {GROUP_NAME} exceed their threshold of "
+        "{{ $labels.score }} more often than alpha allows: by "
+        "{{ $value | humanizePercentage }} within a day.",
+        runbook="false-stops-above-bound",
+        panel=(FLEET, "Successful runs above a calibrated threshold"),
+    ),
+    Alert(
+        "TidegaugePolicyOutdated",
+        f"time() - max by ({', '.join(_SCORED)}) ({catalog.POLICY_CALIBRATED.name})",
+        threshold=_MONTH_SECONDS,
+        severity="info",
+        pending="1h",
+        summary=f"The threshold of {{{{ $labels.score }}}} for {GROUP_NAME} was calibrated "
+        "{{ $value | humanizeDuration }} ago: calibrate it again from recent runs.",
+        runbook="policy-outdated",
+        panel=(FLEET, "Age of calibrated thresholds"),
+    ),
+)
+"""The other alerts on agents."""
