@@ -343,6 +343,8 @@ class Assembly:
             Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
+        node = self._spans.node(span.trace_id, span.span_id)
+        run = None if node is None else node.run
         awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
@@ -357,7 +359,11 @@ class Assembly:
             else:
                 outer = self._emit(trace, *before) or outer
         if pending:  # which may have opened a run in this span
+            run = node.run
             self._spans.resolve(span, trace.parents, trace.waiting)
+        if run is not None and run.root is not None and run.root is not node:
+            for before in self._pending.pop(span.trace_id, run.root.span_id):
+                self._emit(trace, *before)  # the span that they wait for is the root now
         if not final:
             if isinstance(reading, ModelSpan | ToolSpan):
                 outer = self._waits(trace, span, reading)
