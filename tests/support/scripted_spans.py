@@ -188,7 +188,8 @@ class Tracer:
         scope = openinference if self._shape in _OPENINFERENCE else "agent_framework"
         resource = {"service.name": self._service, "host.name": host}
         ids = (self._trace, span, parent)
-        times = (start * _MILLISECOND, end * _MILLISECOND)
+        ended = end * _MILLISECOND + len(self.spans)  # no two at once
+        times = (start * _MILLISECOND, ended)
         status = (error, "it failed" if error else "")
         self.spans.append(SpanData(*ids, name, scope, given, *times, *status, resource=resource))
 

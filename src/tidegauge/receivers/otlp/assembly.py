@@ -377,6 +377,8 @@ class Assembly:
                     for before in self._pending.pop(span.trace_id, awaited):
                         self._emit(trace, *before, final=True)
         run = node.run
+        if run is not None and run.root is node:
+            trace.roots.add(span.span_id)  # before the runs that end with it
         if run is not None and run.root is node and run.around is None:
             heir = self._spans.heir(run, span.trace_id)
             for before in self._pending.pop(span.trace_id, heir.span_id) if heir else ():
