@@ -226,8 +226,8 @@ class Grouping:
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
                 if run is None:
-                    ended = node.run is None and node.enclosing_run() is not None
-                    unread = "late" if ended else "no_run"
+                    over = node.run is None and node.enclosing_run() is not None
+                    unread = "late" if over else "no_run"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -356,6 +356,8 @@ class Grouping:
         if tool is None and isinstance(reading, ModelSpan) and reading.calls:
             run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
             run.direct = run.direct or not inner
+        elif not inner and isinstance(reading, ToolSpan) and not run.turns.has_models:
+            run.direct = True
         return run, tool is not None
 
     def _name(
