@@ -46,7 +46,7 @@ _BOUND: Final = ("llama_index", "dspy")
 """Ends of the scopes whose tools show the arguments of the function that calls any tool."""
 
 _NAMED: Final = ("llama_index", "haystack")
-"""Ends of the scopes in which the name of a span tells whether it is an agent."""
+"""Ends of the scopes in which the name of a span shows whether it is an agent."""
 
 _PREPARES: Final = "._prepare_chat_with_tools"
 """End of the name of LlamaIndex's spans that only prepare a model call."""
