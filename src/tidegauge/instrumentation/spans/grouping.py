@@ -236,7 +236,8 @@ class Grouping:
                 return  # its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
-                if node.enclosing_run() is None and self._has_no_calls(span, reading):
+                known = node.enclosing_run() or self._traces.get(span.trace_id)
+                if known is None and self._has_no_calls(span, reading):
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
@@ -260,7 +261,10 @@ class Grouping:
         node.live = None  # what it held is not needed by children that outlive it
 
     def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
-        """Whether an agent in no run misses its calls; a known instrumentation shows them all."""
+        """Whether an agent's calls are missing, in a trace without runs.
+
+        An instrumentation that has shown calls shows them all.
+        """
         return reading.sure and span.scope not in self._calling
 
     def find(self, trace_id: int, span_id: int | None = None) -> ExternalRun | None:

@@ -191,7 +191,7 @@ class ArrivedSpans(Grouping):
             node.parent.agent_inside = name or node.parent.agent_inside
 
     def end_alone(self, span: SpanData, reading: AgentSpan) -> None:
-        """An agent has ended, and nothing inside it is a call."""
+        """An agent has ended, and no call is inside it, nor in its trace so far."""
         if self._has_no_calls(span, reading):
             span_faults.unread(span.scope, "no_calls")
 

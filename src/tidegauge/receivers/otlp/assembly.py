@@ -317,7 +317,7 @@ class Assembly:
             reading, ModelSpan | ToolSpan
         ):
             self._emit(trace, span, reading)
-        elif isinstance(reading, AgentSpan):
+        elif isinstance(reading, AgentSpan) and not (trace.tools or trace.chosen or trace.roots):
             self._spans.end_alone(span, reading)
 
     def _announce(self, trace: OpenTrace, span: SpanData, announced: Announcement) -> None:

@@ -159,6 +159,14 @@ def one(number: int, parent: int | None, end: int, given: Any, *, failed: bool =
         ([one(2, None, 20, SAID), one(3, None, 30, TOOL)], {"no_run": 2}),
         ([one(3, 2, 20, TOOL), one(2, None, 30, SAID)], {"no_run": 1}),
         ([one(2, 1, 30, AGENT), one(1, None, 40, AGENT)], {"no_calls": 2}),
+        (
+            [
+                one(3, 2, 20, TOOL)._replace(scope="other"),
+                one(2, 1, 30, AGENT)._replace(scope="other"),
+                one(4, 1, 40, AGENT),
+            ],
+            {},
+        ),
         ([one(2, 1, 20, SAID), one(1, None, 30, AGENT), one(4, None, 90, AGENT)], {}),
     ],
 )
