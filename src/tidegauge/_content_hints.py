@@ -16,6 +16,11 @@ _OTEL: Final = (
 _OPENLLMETRY: Final = "set TRACELOOP_TRACE_CONTENT=true"
 _HINTS: Final = (
     (
+        "openinference.instrumentation.google_genai",
+        "functions that the client calls by itself are in no span; use "
+        "opentelemetry-instrumentation-google-genai, or disable automatic_function_calling",
+    ),
+    (
         "openinference.",
         "unset OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS, "
         "OPENINFERENCE_HIDE_INPUT_MESSAGES and OPENINFERENCE_HIDE_OUTPUT_MESSAGES",

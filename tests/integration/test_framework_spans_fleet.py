@@ -87,10 +87,11 @@ def _runs(summaries: Mapping[str, Given], sent: Sent) -> list[ReadRun]:
     found = [one for one in summaries.values() if one["trace_id"] in began]
     found.sort(key=lambda one: (began[one["trace_id"]], one["run"] != one["trace_id"]))
     numbers = {one["run"]: number for number, one in enumerate(found)}
+    around = {child: one["run"] for one in found for child in one.get("children", ())}
     return [
         ReadRun(
             one.get("agent_name") or one["agent"],
-            None if one["parent"] is None else numbers[one["parent"]],
+            numbers.get(one["parent"] or around.get(one["run"], "")),
             one["steps"],
             _loop(one["loops"]),
             one["agent"],

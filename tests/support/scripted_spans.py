@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidegauge.instrumentation.spans.span import SpanData
 
-__all__ = ["SHAPES", "Agent", "Call", "Scripted", "Tracer", "random_agent", "truth"]
+__all__ = ["ALL_SHAPES", "SHAPES", "Agent", "Call", "Scripted", "Tracer", "random_agent", "truth"]
 
 _MILLISECOND = 1_000_000
 
@@ -116,7 +116,7 @@ class Tracer:
             whole = self._id()
             self.add(self._id(), whole, "chat", shown, now + 1, now + took - 1)
             self.add(whole, around, "chat", {"openinference.span.kind": "LLM"}, now, now + took)
-        else:
+        elif self._shape != "tools alone":
             self.add(self._id(), around, "chat", shown, now, now + took)
         if self._shape in _NODES:
             node = {"openinference.span.kind": "CHAIN"}
@@ -188,7 +188,8 @@ class Tracer:
         scope = openinference if self._shape in _OPENINFERENCE else "agent_framework"
         resource = {"service.name": self._service, "host.name": host}
         ids = (self._trace, span, parent)
-        times = (start * _MILLISECOND, end * _MILLISECOND)
+        ended = end * _MILLISECOND + len(self.spans)  # no two at once
+        times = (start * _MILLISECOND, ended)
         status = (error, "it failed" if error else "")
         self.spans.append(SpanData(*ids, name, scope, given, *times, *status, resource=resource))
 
@@ -246,3 +247,6 @@ SHAPES = ("genai", "genai without ids", "genai with names", *_STREAMING, *_OPENI
 """In the streaming ones, tools end before the model call that chose them. In the last two, each
 model call and each round of tools has a separate span around it. In the last, a model call is two
 spans, of which the inner one shows what was chosen."""
+
+ALL_SHAPES = (*SHAPES, "tools alone")
+"""The last one has no spans of models: an agent that only answers is not seen."""

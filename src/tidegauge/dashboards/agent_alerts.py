@@ -192,7 +192,7 @@ AGENT_ALERTS: Final = (
             RUN_LOOP_TOKENS, "Run {run} is in a loop that has cost {value} tokens so far"
         ),
         runbook="loop-tokens",
-        panel=(FLEET, "Tokens spent in loops"),
+        panel=(FLEET, "Tokens lost in loops"),
     ),
     Alert(
         "TidegaugeLoopShareUnusual",

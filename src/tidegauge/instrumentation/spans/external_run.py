@@ -300,7 +300,7 @@ class ExternalRun:
         chose_by: the clock of that time, and the instrumentation that showed the call.
         accompanied: whether another run was at work in its trace at the same time.
         direct: whether its root is around such calls with nothing in between, or with spans that
-            end before the tools that were chosen.
+            end before the tools that were chosen; where no models are shown, around tools.
         unsure: the spans that may be inside this run, or at work beside it, and whose calls wait.
         incomplete: whether spans between its root and its calls never arrive.
     """

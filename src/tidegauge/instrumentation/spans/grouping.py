@@ -228,8 +228,8 @@ class Grouping:
                     node, span, reading, seen, resource=resource, recorder=recorder
                 )
                 if run is None:
-                    ended = node.run is None and node.enclosing_run() is not None
-                    unread = "late" if ended else "no_run"
+                    over = node.run is None and node.enclosing_run() is not None
+                    unread = "late" if over else "no_run"
                 expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -238,7 +238,8 @@ class Grouping:
                 return  # its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
-                if node.enclosing_run() is None and self._has_no_calls(span, reading):
+                known = node.enclosing_run() or self._traces.get(span.trace_id)
+                if known is None and self._has_no_calls(span, reading):
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
@@ -262,7 +263,10 @@ class Grouping:
         node.live = None  # what it held is not needed by children that outlive it
 
     def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
-        """Whether an agent in no run misses its calls; a known instrumentation shows them all."""
+        """Whether an agent's calls are missing, in a trace without runs.
+
+        An instrumentation that has shown calls shows them all.
+        """
         return reading.sure and span.scope not in self._calling
 
     def find(self, trace_id: int, span_id: int | None = None) -> ExternalRun | None:
@@ -358,6 +362,8 @@ class Grouping:
         if tool is None and isinstance(reading, ModelSpan) and reading.calls:
             run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
             run.direct = run.direct or not inner
+        elif not inner and isinstance(reading, ToolSpan) and not run.turns.has_models:
+            run.direct = True
         return run, tool is not None
 
     def _name(

@@ -231,6 +231,11 @@ class SpanTurns(TurnTracker):
         return None not in ids and tool.id not in ids
 
     @property
+    def has_models(self) -> bool:
+        """Whether there are model spans."""
+        return self._has_models
+
+    @property
     def shows_calls(self) -> bool:
         """Whether a model span has shown which calls it chose."""
         return self._shows_calls

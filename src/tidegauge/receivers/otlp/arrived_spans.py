@@ -12,6 +12,9 @@ model or tool call inside it to a run:
 - If the run waits for a tool, the node may be that tool, or an agent inside it. Unless the call
   names another agent, or is the tool that the run waits for, it waits until the node arrives, or
   is announced as an agent; then for the next unknown node around that, up to the tool.
+- If a tool ends in the node, and by its id the run has not chosen that call, the call waits, too.
+  Tools may run while the model that chose them still answers: then the node is an agent in such a
+  tool, or it is at work beside the run.
 - A run waits for what it is around, so it chooses no tools while a node inside it is at work. If
   all that is at work in the trace has chosen tools meanwhile, the node is beside them: with its
   second turn, it becomes the root of a run. While several are at work, calls wait until it is
@@ -190,7 +193,7 @@ class ArrivedSpans(Grouping):
             node.parent.agent_inside = name or node.parent.agent_inside
 
     def end_alone(self, span: SpanData, reading: AgentSpan) -> None:
-        """An agent has ended, and nothing inside it is a call."""
+        """An agent has ended, and no call is inside it, nor in its trace so far."""
         if self._has_no_calls(span, reading):
             span_faults.unread(span.scope, "no_calls")
 
@@ -276,14 +279,14 @@ class ArrivedSpans(Grouping):
         node = self._nodes.get((trace_id, span_id))
         if node is None or node.joined:
             return False
-        ahead = node.beside or (node.ahead and run.turns.shows_calls)
-        if not (run.accompanied or ahead):
+        outside = node.beside or (node.ahead and (run.direct or run.turns.shows_calls))
+        if not (run.accompanied or outside):
             return False
         others = [each.root for each in self._outermost(trace_id) if each is not run]
         if not others:
-            if ahead:
+            if outside:
                 node.parent = None
-            return ahead
+            return outside
         if node.announced is None and node is not others[0]:
             node.parent = others[0]
         return True

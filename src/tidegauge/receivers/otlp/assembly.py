@@ -322,7 +322,7 @@ class Assembly:
         elif isinstance(reading, ToolSpan):
             trace.tools.add(span.span_id)
         elif self._spans.node(span.trace_id, span.span_id) is None:
-            if isinstance(reading, AgentSpan):
+            if isinstance(reading, AgentSpan) and not (trace.tools or trace.chosen or trace.roots):
                 self._spans.end_alone(span, reading)
             return
         self._emit_now(trace, span, reading)
@@ -356,6 +356,8 @@ class Assembly:
             Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
+        known = self._spans.node(span.trace_id, span.span_id)
+        run = None if known is None else known.run
         node, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
@@ -367,7 +369,11 @@ class Assembly:
             else:
                 outer = self._emit(trace, *before) or outer
         if pending:  # which may have opened a run in this span
+            run = node.run
             self._spans.resolve(span, trace.parents, trace.waiting)
+        if run is not None and run.root is not None and run.root is not node:
+            for before in self._pending.pop(span.trace_id, run.root.span_id):
+                self._emit(trace, *before)  # the span that they wait for is the root now
         if not final:
             if isinstance(reading, CALLS):
                 outer = self._waits(trace, span, reading)
@@ -381,6 +387,8 @@ class Assembly:
                     for before in self._pending.pop(span.trace_id, awaited):
                         self._emit(trace, *before, final=True)
         run = node.run
+        if run is not None and run.root is node:
+            trace.roots.add(span.span_id)  # before the runs that end with it
         if run is not None and run.root is node and run.around is None:
             heir = self._spans.heir(run, span.trace_id)
             for before in self._pending.pop(span.trace_id, heir.span_id) if heir else ():

@@ -49,6 +49,9 @@ def decide(
     if isinstance(call, ModelSpan) and (unknown.since is None or span.start < unknown.since):
         unknown.since = span.start
     beside = not unknown.joined and _is_beside(others, unknown, span)
+    idle = not run.turns.goes_on()
+    if idle and isinstance(call, ToolSpan) and run.turns.is_new(call):
+        unknown.ahead = True
     if _is_named(run, inner, call):
         return _other_agent(run, unknown, span, call, beside=beside)
     if beside:
@@ -56,9 +59,6 @@ def decide(
             return _wait(unknown, span, call)
         unknown.parent = None  # a second turn: it goes around the turns of another agent
         return unknown, False
-    idle = not run.turns.goes_on()
-    if idle and isinstance(call, ToolSpan) and run.turns.is_new(call):
-        unknown.ahead = True
     if unknown.turns and not (idle and _chooses(call)):
         return _wait(unknown, span, call)
     if unknown.turns and (run.direct or run.accompanied or unknown.ahead):
@@ -108,7 +108,7 @@ def _other_agent(
     if inside is not None and not inside.recorded.ended:
         return _wait(unknown, span, call)  # it belongs to that run, if its parent is in it
     around = _waiting(run, span.start if unknown.since is None else unknown.since)
-    unsure = run.direct and not around and not run.turns.goes_on()
+    unsure = (run.direct or unknown.ahead) and not around and not run.turns.goes_on()
     if run.accompanied or len(around) > 1 or unsure:
         return _wait(unknown, span, call)
     if around:

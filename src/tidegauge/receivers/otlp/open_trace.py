@@ -79,7 +79,6 @@ class OpenTrace:
 
     def end_run(self, run: ExternalRun, root: SpanData) -> None:
         """The root of a run is emitted: the run was around others, or another is around it."""
-        self.roots.add(root.span_id)
         if self.parentless:
             run.earlier += self.parentless.take(
                 root.span_id,

@@ -127,6 +127,7 @@ def test_counts_of_a_replay_are_discarded():
     ("scope", "part"),
     [
         ("openinference.instrumentation.langchain", "OPENINFERENCE_HIDE_INPUTS"),
+        ("openinference.instrumentation.google_genai", "automatic_function_calling"),
         ("opentelemetry.instrumentation.genai.openai", "=SPAN_ONLY"),
         ("opentelemetry.instrumentation.openai_v2", "=SPAN_ONLY"),
         ("opentelemetry.instrumentation.openai.v1", "TRACELOOP_TRACE_CONTENT"),
@@ -159,6 +160,14 @@ def one(number: int, parent: int | None, end: int, given: Any, *, failed: bool =
         ([one(2, None, 20, SAID), one(3, None, 30, TOOL)], {"no_run": 2}),
         ([one(3, 2, 20, TOOL), one(2, None, 30, SAID)], {"no_run": 1}),
         ([one(2, 1, 30, AGENT), one(1, None, 40, AGENT)], {"no_calls": 2}),
+        (
+            [
+                one(3, 2, 20, TOOL)._replace(scope="other"),
+                one(2, 1, 30, AGENT)._replace(scope="other"),
+                one(4, 1, 40, AGENT),
+            ],
+            {},
+        ),
         ([one(2, 1, 20, SAID), one(1, None, 30, AGENT), one(4, None, 90, AGENT)], {}),
     ],
 )
@@ -181,6 +190,29 @@ def test_an_agent_without_calls_is_counted_in_process():
             tracer.start_span("any", attributes=TOOL).end()
         tracer.start_span("any", attributes=AGENT).end()
     assert counts() == {("theirs", "no_calls"): 1}
+
+
+def test_functions_that_the_client_of_the_model_calls_by_itself_are_counted():
+    """Google's automatic function calling: one span shows the last answer alone."""
+    scope = "openinference.instrumentation.google_genai"
+    call = {"function_call": {"name": "look", "args": {}}}
+    history = [{"role": "user", "parts": [{"text": "go"}]}, {"role": "model", "parts": [call]}]
+    output = {"automatic_function_calling_history": history}
+    model = {
+        "openinference.span.kind": "LLM",
+        "llm.output_messages.0.message.role": "model",
+        "llm.output_messages.0.message.content": "done",
+    }
+    given = {**model, "output.value": json.dumps(output), "output.mime_type": "application/json"}
+    none = {**given, "output.value": '{"automatic_function_calling_history": []}'}
+    spans = [one(number, 1, 10 * number, each) for number, each in ((2, given), (3, none))]
+    with testing.capture():
+        assembly = Assembly()
+        assembly.take(
+            [*(span._replace(scope=scope) for span in spans), one(1, None, 90, AGENT)], now=0
+        )
+        assembly.close()
+    assert counts() == {(scope, "no_contents"): 1}
 
 
 def test_an_agent_of_haystack_without_calls_is_counted():

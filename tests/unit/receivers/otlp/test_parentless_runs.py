@@ -115,6 +115,6 @@ def test_at_most_a_thousand_are_held() -> None:
     runs = ParentlessRuns()
     for number in range(1_500):
         runs.add(str(number), around=2)
-    found = runs.take(1, parents={2: 1}, roots={1}, tools={2})
+    found = runs.take(1, parents={2: 1}, waiting=(), roots={1}, tools={2})
     assert found == [str(number) for number in range(500, 1_500)]
     assert not runs

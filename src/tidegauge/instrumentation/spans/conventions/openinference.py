@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.spans.chat_messages import answers_in, messages
+from tidegauge.instrumentation.spans.chat_messages import answers_in, calls_in, messages
 from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.conventions.genai import tool_result
 from tidegauge.instrumentation.spans.json_values import (
@@ -54,6 +54,7 @@ _PREPARES: Final = "._prepare_chat_with_tools"
 _SMOLAGENTS: Final = ("ToolCallingAgent", "CodeAgent", "MultiStepAgent")
 """Classes of smolagents: what a span is called whose agent has no name."""
 
+_AUTOMATIC: Final = "automatic_function_calling_history"
 _REDACTED: Final = "__REDACTED__"
 _CALL: Final = "message.tool_calls"
 
@@ -97,7 +98,7 @@ def _model(span: SpanData) -> ModelSpan:
     said = numbered(attributes, "llm.output_messages")
     return ModelSpan(
         _run_info(attributes, _task(shown)),
-        _calls(said) if said else None,
+        _calls(said) if said and not _calls_by_itself(attributes) else None,
         _tokens(attributes),
         tuple(_answers(shown) or _answers_with_ids(attributes, shown)),
         text(attributes.get("llm.model_name")),
@@ -147,6 +148,15 @@ def _value(attributes: Attributes, side: str) -> object:
     if value == _REDACTED:
         return ABSENT
     return parsed(value) if "json" in (text(attributes.get(f"{side}.mime_type")) or "") else value
+
+
+def _calls_by_itself(attributes: Attributes) -> bool:
+    """Whether it is several calls of Google's model, with calls of functions between them."""
+    output = str(attributes.get("output.value", ""))
+    if _AUTOMATIC not in output:
+        return False
+    history = mapping(parsed(output)).get(_AUTOMATIC)
+    return bool(calls_in(messages(history) or ())) if history else False
 
 
 def _calls(said: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
