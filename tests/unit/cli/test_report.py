@@ -268,7 +268,7 @@ def test_a_missing_extra_says_what_to_install(
 ) -> None:
     write(*walk("a", "x"))
     for name in list(sys.modules):
-        if name.startswith(("tidegauge.diagnose.report", "tidegauge.cli.report_page")):
+        if name.startswith(("tidegauge.diagnose.report", "tidegauge.cli.report_page", "HanTa.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = tidegauge("report", "runs.jsonl", "-o", "report.html")
