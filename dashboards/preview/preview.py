@@ -86,7 +86,8 @@ class Picture(NamedTuple):
 
     def height(self) -> int:
         """Of the page, in pixels."""
-        panels = json.loads((BOARDS / f"{self.board}.json").read_text())["panels"]
+        listed = json.loads((BOARDS / f"{self.board}.json").read_text())["panels"]
+        panels = [one for panel in listed for one in (panel, *panel.get("panels", ()))]
         rows = [panel["gridPos"]["y"] for panel in panels if panel["type"] == "row"]
         bottom = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
         return self.controls + CELL_HEIGHT * int(rows[self.rows] if self.rows else bottom)

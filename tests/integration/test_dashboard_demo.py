@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.grafana import View, reasons_to_be_empty
+from support.grafana import View, reasons_to_be_empty, shown_panels
 from support.history import EVERY, knowing
 from support.processes import PATIENCE
 from support.prometheus import Prometheus, free_port
@@ -122,8 +122,7 @@ def panels() -> list[Any]:
     return [
         pytest.param(name, panel, id=f"{name}: {panel['title']}")
         for name, board in BOARDS.items()
-        for panel in board["panels"]
-        if panel["type"] != "row"
+        for panel in shown_panels(board)
     ]
 
 

@@ -168,6 +168,23 @@ def test_places_have_names_of_their_own(live: Live) -> None:
     assert all(sample.labels["place"] for sample in seen)
 
 
+def test_onsets_and_stops_are_marked(live: Live) -> None:
+    board = json.loads(dashboard_files()["tidegauge-fleet.json"])
+    onsets, stops = (
+        {found.labels["agent"] for found in live.find(one["expr"])}
+        for one in board["annotations"]["list"]
+    )
+    assert onsets == {"looper", "worker"}
+    assert stops == {"looper"}
+
+
+def test_looping_now_is_a_share(live: Live) -> None:
+    board = json.loads(dashboard_files()["tidegauge-fleet.json"])
+    [panel] = [p for p in board["panels"] if p["title"] == "Looping now"]
+    [looping] = live.find(panel["targets"][0]["expr"])
+    assert 0 < looping.value <= 1
+
+
 def test_the_bounds_of_auv_hold_it(live: Live) -> None:
     board = json.loads(dashboard_files()["tidegauge-fleet.json"])
     [panel] = [p for p in board["panels"] if p["title"] == "AUV, with its bounds"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from support.browser import Visit, chromium, visit
@@ -195,7 +196,7 @@ def test_runs_are_filtered_sorted_opened_and_saved(browser: Browser, small: Path
 def test_a_run_shows_its_loops_and_where_it_was_stopped(browser: Browser, small: Path) -> None:
     with reading(browser, small, "#run/8") as opened:
         page = opened.page
-        expect(page.locator("#run-facts")).to_contain_text("3 steps × 3 since 3")  # noqa: RUF001
+        expect(page.locator("#run-facts")).to_contain_text("3 steps, repeated 2 times since step 3")
         expect(page.locator("#timeline circle.dot")).to_have_count(9)
         expect(page.locator("#timeline circle.dot.loop")).to_have_count(6)
         expect(page.locator("#graph .place")).to_have_count(3)
@@ -215,6 +216,126 @@ def test_a_run_shows_its_loops_and_where_it_was_stopped(browser: Browser, small:
         expect(page.locator("#run-chart .scatterlayer .trace")).to_have_count(2)
         expect(page.locator("#steps .badge[data-kind=progress]")).to_have_count(1)
         expect(page.locator("#graph .place title").first).to_contain_text("hall")
+
+
+def test_the_steps_come_first_and_charts_are_beside_them(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#run/8") as opened:
+        steps, chart = (opened.page.locator(one).bounding_box() for one in ("#steps", "#run-chart"))
+        assert steps is not None
+        assert chart is not None
+        assert steps["x"] + steps["width"] <= chart["x"]
+        assert steps["y"] < chart["y"]
+    with reading(browser, small, "#run/8", viewport={"width": 390, "height": 800}) as opened:
+        steps, chart = (opened.page.locator(one).bounding_box() for one in ("#steps", "#run-chart"))
+        assert steps is not None
+        assert chart is not None
+        assert steps["y"] + steps["height"] <= chart["y"]
+
+
+def test_hits_of_a_search_are_marked_and_jumped_to(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#runs?text=CELLAR+door") as opened:
+        page = opened.page
+        page.get_by_role("link", name="looping").click()
+        expect(page.locator("#steps mark")).to_have_text(["cellar door"] * 3)
+        expect(page.locator("#find-count")).to_have_text("in 3 steps")
+        page.get_by_role("button", name="Next hit").click()
+        expect(page.locator("#find-count")).to_have_text("1 of 3")
+        expect(page.locator("#steps > .hit")).to_have_attribute("id", "step-2")
+        page.get_by_role("button", name="Previous hit").click()
+        expect(page.locator("#steps > .hit")).to_have_attribute("id", "step-8")
+        page.fill("#find-text", "(attic|")
+        expect(page.locator("#steps mark")).to_have_count(0)
+        page.fill("#find-text", "the attic")
+        expect(page.locator("#steps mark")).to_have_text(["the attic"] * 3)
+
+
+def test_a_hit_in_a_folded_text_unfolds_it(browser: Browser, tmp_path: Path) -> None:
+    far = {"type": "step", "run": "r", "action": "read", "outcome": "x " * 5_000 + "needle"}
+    steps = [{"type": "step", "run": "r", "action": "go", "args": n} for n in range(250)]
+    (tmp_path / "runs.jsonl").write_bytes(b"\n".join(map(orjson.dumps, [*steps, far])))
+    with reading(browser, report(tmp_path, "runs.jsonl"), "#run/0") as opened:
+        page = opened.page
+        page.fill("#find-text", "needle")
+        page.keyboard.press("Enter")
+        expect(page.locator("#step-250 mark")).to_be_visible()
+
+
+def test_the_address_keeps_filters_and_the_view(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#runs") as opened:
+        page = opened.page
+        page.select_option("#controls [name=agent]", "walker")
+        page.select_option("#controls [name=measure]", "auv")
+        page.fill("#controls [name=from]", "0.5")
+        page.get_by_role("link", name="Patterns").click()
+        page.get_by_role("button", name="2 words").click()
+        page.locator("#cloud button", has_text="cellar door").click()
+        page.get_by_role("link", name="Scores").click()
+        page.locator(".score select").first.select_option("2")
+        before = selected(page)
+        labels = page.locator("#filters li").all_text_contents()
+        assert len(labels) == 4
+        page.reload()
+        expect(page.locator("#opening")).to_be_hidden(timeout=30_000)
+        expect(page.locator("#view-scores")).to_be_visible()
+        assert (selected(page), page.locator("#filters li").all_text_contents()) == (before, labels)
+        expect(page.locator(".score select").first).to_have_value("2")
+        page.get_by_role("link", name="Runs").click()
+        expect(page.locator("#controls [name=from]")).to_have_value("0.5")
+        page.goto(
+            f"file://{small}#patterns?words=2+words%7Ccellar+door&tasks=0-3&nothing=1&agent=no"
+        )
+        expect(page.locator("#cloud [aria-pressed=true]")).to_have_text("cellar door")
+        page.click("#clear")
+        assert page.evaluate("location.hash") == "#patterns"
+
+
+def test_two_runs_side_by_side(browser: Browser, small: Path) -> None:
+    with reading(browser, small, "#runs") as opened:
+        page = opened.page
+        page.get_by_label("Compare looping").check()
+        expect(page.locator("#compare-hint")).to_contain_text("Select a second run")
+        page.get_by_label("Compare stopped").check()
+        expect(page.locator("#view-compare")).to_be_visible()
+        expect(page.locator("#compare-note")).to_have_text("Their first 2 steps are the same")
+        expect(page.locator("#compare-steps > li.differs")).to_have_count(1)
+        expect(page.locator("#compare-steps > li").nth(2)).to_contain_text("cellar door")
+        row = page.locator("#compare-facts tbody tr", has_text="Loops")
+        expect(row).to_contain_text("3 steps, repeated 2 times since step 3")
+        expect(row).to_contain_text("2 steps, repeated 3 times since step 2")
+        page.get_by_role("link", name="stopped").click()
+        expect(page.locator("#run-name")).to_have_text("stopped")
+        page.get_by_role("button", name="Compare…").click()
+        page.get_by_label("Compare plain-0").check()
+        expect(page.locator("#compare-facts thead")).to_contain_text("plain-0")
+
+
+def test_columns_without_a_value_are_hidden(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text('{"type":"step","run":"r","action":"go"}\n')
+    with reading(browser, report(tmp_path, "runs.jsonl")) as opened:
+        page = opened.page
+        assert "Memory" not in page.locator("#groups th").all_text_contents()
+        page.goto(f"file://{tmp_path}/report.html#runs")
+        heads = page.locator("#runs-table th").all_text_contents()
+        assert heads[:3] == ["Compare", "Run", "Outcome"]
+        page.goto(f"file://{tmp_path}/report.html#run/0")
+        assert "—" not in page.locator("#run-facts dd").all_text_contents()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible(browser: Browser, small: Path, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 900}
+    with reading(browser, small, "#overview", color_scheme=scheme, viewport=size) as opened:
+        page = opened.page
+        for view in (
+            *("overview", "runs?text=attic", "patterns?words=2+words%7Ccellar+door", "scores"),
+            *("run/9?text=door", "compare/8/9"),
+        ):
+            page.goto(f"file://{small}#{view}")
+            found = Axe().run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["target"]) for one in found] == [], view
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
 def test_words_select_runs(browser: Browser, small: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.grafana import shown_panels
 from support.hook_payloads import PAYLOADS
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
@@ -86,7 +87,7 @@ def scraped(
 
 def row() -> list[Any]:
     board = json.loads(dashboard_files()["tidegauge-fleet.json"])
-    panels = [each for each in board["panels"] if each["title"].startswith(ROW)]
+    panels = [each for each in shown_panels(board) if each["title"].startswith(ROW)]
     assert len(panels) == 4
     return [pytest.param(each, id=each["title"].removeprefix(ROW)) for each in panels]
 

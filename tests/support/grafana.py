@@ -35,9 +35,14 @@ def panels() -> list[Any]:
         pytest.param(panel, id=f"{name}: {panel['title']}")
         for name, text in dashboard_files().items()
         if name.endswith(".json")
-        for panel in json.loads(text)["panels"]
-        if panel["type"] != "row"
+        for panel in shown_panels(json.loads(text))
     ]
+
+
+def shown_panels(board: Any) -> list[dict[str, Any]]:
+    """The panels of a dashboard, also those in collapsed rows."""
+    found = [inner for panel in board["panels"] for inner in (panel, *panel.get("panels", ()))]
+    return [panel for panel in found if panel["type"] != "row"]
 
 
 def reasons_to_be_empty(panel: Any) -> set[str]:

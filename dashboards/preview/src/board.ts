@@ -35,6 +35,7 @@ interface Panel {
   datasource: DataSourceRef;
   interval?: string;
   maxDataPoints?: number;
+  panels?: Panel[];
   targets: DataQuery[];
   transformations?: DataTransformerConfig[];
   options?: object;
@@ -101,7 +102,8 @@ function variableOf(variable: Variable, given: string[]): any {
 function rowsOf(panels: Panel[]): SceneObject[] | any {
   const rows: SceneGridRow[] = [];
   const children: Array<SceneGridRow | SceneGridItem> = [];
-  for (const panel of panels) {
+  // Collapsed rows hold their panels themselves; here, they are open.
+  for (const panel of panels.flatMap((one) => [one, ...(one.type === "row" ? (one.panels ?? []) : [])])) {
     const { x, y, w, h } = panel.gridPos;
     if (panel.type === "row") {
       const row = new SceneGridRow({ title: panel.title, x, y, width: w, height: h, children: [], isCollapsible: true });

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import click
 
-from tidegauge.cli.command_settings import OUT_FILE, TEXT, setting, settings_options
+from tidegauge.cli.command_settings import COUNT, OUT_FILE, TEXT, setting, settings_options
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import (
@@ -20,9 +21,10 @@ from tidegauge.cli.recording_options import (
     scores_setting,
     t_max_setting,
 )
-from tidegauge.diagnose.competency_scores import read_scores
+from tidegauge.diagnose.competency_scores import overall_scores, read_scores
 from tidegauge.diagnose.condition import Condition
 from tidegauge.diagnose.recorded_run import FIELDS, fields_of
+from tidegauge.errors import ConfigurationError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
@@ -30,13 +32,18 @@ from tidegauge.streaming_metrics import Engine, RunReport
 
 __all__ = ["SelectedRuns", "select"]
 
+_OVERALL: Final = "overall_score"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SelectSettings(InputSettings):
     """Settings of ``tidegauge select``."""
 
-    where: str = setting(
-        TEXT, MISSING, "Which runs, as in 'auv > 0.8 and loop_ratio == 0'.", metavar="CONDITION"
+    where: str | None = setting(
+        TEXT, None, "Which runs, as in 'auv > 0.8 and loop_ratio == 0'.", metavar="CONDITION"
+    )
+    top: int | None = setting(
+        COUNT, None, "Of these, only the N runs with the best overall score; needs --scores."
     )
     out: Path | None = setting(
         OUT_FILE, None, "Write the runs to this file instead of standard output.", "-o"
@@ -51,7 +58,10 @@ def select(settings: SelectSettings) -> None:
     """Select recorded runs by their measurements.
 
     The lines of the runs that fulfill the condition are written unchanged, so the output is a
-    recording, too. A run is written when it ends; runs without an end come last.
+    recording, too. A run is written when it ends; runs without an end come last. With --top, the
+    best run comes first.
+
+    With --scores, each competency is a field, and so is overall_score: the mean of them.
 
     The fields are those of a run in 'replay --json', and auv, the run's share of its group's AUV:
 
@@ -76,25 +86,36 @@ def select(settings: SelectSettings) -> None:
       tidegauge select *.jsonl --where "agent in ['browser', 'shell']" -o 2.jsonl
       tidegauge select runs.jsonl --scores scores.jsonl \\
                        --where "self_verification >= 3"
+      tidegauge select runs.jsonl --scores scores.jsonl --top 20 -o best.jsonl
 
     Exit code 0: every file was read; 1: a file could not be read or written; 2: wrong usage, or
     an error in the input with --strict.
     """
+    if settings.where is None and settings.top is None:
+        raise ConfigurationError("nothing to select by; set --where, or --top with --scores")
+    if settings.top is not None and settings.scores is None:
+        raise ConfigurationError("--top needs scores; set --scores")
     scores = _scores_by_run(settings.scores)
     competencies = {name for of_run in scores.values() for name in of_run}
-    condition = Condition(settings.where, names={*FIELDS, *competencies})
+    condition = None
+    if settings.where is not None:
+        condition = Condition(settings.where, names={*FIELDS, *competencies})
     refuse_overwriting(settings.out, settings.files, "--out")
     errors = InputErrors(strict=settings.strict)
     absent = dict.fromkeys(competencies)
 
     def holds(fields: dict[str, Any]) -> bool:
-        return condition.holds({**absent, **scores.get(fields["run"], {}), **fields})
+        scored = scores.get(fields["run"], {})
+        return condition is None or condition.holds({**absent, **scored, **fields})
+
+    def overall(run: str) -> float | None:
+        return scores.get(run, {}).get(_OVERALL)
 
     with ExitStack() as stack:
         stream: BinaryIO = sys.stdout.buffer
         if settings.out is not None:
             stream = stack.enter_context(open_output(settings.out))
-        selected = SelectedRuns(holds, stream)
+        selected = SelectedRuns(holds, stream, top=settings.top, rank=overall)
         read_recordings(
             settings.files,
             selected,
@@ -109,32 +130,49 @@ def select(settings: SelectSettings) -> None:
 
 
 def _scores_by_run(file: Path | None) -> dict[str, dict[str, Any]]:
-    """The scores of each run, by competency."""
+    """The scores of each run, by competency, and its overall score."""
     found: dict[str, dict[str, Any]] = {}
     if file is not None:
         with file.open("rb") as lines:
-            for score in read_scores(lines, str(file)):
-                found.setdefault(score.run, {})[score.competency] = score.score
+            scores = read_scores(lines, str(file))
+        for score in scores:
+            found.setdefault(score.run, {})[score.competency] = score.score
+        for run, overall in overall_scores(scores).items():
+            found[run][_OVERALL] = overall
     return found
 
 
 class SelectedRuns:
     """A sink that writes the recorded lines of the runs that fulfill a condition.
 
-    Memory: the lines and the engine's state of the open runs.
+    Memory: the lines and the engine's state of the open runs, and with ``top`` the lines of as many
+    runs.
 
     Args:
         holds: whether a run with these fields fulfills it.
         out: where the lines are written.
+        top: write only so many runs, the best first, at the end. ``None``: all, in their order.
+        rank: the rank of the run with an id, the best has the highest; ``None``: it has none, and
+            is not among the top.
 
     Attributes:
         seen: number of runs read.
         chosen: number of runs written.
     """
 
-    def __init__(self, holds: Callable[[dict[str, Any]], bool], out: BinaryIO) -> None:
+    def __init__(
+        self,
+        holds: Callable[[dict[str, Any]], bool],
+        out: BinaryIO,
+        *,
+        top: int | None = None,
+        rank: Callable[[str], float | None] = lambda run: None,
+    ) -> None:
         self.seen = 0
         self.chosen = 0
+        self._top = top
+        self._rank = rank
+        self._best: list[tuple[float, int, list[bytes]]] = []  # a heap: rank, order, lines
         self._holds = holds
         self._out = out
         self._engine = Engine(clock=None, max_runs=sys.maxsize, on_finished=self._finished)
@@ -170,6 +208,8 @@ class SelectedRuns:
         """Decide on the runs without an end."""
         for run in list(self._lines):
             self._decide_unfinished(run)
+        for _, _, lines in sorted(self._best, reverse=True):
+            self._write(lines)
         self._out.flush()
 
     def _finished(self, report: RunReport) -> None:
@@ -183,6 +223,17 @@ class SelectedRuns:
     def _decide(self, report: RunReport) -> None:
         lines = self._lines.pop(report.run, [])
         self.seen += 1
-        if self._holds(fields_of(report)):
-            self.chosen += 1
-            self._out.writelines(line + b"\n" for line in lines)
+        if not self._holds(fields_of(report)):
+            return
+        if self._top is None:
+            self._write(lines)
+            return
+        rank = self._rank(report.run)
+        if rank is not None:
+            heapq.heappush(self._best, (rank, -self.seen, lines))  # of equal ones, the first
+            if len(self._best) > self._top:
+                heapq.heappop(self._best)
+
+    def _write(self, lines: list[bytes]) -> None:
+        self.chosen += 1
+        self._out.writelines(line + b"\n" for line in lines)

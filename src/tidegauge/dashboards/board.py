@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import table
 
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.panels import DATA_SOURCE, Panel
-from tidegauge.dashboards.queries import QueryScope
+from tidegauge.dashboards.panels import BAD, DATA_SOURCE, STOPPED, Panel
+from tidegauge.dashboards.queries import QueryScope, new_events
+from tidegauge.streaming_metrics.interventions import INTERVENTIONS
+from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.run_counts import RUNS_STARTED
 
-__all__ = ["EVENTS", "MATCHERS", "NOW", "RUNS", "SHOWN", "STEPS", "board", "label_variable"]
+__all__ = [
+    "EVENTS",
+    "MATCHERS",
+    "NOW",
+    "RUNS",
+    "SHOWN",
+    "STEPS",
+    "Row",
+    "board",
+    "label_variable",
+]
 
 MATCHERS: Final = {"agent": '=~"$agent"', "task_group": '=~"$task_group"'}
 
@@ -34,13 +46,30 @@ RUNS: Final = QueryScope("$window", MATCHERS)
 """For counters of runs: the selected window, since runs end rarely."""
 
 _TAG: Final = "tidegauge"
+_ONSETS: Final = QueryScope("1m", MATCHERS)
+"""For annotations: an onset, or a stop, is looked for in each minute."""
+
+
+class Row(NamedTuple):
+    """A heading and the panels below it.
+
+    Attributes:
+        heading: its text.
+        panels: its panels.
+        collapsed: whether they are hidden, and not queried, until someone opens the row: those of
+            parts that not everyone runs.
+    """
+
+    heading: str
+    panels: Sequence[Panel]
+    collapsed: bool = False
 
 
 def board(
     uid: str,
     title: str,
     description: str,
-    rows: Sequence[tuple[str, Sequence[Panel]]],
+    rows: Sequence[Row],
     *,
     variables: Sequence[dashboard.QueryVariable] = (),
 ) -> models.Dashboard:
@@ -50,7 +79,7 @@ def board(
         uid: identifies the dashboard in Grafana; pushing it again replaces it.
         title: name of the dashboard.
         description: purpose of the dashboard.
-        rows: heading and panels of each row.
+        rows: the rows, from top to bottom.
         variables: variables that only this dashboard has.
     """
     built = (
@@ -59,10 +88,16 @@ def board(
         .description(description)
         .tags([_TAG])
         .time("now-1h", "now")
-        .refresh("5s")
-        .timepicker(dashboard.TimePicker().refresh_intervals(["1s", "5s", "15s", "1m", "5m"]))
+        .refresh("10s")
+        .timepicker(
+            dashboard.TimePicker().refresh_intervals(["1s", "5s", "10s", "30s", "1m", "5m"])
+        )
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .annotation(_annotation("Loop onsets", BAD, LOOPS, 'kind="cycle"', title="{{agent}} loops"))
+        .annotation(
+            _annotation("Stops", STOPPED, INTERVENTIONS, 'action="stop"', title="{{agent}} stopped")
+        )
         .link(
             dashboard.DashboardLink("tidegauge")
             .type(models.DashboardLinkType.DASHBOARDS)
@@ -93,11 +128,33 @@ def board(
             "1h",
         )
     )
-    for heading, panels in rows:
-        built = built.with_row(dashboard.Row(heading))
-        for panel in panels:
+    for row in rows:
+        heading = dashboard.Row(row.heading)
+        if row.collapsed:
+            for panel in row.panels:
+                heading = heading.with_panel(panel)
+            built = built.with_row(heading)
+            continue
+        built = built.with_row(heading)
+        for panel in row.panels:
             built = built.with_panel(panel)
     return _finished(built.build())
+
+
+def _annotation(
+    name: str, colour: str, metric: MetricDefinition, matcher: str, *, title: str
+) -> dashboard.AnnotationQuery:
+    """Marks in all panels over time, where a counter counted events."""
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(DATA_SOURCE)
+        .enable(True)
+        .icon_color(colour)
+        .expr(f"{new_events(_ONSETS, metric, matcher, by=['agent'])} > 0")
+        .step("60s")
+        .title_format(title)
+    )
 
 
 def _window(
@@ -114,7 +171,11 @@ def _window(
 
 def _finished(result: models.Dashboard) -> models.Dashboard:
     """Number the panels, and remove SDK defaults that Grafana's schema does not have."""
-    for number, panel in enumerate(result.panels or (), start=1):
+    panels = list(result.panels or ())
+    for row in result.panels or ():
+        if isinstance(row, models.RowPanel):
+            panels += row.panels
+    for number, panel in enumerate(panels, start=1):
         panel.id_val = number
         if isinstance(panel, models.Panel) and isinstance(panel.options, table.Options):
             panel.options.footer = None

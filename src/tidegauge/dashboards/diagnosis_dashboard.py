@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
-from tidegauge.dashboards.board import EVENTS, NOW, RUNS, board
+from tidegauge.dashboards.board import EVENTS, NOW, RUNS, Row, board
 from tidegauge.dashboards.panels import BAD, SCORE, SHARE, WATCH, Panel, Query
 from tidegauge.dashboards.queries import GROUP, quantile, total
 from tidegauge.dashboards.ratios import (
@@ -64,11 +64,11 @@ def diagnosis() -> Dashboard:
         "How early runs succeed, how much of them is loops, and what memory is worth. To compare "
         "models, give each its own agent name or task group.",
         [
-            ("By agent and task group", [_scores()]),
-            ("Over time", _over_time()),
-            ("Success over turns and attempts", _curve()),
-            ("Endurance and loops", _endurance()),
-            ("Judges", _judges()),
+            Row("By agent and task group", [_scores()]),
+            Row("Over time", _over_time()),
+            Row("Success over turns and attempts", _curve()),
+            Row("Endurance and loops", _endurance()),
+            Row("Judges", _judges(), collapsed=True),
         ],
     )
 

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, board
+from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, Row, board
 from tidegauge.dashboards.central_row import central_row
 from tidegauge.dashboards.coding_row import coding_row
 from tidegauge.dashboards.panels import (
@@ -66,6 +66,7 @@ __all__ = ["fleet"]
 
 _THRESHOLD = "{{agent}} {{task_group}}: {{score}}"
 _LOOP_STEPS = ((0.1, WATCH), (0.3, BAD))
+_LOOPING_RUNS = ((0.05, WATCH), (0.2, BAD))
 
 
 def fleet() -> Dashboard:
@@ -75,14 +76,18 @@ def fleet() -> Dashboard:
         "Agents: fleet",
         "All agents: what runs, what loops, what loops cost, and whether tidegauge is healthy.",
         [
-            ("Now", _now()),
-            ("Loops", _loops()),
-            ("Near-loops: the same again in other words", _near_loops()),
-            ("Outcomes", _outcomes()),
-            ("Cost of loops, and interventions", _costs()),
-            ("Coding agents of this machine: tidegauge watch", coding_row()),
-            ("Health of tidegauge", _health()),
-            ("Central processes: receivers, gateways, workers, decisions", central_row()),
+            Row("Now", _now()),
+            Row("Loops", _loops()),
+            Row("Near-loops: the same again in other words", _near_loops()),
+            Row("Outcomes", _outcomes()),
+            Row("Cost of loops, and interventions", _costs()),
+            Row("Coding agents of this machine: tidegauge watch", coding_row(), collapsed=True),
+            Row("Health of tidegauge", _health()),
+            Row(
+                "Central processes: receivers, gateways, workers, decisions",
+                central_row(),
+                collapsed=True,
+            ),
         ],
     )
 
@@ -97,17 +102,20 @@ def _now() -> list[Panel]:
         ),
         big_number(
             "Looping now",
-            "Runs that repeat a cycle step for step. If there are any, find the agent below, "
-            "select the run on the run dashboard, and stop it or let a policy stop it.",
-            Query(total(NOW.series(RUNS_LOOPING))),
-            steps=[(1, BAD)],
+            "Share of the active runs that repeat a cycle step for step; the row below has their "
+            "number. If it is high, find the agent below, select the run on the run dashboard, and "
+            "stop it or let a policy stop it. Empty while nothing runs.",
+            Query(f"{total(NOW.series(RUNS_LOOPING))}\n  / ({total(NOW.series(RUNS_ACTIVE))} > 0)"),
+            unit=SHARE,
+            steps=_LOOPING_RUNS,
         ),
         big_number(
             "Stale now",
-            "Runs that revisit known places and actions without progress. Most end in a loop or at "
-            "their step limit. Empty while nothing runs.",
-            Query(total(NOW.series(RUNS_STALE))),
-            steps=[(1, WATCH), (5, BAD)],
+            "Share of the active runs that revisit known places and actions without progress. Most "
+            "end in a loop or at their step limit. Empty while nothing runs.",
+            Query(f"{total(NOW.series(RUNS_STALE))}\n  / ({total(NOW.series(RUNS_ACTIVE))} > 0)"),
+            unit=SHARE,
+            steps=_LOOPING_RUNS,
         ),
         big_number(
             "Loop ratio",

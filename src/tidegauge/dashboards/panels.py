@@ -28,6 +28,7 @@ __all__ = [
     "SCORE",
     "SECONDS",
     "SHARE",
+    "STOPPED",
     "WATCH",
     "ColorSteps",
     "Panel",
@@ -47,6 +48,7 @@ WATCH: Final = "orange"
 BAD: Final = "red"
 NEUTRAL: Final = "blue"
 MISSING: Final = "#808080"
+STOPPED: Final = "purple"
 _OTHER: Final = "purple"
 
 _BY_NAME: Final[Mapping[str, str]] = {
@@ -88,7 +90,7 @@ _BY_VALUE: Final[Mapping[str, Mapping[str, str]]] = {
     "{{outcome}}": {
         "success": GOOD,
         "failure": WATCH,
-        "stopped": _OTHER,
+        "stopped": STOPPED,
         "error": BAD,
         "unknown": MISSING,
     },
@@ -100,7 +102,7 @@ _BY_VALUE: Final[Mapping[str, Mapping[str, str]]] = {
         "failed_rounds": _OTHER,
     },
     "{{steps}}": {"loop": BAD, "other": NEUTRAL},
-    "{{action}}": {"would_stop": NEUTRAL, "nudge": "yellow", "block": WATCH, "stop": _OTHER},
+    "{{action}}": {"would_stop": NEUTRAL, "nudge": "yellow", "block": WATCH, "stop": STOPPED},
     "{{answer}}": {
         "sent": GOOD,
         "unchanged": NEUTRAL,

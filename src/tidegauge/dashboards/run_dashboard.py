@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import EVENTS, MATCHERS, RUNS, STEPS, board, label_variable
+from tidegauge.dashboards.board import EVENTS, MATCHERS, RUNS, STEPS, Row, board, label_variable
 from tidegauge.dashboards.panels import BAD, REPEATS, SCORE, SECONDS, SHARE, WATCH, Panel, Query
 from tidegauge.dashboards.queries import QueryScope, quantile, total
 from tidegauge.dashboards.ratios import AUV, ratio
@@ -44,10 +44,10 @@ def run() -> Dashboard:
         "One of the 20 most troubled active runs of each process. Other runs are not exported "
         "one by one. A run that has ended is shown up to its end.",
         [
-            ("Now", _now()),
-            ("Navigation", _navigation()),
-            ("Repetition", _repetition()),
-            ("Its group, and traces", _group()),
+            Row("Now", _now()),
+            Row("Navigation", _navigation()),
+            Row("Repetition", _repetition()),
+            Row("Its group, and traces", _group()),
         ],
         variables=[label_variable("run", "Run", RUN_STEPS, *of, single=True)],
     )
@@ -208,9 +208,10 @@ def _group() -> list[Panel]:
         ),
         lines(
             "Step duration",
-            "Seconds that 50% (p50) and 95% (p95) of the steps do not exceed.",
-            Query(quantile(STEPS, STEP_DURATION, 0.5), "p50"),
-            Query(quantile(STEPS, STEP_DURATION, 0.95), "p95"),
+            "Seconds that 50% (p50) and 95% (p95) of the steps do not exceed. Each dot is a step "
+            "and links to its trace.",
+            Query(quantile(STEPS, STEP_DURATION, 0.5), "p50", exemplars=True),
+            Query(quantile(STEPS, STEP_DURATION, 0.95), "p95", exemplars=True),
             unit=SECONDS,
         ),
         lines(

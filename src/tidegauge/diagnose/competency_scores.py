@@ -14,7 +14,14 @@ import orjson
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
-__all__ = ["Agreement", "CompetencyScore", "agreement", "agreements", "read_scores"]
+__all__ = [
+    "Agreement",
+    "CompetencyScore",
+    "agreement",
+    "agreements",
+    "overall_scores",
+    "read_scores",
+]
 
 
 class CompetencyScore(NamedTuple):
@@ -73,6 +80,22 @@ def _score(line: bytes, where: str) -> CompetencyScore:
         reason=data["reason"] if isinstance(data.get("reason"), str) else "",
         steps=tuple(step for step in steps if type(step) is int) if isinstance(steps, list) else (),
     )
+
+
+def overall_scores(scores: Iterable[CompetencyScore]) -> dict[str, float]:
+    """The overall score of each run: the mean of its competencies.
+
+    AgentDiagnose selects runs for training by such scores. Competencies without a score do not
+    count, and runs without any have no overall score.
+
+    >>> overall_scores([CompetencyScore("r1", "planning", 4), CompetencyScore("r1", "reading", 1)])
+    {'r1': 2.5}
+    """
+    found: dict[str, list[float]] = {}
+    for score in scores:
+        if score.score is not None:
+            found.setdefault(score.run, []).append(score.score)
+    return {run: sum(values) / len(values) for run, values in found.items()}
 
 
 class Agreement(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import os
 import pty
 import re
@@ -27,10 +28,10 @@ class Read:
 
     def __init__(self, file: str) -> None:
         self.text = Path(file).read_text(encoding="utf-8")
-        self.data: dict[str, Any] = orjson.loads(self._unpacked("data"))
-        self.lines = self._unpacked("lines").split(b"\n")
+        self.data: dict[str, Any] = orjson.loads(self.unpacked("data"))
+        self.lines = self.unpacked("lines").split(b"\n")
 
-    def _unpacked(self, name: str) -> bytes:
+    def unpacked(self, name: str) -> bytes:
         found = re.search(rf'<template id="{name}">(.*?)</template>', self.text, re.DOTALL)
         assert found is not None
         return gzip.decompress(base64.b64decode(found[1]))
@@ -145,7 +146,7 @@ def test_nothing_a_recording_says_becomes_markup(tidegauge, write) -> None:
             tags.append(tag)
 
     Tags().feed(text)
-    assert tags.count("template") == 2
+    assert tags.count("template") == 3
     assert tags.count("script") == text.count("<script>")
 
 
@@ -158,7 +159,12 @@ def test_the_page_asks_nobody_and_runs_only_its_own(tidegauge, write, walk) -> N
     rules = dict(rule.strip().split(" ", 1) for rule in policy[1].split(";"))
     assert rules["default-src"] == "'none'"
     assert "unsafe" not in policy[1]
-    assert len(rules["script-src"].split()) == text.count("<script>")
+    # the chart library is packed, and a script only once the page is open
+    assert len(rules["script-src"].split()) == text.count("<script>") + 1
+    library = Read("report.html").unpacked("library")
+    digest = base64.b64encode(hashlib.sha256(library).digest()).decode()
+    assert f"'sha256-{digest}'" in rules["script-src"].split()
+    assert len(text) < len(library) / 2
     assert not re.search(r"<(?:link|iframe|img|script [^>]*src)", text.split("<script>", 1)[0])
 
 
@@ -259,13 +265,13 @@ def test_a_page_that_cannot_be_written(tidegauge, write, walk) -> None:
     assert tidegauge("report", name).code == 2
 
 
-@pytest.mark.parametrize("missing", ["sklearn", "plotly", "networkx"])
+@pytest.mark.parametrize("missing", ["sklearn", "plotly", "networkx", "HanTa"])
 def test_a_missing_extra_says_what_to_install(
     tidegauge, write, walk, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     write(*walk("a", "x"))
     for name in list(sys.modules):
-        if name.startswith(("tidegauge.diagnose.report", "tidegauge.cli.report_page")):
+        if name.startswith(("tidegauge.diagnose.report", "tidegauge.cli.report_page", "HanTa.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = tidegauge("report", "runs.jsonl", "-o", "report.html")

@@ -72,6 +72,31 @@ def test_scores_are_fields(tidegauge, write, walk, tmp_path: Path) -> None:
     assert tidegauge(*chosen, "planning is None").err == "2 of 3 runs\n"
 
 
+def test_the_best_runs_by_the_mean_of_their_competencies(tidegauge, write, walk, tmp_path) -> None:
+    write(*(event for run in "abcd" for event in walk(run, "xyz" if run != "d" else "x")))
+    scores = [
+        *[("a", "planning", 1), ("a", "reading", 4), ("b", "planning", 3), ("b", "reading", None)],
+        *[("c", "planning", None), ("d", "planning", 3)],
+    ]
+    write(
+        *({"run": run, "competency": name, "score": score} for run, name, score in scores),
+        name="scores.jsonl",
+    )
+
+    def best(*options: str) -> list[str]:
+        done = tidegauge("select", "runs.jsonl", "--scores", "scores.jsonl", *options)
+        assert done.code == 0
+        return list(dict.fromkeys(orjson.loads(line)["run"] for line in done.out.splitlines()))
+
+    assert best("--top", "9") == ["b", "d", "a"]  # c has no score
+    assert best("--top", "1") == ["b"]  # of equal ones, the first
+    assert best("--top", "1", "--where", "steps < 3") == ["d"]
+    assert best("--where", "overall_score == 2.5") == ["a"]
+    done = tidegauge("select", "runs.jsonl", "--top", "2")
+    assert (done.code, done.faults) == (2, ["tidegauge: --top needs scores; set --scores"])
+    assert tidegauge("select", "runs.jsonl").code == 2
+
+
 @pytest.mark.parametrize("where", ["speed > 3", "auv >", "agent > 3", "auv.real > 1"])
 def test_a_wrong_condition_is_one_line_and_nothing_is_written(
     tidegauge, write, walk, where: str

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from support.grafana import shown_panels
 from tidegauge.dashboards import ALERTS, dashboard_files, dashboards, rule_files
 from tidegauge.streaming_metrics.auv import AUV_OF_PROCESS
 from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY
@@ -25,10 +26,6 @@ COMMITTED = ROOT / "dashboards"
 SOURCES = sorted((ROOT / "src" / "tidegauge" / "dashboards").glob("*.py"))
 BUILT = dashboard_files() | {f"rules/{name}": text for name, text in rule_files().items()}
 BOARDS = {name: json.loads(text) for name, text in BUILT.items() if name.endswith(".json")}
-
-
-def panels(board: Any) -> list[dict[str, Any]]:
-    return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
 @pytest.mark.parametrize("name", sorted(BUILT))
@@ -67,7 +64,7 @@ def test_every_name_in_a_query_is_of_the_catalogue() -> None:
     queries = [
         target["expr"]
         for board in BOARDS.values()
-        for panel in panels(board)
+        for panel in shown_panels(board)
         for target in panel["targets"]
     ]
     assert len(queries) > 50
@@ -91,16 +88,17 @@ def test_every_metric_is_shown_somewhere() -> None:
 
 def test_panels_describe_what_to_do_and_do_not_overlap() -> None:
     for name, board in BOARDS.items():
-        ids = [panel["id"] for panel in board["panels"]]
+        rows = [panel for panel in board["panels"] if panel["type"] == "row"]
+        ids = [panel["id"] for panel in [*rows, *shown_panels(board)]]
         assert len(set(ids)) == len(ids)
-        for panel in panels(board):
+        for panel in shown_panels(board):
             assert len(panel["description"]) > 40, (name, panel["title"])
             assert panel["datasource"]["uid"] == "$datasource"
             refs = [target["refId"] for target in panel["targets"]]
             assert len(set(refs)) == len(refs) > 0
             assert panel["fieldConfig"]["defaults"]["unit"]
         taken: set[tuple[int, int]] = set()
-        for panel in board["panels"]:
+        for panel in [*rows, *shown_panels(board)]:
             at = panel["gridPos"]
             cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
             assert not cells & taken, (name, panel.get("title"))
@@ -108,11 +106,47 @@ def test_panels_describe_what_to_do_and_do_not_overlap() -> None:
             taken |= cells
 
 
+def test_rows_of_parts_that_not_everyone_runs_are_collapsed() -> None:
+    collapsed = [
+        panel["title"]
+        for board in BOARDS.values()
+        for panel in board["panels"]
+        if panel["type"] == "row" and panel["collapsed"]
+    ]
+    assert [title.split(":")[0] for title in collapsed] == [
+        "Coding agents of this machine",
+        "Central processes",
+        "Judges",
+    ]
+
+
+def test_onsets_and_stops_are_marked_on_every_dashboard() -> None:
+    for board in BOARDS.values():
+        onsets, stops = board["annotations"]["list"]
+        assert (onsets["name"], onsets["iconColor"]) == ("Loop onsets", "red")
+        assert 'kind="cycle"' in onsets["expr"]
+        assert (stops["name"], stops["iconColor"]) == ("Stops", "purple")
+        assert 'action="stop"' in stops["expr"]
+        for one in (onsets, stops):
+            assert one["enable"]
+            assert one["datasource"]["uid"] == "$datasource"
+            assert {*re.findall(r"\$(\w+)", one["expr"])} == {"agent", "task_group"}
+
+
+def test_dots_of_step_durations_lead_to_traces() -> None:
+    [panel] = [
+        one for one in shown_panels(BOARDS["tidegauge-run.json"]) if one["title"] == "Step duration"
+    ]
+    assert all(target["exemplar"] for target in panel["targets"])
+
+
 def test_variables_that_queries_use_are_there() -> None:
     for name, board in BOARDS.items():
         known = {variable["name"] for variable in board["templating"]["list"]}
         used = set(
-            re.findall(r"\$(\w+)", "".join(t["expr"] for p in panels(board) for t in p["targets"]))
+            re.findall(
+                r"\$(\w+)", "".join(t["expr"] for p in shown_panels(board) for t in p["targets"])
+            )
         )
         assert used - {"__interval", "__range"} <= known, name
 

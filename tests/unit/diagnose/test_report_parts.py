@@ -11,6 +11,7 @@ from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.diagnose.report import action_map as mapping
 from tidegauge.diagnose.report.action_map import action_map, tf_idf
 from tidegauge.diagnose.report.page_data import MAX_PLACES, auv_interval, positions
+from tidegauge.diagnose.report.verbs_and_nouns import verbs_and_nouns
 from tidegauge.diagnose.report.word_clouds import MAX_PHRASES, word_clouds
 from tidegauge.streaming_metrics import AUV, FinishedRun
 
@@ -49,15 +50,40 @@ def test_actions_are_counted_by_runs_with_the_first_word_they_are_given() -> Non
     }
 
 
-def test_reasoning_is_what_thinking_actions_say_in_one_two_and_three_words() -> None:
+def test_reasoning_is_what_thinking_actions_say_in_words_verbs_and_nouns() -> None:
     thought = "I need to check the reservation first"
     clouds = word_clouds([run(("think", thought)), run(("think", thought)), run(("go", "north"))])
     fields = {cloud["name"]: phrases(cloud) for cloud in clouds}
-    assert [cloud["of"] for cloud in clouds] == ["actions", *["reasoning"] * 3]
+    assert [cloud["of"] for cloud in clouds] == ["actions", *["reasoning"] * 7]
+    assert fields["4 words"]["check the reservation first"] == [0, 1]
+    assert fields["Verbs"] == {"check": [0, 1], "need": [0, 1]}
+    assert fields["Nouns"] == {"reservation": [0, 1]}
+    assert fields["Verb and noun"] == {"check reservation": [0, 1]}
     assert fields["1 word"] == {"check": [0, 1], "need": [0, 1], "reservation": [0, 1]}
     assert fields["2 words"]["check the"] == [0, 1]
     assert "the reservation first" in fields["3 words"]
     assert "i" not in fields["1 word"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("I will open the log file.", {"open file"}),
+        ("Look at the shelf", set()),  # a preposition
+        ("I need to read. The door is open.", set()),  # another sentence
+        ("Buy a very nice big old cheap red table", set()),  # too far away
+        ("She takes the mugs and cleans them", {"take mug"}),
+        ("", set()),
+        ("x" * 100_000 + " " + "!?" * 1_000 + " ᾳ作業 0123", set()),
+    ],
+)
+def test_pairs_of_verb_and_noun(text: str, pairs: set[str]) -> None:
+    assert verbs_and_nouns([text])[0].pairs == pairs
+
+
+def test_only_the_beginning_of_long_texts_is_tagged() -> None:
+    [found] = verbs_and_nouns([f"open the door. {'It was so. ' * 20_000} close the window."])
+    assert found.pairs == {"open door"}
 
 
 def test_without_thoughts_the_observations_are_read() -> None:

@@ -11,7 +11,8 @@ Needs ``pip install 'tidegauge[report]'``.
 from tidegauge.errors import MissingExtraError
 
 try:
-    import networkx  # noqa: F401 -- its absence raises the error below
+    import HanTa  # noqa: F401 -- its absence raises the error below
+    import networkx  # noqa: F401
     import plotly  # noqa: F401
     import sklearn  # noqa: F401
 except ImportError as error:

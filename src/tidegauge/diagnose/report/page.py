@@ -1,7 +1,8 @@
 """Writes the report as one HTML file without requests and with its own scripts only.
 
-A content security policy allows the page's scripts by their hashes. Recorded contents are
-compressed data in the page. Scripts show them by ``textContent`` only, so they are never markup.
+A content security policy allows the page's scripts by their hashes. The chart library and the
+recorded contents are compressed data in the page. Scripts show contents by ``textContent`` only, so
+they are never markup.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _SCRIPTS: Final = (
     "text.js",
     "store.js",
     "selection.js",
+    "address.js",
+    "find.js",
     "charts.js",
     "tables.js",
     "overview.js",
@@ -29,6 +32,7 @@ _SCRIPTS: Final = (
     "patterns.js",
     "scores.js",
     "run.js",
+    "compare.js",
     "report.js",
 )
 """Classic scripts, in the order of their dependencies."""
@@ -55,20 +59,21 @@ def page(data: Mapping[str, Any], lines: Iterable[bytes]) -> str:
         lines: the lines of all runs, one run after the other, without newlines.
     """
     library = _plotly()
-    scripts = [library, _shared("theme.js"), *(_own(name) for name in _SCRIPTS)]
+    scripts = [_shared("theme.js"), *(_own(name) for name in _SCRIPTS)]
     style = _shared("theme.css") + _own("report.css")
     policy = "; ".join(
         [
             *_POLICY,
             # The chart library adds an empty style sheet and fills it by script.
             f"style-src {_hash(style)} {_hash('')}",
-            f"script-src {' '.join(_hash(script) for script in scripts)}",
+            f"script-src {' '.join(_hash(script) for script in (library, *scripts))}",
         ]
     )
     parts = {
         "policy": policy,
         "style": style,
         "styled": "".join(f'<meta id="{name}" />' for name in _MAPS_STYLE.findall(library)),
+        "library": _packed(library.encode()),
         "data": _packed(orjson.dumps(data, default=str)),
         "lines": _packed(b"\n".join(lines)),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),

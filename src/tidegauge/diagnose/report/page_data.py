@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import networkx as nx
 
-from tidegauge.diagnose.competency_scores import CompetencyScore
+from tidegauge.diagnose.competency_scores import CompetencyScore, overall_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep, fields_of
 from tidegauge.diagnose.report.action_map import Embedder, action_map, tf_idf
 from tidegauge.diagnose.report.word_clouds import word_clouds
@@ -188,7 +188,10 @@ def contents(
     for run in runs:
         members[run.report.group].append(run)
     begin(STAGES[0])
-    shown = [_run(run, with_contents) for run in runs]
+    overall = overall_scores(scores)
+    shown = [
+        {**_run(run, with_contents), "overall_score": overall.get(run.report.run)} for run in runs
+    ]
     begin(STAGES[1])
     clouds = word_clouds(runs if with_contents else [_redacted(run) for run in runs])
     begin(STAGES[2])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
 from tidegauge.diagnose.recorded_run import ReportedRun
+from tidegauge.diagnose.report.verbs_and_nouns import verbs_and_nouns
 
 __all__ = ["MAX_PHRASES", "THINKING", "word_clouds"]
 
@@ -31,6 +32,7 @@ _SMALL_WORDS: Final = ENGLISH_STOP_WORDS - {
 _MAX_CHARACTERS: Final = 20_000  # of one run
 _WORD: Final = r"(?u)\b[^\W\d_][\w'-]+\b"
 _MAX_OBJECT: Final = 24
+_LONGEST: Final = 4  # words of a phrase
 _FIRST_TEXT: Final = {"{": re.compile(r':\s*"([^"\\]+)'), "[": re.compile(r'[\[,]\s*"([^"\\]+)')}
 _LEADING: Final = re.compile(r"[\w./-]*[^\W\d_][\w./-]*")
 
@@ -40,7 +42,8 @@ def word_clouds(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
 
     Actions are counted by name, and by name and object: the first word of their arguments, because
     the command of a shell is more informative than the name of the shell. The texts are those
-    of thinking actions, or the observations if there are none.
+    of thinking actions, or the observations if there are none. Of thoughts there are also their
+    verbs, nouns and pairs of both.
     """
     clouds = [{"name": "Actions", "of": "actions", "phrases": _actions(runs)}]
     texts = [_joined(step.arguments for step in run.steps if step.name in THINKING) for run in runs]
@@ -48,23 +51,43 @@ def word_clouds(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
     if not any(texts):
         texts = [_joined(step.label for step in run.steps) for run in runs]
         source = "observations"
-    for words, name in ((1, "1 word"), (2, "2 words"), (3, "3 words")):
-        phrases = _phrases(texts, words)
-        if phrases:
-            clouds.append({"name": name, "of": source, "phrases": phrases})
+    found = [
+        (f"{n} word{'s' if n > 1 else ''}", _phrases(texts, n)) for n in range(1, _LONGEST + 1)
+    ]
+    if source == "reasoning":
+        of_texts = verbs_and_nouns(texts)
+        found += [
+            ("Verbs", _commonest([text.verbs for text in of_texts])),
+            ("Nouns", _commonest([text.nouns for text in of_texts])),
+            ("Verb and noun", _commonest([text.pairs for text in of_texts])),
+        ]
+    clouds += [
+        {"name": name, "of": source, "phrases": phrases} for name, phrases in found if phrases
+    ]
     return clouds
 
 
 def _actions(runs: Sequence[ReportedRun]) -> list[tuple[str, list[int]]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for index, run in enumerate(runs):
+    of_runs: list[set[str]] = []
+    for run in runs:
+        found: set[str] = set()
         for step in run.steps:
-            found[step.name].add(index)
+            found.add(step.name)
             object_of = _object(step.arguments) if step.name not in THINKING else ""
             if object_of:
-                found[f"{step.name}: {object_of}"].add(index)
+                found.add(f"{step.name}: {object_of}")
+        of_runs.append(found)
+    return _commonest(of_runs)
+
+
+def _commonest(of_runs: Sequence[Set[str]]) -> list[tuple[str, list[int]]]:
+    """The phrases that most runs have, each with these runs."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for index, phrases in enumerate(of_runs):
+        for phrase in phrases:
+            found[phrase].append(index)
     commonest = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [(text, sorted(among)) for text, among in commonest[:MAX_PHRASES]]
+    return commonest[:MAX_PHRASES]
 
 
 def _object(arguments: str) -> str:

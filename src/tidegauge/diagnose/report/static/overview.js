@@ -1,6 +1,9 @@
 // All runs together: the groups' numbers, which are the engine's and don't follow the selection.
 "use strict";
 
+selection.setters.set("group", (value) => store.data.groups[value] && selectGroup(store.data.groups[value]));
+selection.setters.set("tasks", (value) => selectPoints("tasks", unpackNumbers(value, store.data.tasks.length)));
+
 function openOverview() {
   const { runs, groups, memory_index: memory, skipped_lines: skipped } = store.data;
   const known = runs.filter((run) => run.success !== null);
@@ -38,7 +41,12 @@ function openGroups(groups) {
       type: "button",
       class: "link",
       title: "Select the runs of this group",
-      on: { click: () => selectGroup(group) },
+      on: {
+        click: () => {
+          selectGroup(group);
+          location.hash = "#runs";
+        },
+      },
       children: [make("i", { class: "swatch", style: { background: store.agentColour(group.agent) } }), group.agent || ABSENT],
     });
   const columns = [
@@ -53,7 +61,7 @@ function openGroups(groups) {
     number("Exploration error", "exploration_error", share, "Errors / steps that had to explore"),
     number("Exploitation error", "exploitation_error", share, "Errors / steps that had to exploit"),
   ];
-  new SortedTable(byId("groups"), columns).show(groups);
+  new SortedTable(byId("groups"), withValues(columns, groups)).show(groups);
   byId("groups-note").textContent = "Click an agent's name to select its runs";
 }
 
@@ -62,8 +70,7 @@ function selectGroup(group) {
     .map((run, index) => [run, index])
     .filter(([run]) => run.agent === group.agent && run.task_group === group.task_group && (run.memory ?? null) === group.memory)
     .map(([, index]) => index);
-  selection.set("group", nameOfGroup(group), members);
-  location.hash = "#runs";
+  selection.set("group", String(store.data.groups.indexOf(group)), nameOfGroup(group), members);
 }
 
 function openMemory(memory) {
@@ -80,7 +87,7 @@ function openMemory(memory) {
 
 function showOverview() {
   charts.show("curves", curves);
-  charts.show("tasks", taskPoints, (element) => brushed(element, "tasks", "tasks", (point) => point.customdata.runs));
+  charts.show("tasks", taskPoints, (element) => brushed(element, "tasks", (point) => store.data.tasks.indexOf(point.customdata)));
   byId("comparison").style.height = `${64 + 27 * store.data.groups.length}px`;
   charts.show("comparison", comparison);
 }
@@ -141,17 +148,20 @@ function taskPoints() {
   };
 }
 
-/** Runs inside a selection of a chart: a filter, which is removed with the selection. */
-function brushed(element, name, label, runsOf) {
-  const undo = () => {
-    Plotly.relayout(element, { selections: [] });
-    Plotly.restyle(element, { selectedpoints: [null] });
-  };
-  element.on("plotly_selected", (covered) => {
-    if (!covered || !covered.points.length) return;
-    const runs = covered.points.flatMap(runsOf);
-    selection.set(name, `${plural(covered.points.length, label.replace(/s$/, ""), label)} of the chart`, runs, undo);
+/** Selects the runs of points of the chart of tasks, or of the map of actions. */
+function selectPoints(name, indexes) {
+  const [points, one] = name === "tasks" ? [store.data.tasks, "task"] : [store.data.map?.points ?? [], "action"];
+  const runs = indexes.flatMap((index) => points[index]?.runs ?? []);
+  selection.set(name, packNumbers(indexes), `${plural(indexes.length, one)} of the chart`, indexes.length ? runs : null, () => {
+    if (!byId(name).data) return; // it was not drawn
+    Plotly.relayout(byId(name), { selections: [] });
+    Plotly.restyle(byId(name), { selectedpoints: [null] });
   });
+}
+
+/** A selection in a chart is a filter, which is removed with the selection. */
+function brushed(element, name, indexOf) {
+  element.on("plotly_selected", (covered) => covered?.points.length && selectPoints(name, covered.points.map(indexOf)));
   element.on("plotly_deselect", () => selection.has(name) && selection.remove(name));
 }
 

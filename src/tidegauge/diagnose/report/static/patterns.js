@@ -17,6 +17,17 @@ function fitting(phrases, most, width, height) {
 const patterns = { cloud: 0, words: new Set(), find: "" };
 
 function openPatterns() {
+  selection.setters.set("words", (value) => {
+    const [name, ...words] = value.split("|");
+    patterns.cloud = Math.max(0, store.data.clouds.findIndex((cloud) => cloud.name === name));
+    for (const word of words) patterns.words.add(word);
+    selectWords();
+  });
+  selection.setters.set("map", (value) => {
+    const indexes = unpackNumbers(value, store.data.map?.points.length ?? 0);
+    selectPoints("map", indexes);
+    if (indexes.length) showRegion(indexes);
+  });
   byId("cloud-tabs").replaceChildren(
     ...store.data.clouds.map((cloud, index) =>
       make("button", {
@@ -76,7 +87,7 @@ function showCloud() {
             title: plural(phrase.runs.length, "run"),
             aria_pressed: String(patterns.words.has(phrase.text)),
             style: { fontSize: `${sizeOf(phrase.runs.length, most).toFixed(1)}px` },
-            on: { click: () => chooseWord(cloud, phrase.text) },
+            on: { click: () => chooseWord(phrase.text) },
           }),
         ],
       });
@@ -84,13 +95,17 @@ function showCloud() {
   );
 }
 
-function chooseWord(cloud, text) {
+function chooseWord(text) {
   if (!patterns.words.delete(text)) patterns.words.add(text);
+  selectWords();
+  [...byId("cloud").querySelectorAll("button")].find((button) => button.textContent === text)?.focus();
+}
+
+function selectWords() {
+  const cloud = store.data.clouds[patterns.cloud];
   const chosen = cloud.phrases.filter(([phrase]) => patterns.words.has(phrase));
-  const label = chosen.map(([phrase]) => phrase).join(", ");
-  const focused = text;
-  selection.set("words", shortened(label, 60), chosen.length ? chosen.flatMap(([, runs]) => runs) : null, () => patterns.words.clear());
-  [...byId("cloud").querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
+  const words = chosen.map(([phrase]) => phrase);
+  selection.set("words", [cloud.name, ...words].join("|"), shortened(words.join(", "), 60), chosen.length ? chosen.flatMap(([, runs]) => runs) : null, () => patterns.words.clear());
 }
 
 const NAMED_ACTIONS = 9;
@@ -99,7 +114,7 @@ function showMap() {
   const { map } = store.data;
   if (!map) return;
   charts.show("map", mapPoints, (element) => {
-    brushed(element, "map", "actions", (point) => map.points[point.customdata].runs);
+    brushed(element, "map", (point) => point.customdata);
     element.on("plotly_selected", (covered) => covered && showRegion(covered.points.map((point) => point.customdata)));
     element.on("plotly_deselect", () => showRegion([]));
   });

@@ -1,22 +1,29 @@
 // Opens the data of the file, and shows the view in the URL.
 "use strict";
 
+addEventListener("hashchange", () => {
+  if (store.data) address.read(), route();
+});
+
 const VIEWS = { overview: showOverview, runs: showRuns, patterns: showPatterns, scores: showScores };
 
 function route() {
-  const [name, number] = location.hash.slice(1).split("/");
-  const isRun = name === "run" && store.data.runs[number] !== undefined;
-  const view = isRun ? "run" : name in VIEWS ? name : "overview";
+  const [name, ...numbers] = address.view.split("/");
+  const known = numbers.filter((number) => store.data.runs[number] !== undefined).map(Number);
+  const isRun = (name === "run" && known.length === 1) || (name === "compare" && known.length === 2);
+  const view = isRun || name in VIEWS ? name : "overview";
   for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== `view-${view}`;
   for (const link of byId("views").children) {
     if (link.hash === `#${isRun ? "runs" : view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   if (isRun) {
-    showRun(Number(number));
+    if (name === "run") showRun(known[0]);
+    else showComparison(known);
     scrollTo(0, 0);
   } else VIEWS[view]();
-  document.title = `${isRun ? store.data.runs[number].run : capital(view)} · tidegauge`;
+  address.write();
+  document.title = `${isRun ? known.map((index) => store.data.runs[index].run).join(", ") : capital(view)} · tidegauge`;
 }
 
 async function openReport() {
@@ -32,16 +39,22 @@ async function openReport() {
   openRuns();
   openPatterns();
   openScores();
+  finder.open();
+  address.read();
   selection.listen(() => {
     showSelection();
+    address.write();
     const view = document.querySelector("main > section:not([hidden])").id.slice(5);
     if (view === "runs" || view === "patterns" || view === "scores") VIEWS[view]();
   });
   byId("clear").addEventListener("click", () => selection.clear());
   byId("save").addEventListener("click", saveSelection);
+  byId("compare").addEventListener("click", () => {
+    compareRun(shownRun, true);
+    if (compared.length === 1) location.hash = "#runs";
+  });
   byId("more-steps").addEventListener("click", () => addSteps());
   byId("steps").addEventListener("keydown", stepKeys);
-  addEventListener("hashchange", route);
   document.addEventListener("themechange", () => {
     openOverview();
     route();

@@ -29,8 +29,9 @@ function showRun(index) {
   showSteps(run, index, marks);
 }
 
-function showFacts(run) {
-  const facts = [
+/** The measurements of a run: names and texts. */
+function factsOf(run) {
+  return [
     ["Agent", run.agent_name ? `${run.agent_name} (counted as ${run.agent})` : run.agent || ABSENT],
     ["Task group", run.task_group || ABSENT],
     ["Steps", run.t_max ? `${count(run.steps)} of ${count(run.t_max)}` : count(run.steps)],
@@ -44,7 +45,13 @@ function showFacts(run) {
     ["Exploration error", share(run.exploration_error)],
     ["Exploitation error", share(run.exploitation_error)],
     ["Novelty", share(run.novelty)],
+    ["Tokens", count(run.tokens)],
+    ["Overall score", decimals(run.overall_score, 2)],
   ];
+}
+
+function showFacts(run) {
+  const facts = factsOf(run).filter(([, value]) => value !== ABSENT);
   byId("run-facts").replaceChildren(
     ...facts.map(([name, value]) => make("div", { children: [make("dt", { text: name }), make("dd", { text: value, title: value })] })),
   );
@@ -255,19 +262,34 @@ function showSteps(run, index, marks) {
   list.scrollTop = 0;
   let shown = 0;
   addSteps = (upTo = shown + STEPS_AT_ONCE) => {
-    const next = marks.slice(shown, upTo).map((mark, at) => stepItem(run, lines, mark, shown + at));
+    const next = marks.slice(shown, upTo).map((mark, at) => stepItem(run, lines, mark, shown + at, "li"));
     list.append(...next);
+    next.forEach((item) => finder.mark(item));
     shown += next.length;
     byId("more-steps").hidden = shown >= marks.length;
   };
+  finder.show(searched(), stepTexts(run, lines));
   addSteps();
 }
 
-function stepItem(run, lines, mark, t) {
+/** The calls of a step as they were recorded, each with its result. */
+function callsOf(run, lines, t) {
   const recorded = JSON.parse(lines[run.step.line[t]]);
   const later = run.step.outcome_line && run.step.outcome_line[t] !== run.step.line[t] ? JSON.parse(lines[run.step.outcome_line[t]]) : recorded;
   const calls = recorded.calls ?? [recorded];
   const results = later.calls ?? [later];
+  return calls.map((call, at) => ({ action: call.action, args: call.args, outcome: results[at]?.outcome ?? (calls.length > 1 ? later.outcome : undefined) }));
+}
+
+const textOf = (value) => (absent(value) ? "" : typeof value === "string" ? value : JSON.stringify(value));
+
+/** What is shown of each step, as text. */
+const stepTexts = (run, lines) =>
+  run.walk.map((_, t) => [run.step.name[t], ...callsOf(run, lines, t).flatMap((call) => [textOf(call.args), textOf(call.outcome)])].join("\n"));
+
+/** A step in an element: an item of the transcript, or one side of a comparison. */
+function stepItem(run, lines, mark, t, tag) {
+  const calls = callsOf(run, lines, t);
   const badge = (kind, text) => make("span", { class: "badge", data_kind: kind, text });
   const badges = [
     mark.loop ? badge("loop", "↻ loop") : null,
@@ -279,9 +301,8 @@ function stepItem(run, lines, mark, t) {
   ];
   const swatch = make("i", { class: "swatch round", title: labelOf(run, mark.place), text: mark.place + 1 });
   swatch.style.setProperty("--hue", placeHue(mark.place));
-  return make("li", {
-    id: `step-${t}`,
-    tabindex: t ? -1 : 0,
+  return make(tag, {
+    ...(tag === "li" ? { id: `step-${t}`, tabindex: t ? -1 : 0 } : {}),
     class: kindOf(mark),
     children: [
       make("span", { class: "t", text: t }),
@@ -290,10 +311,10 @@ function stepItem(run, lines, mark, t) {
         class: "what",
         children: [
           make("p", { class: "head", children: [make("strong", { text: run.step.name[t] }), ...badges] }),
-          ...calls.flatMap((call, at) => [
+          ...calls.flatMap((call) => [
             calls.length > 1 ? make("p", { class: "quiet", text: call.action }) : null,
             content("", call.args),
-            content("→", results[at]?.outcome ?? (calls.length > 1 ? later.outcome : undefined)),
+            content("→", call.outcome),
           ]),
         ],
       }),
@@ -304,18 +325,21 @@ function stepItem(run, lines, mark, t) {
 /** Arguments or a result. Long texts are folded. */
 function content(mark, value) {
   if (absent(value) || value === "") return null;
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = textOf(value);
   const shown = make("pre", { text, class: mark ? "outcome" : "arguments" });
   if (text.length <= 320 && text.split("\n").length <= 5) return shown;
   return make("details", { children: [make("summary", { children: [make("pre", { text: `${shortened(text.split("\n").slice(0, 4).join("\n"), 300)} …`, class: mark ? "outcome" : "arguments" })] }), shown] });
 }
 
-function goToStep(t) {
+/** Scrolls to a step, which is added to the list if it is not there yet. */
+function showStep(t) {
   if (!byId(`step-${t}`)) addSteps(t + STEPS_AT_ONCE);
   const item = byId(`step-${t}`);
-  item?.scrollIntoView({ block: "center" });
-  item?.focus({ preventScroll: true });
+  item.scrollIntoView({ block: "center" });
+  return item;
 }
+
+const goToStep = (t) => t < store.data.runs[shownRun].walk.length && showStep(t).focus({ preventScroll: true });
 
 function stepKeys(event) {
   const item = event.target.closest("#steps > li");

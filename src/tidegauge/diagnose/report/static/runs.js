@@ -20,30 +20,41 @@ const MEASURES = [
   ["exploitation_error", "exploitation error", share],
   ["novelty", "novelty", share],
   ["tokens", "tokens", count],
+  ["overall_score", "overall score", (value) => decimals(value, 2)],
 ];
 
 function openRuns() {
   const { runs } = store.data;
   const measured = MEASURES.filter(([field]) => runs.some((run) => !absent(run[field])));
+  for (const name of ["text", "agent", "task_group", "outcome", "measure"]) selection.setters.set(name, restoreControl);
   const columns = [
+    { title: "Compare", show: compareBox },
     { title: "Run", value: (row) => row.run, show: runLink },
     { title: "Agent", value: (row) => row.agent, show: (row) => make("span", { class: "nowrap", children: [make("i", { class: "swatch", style: { background: store.agentColour(row.agent) } }), row.agent || ABSENT] }) },
-    { title: "Outcome", value: outcomeOf, show: (row) => make("span", { class: "badge", data_outcome: outcomeOf(row), text: nameOfOutcome(outcomeOf(row)) }) },
+    { title: "Outcome", value: outcomeOf, show: (row) => outcomeBadge(row) },
     ...measured.map(([field, title, show]) => ({ title: capital(title), number: true, value: (row) => row[field], show: (row) => show(row[field]) })),
   ];
-  runsTable = new SortedTable(byId("runs-table"), columns);
+  runsTable = new SortedTable(byId("runs-table"), withValues(columns, runs));
   openControls(measured);
 }
 
+const outcomeBadge = (run) => make("span", { class: "badge", data_outcome: outcomeOf(run), text: nameOfOutcome(outcomeOf(run)) });
+
 function runLink(row) {
-  return make("a", {
+  const link = make("a", {
     href: `#run/${row.index}`,
     class: "run",
     children: [make("span", { text: middleCut(row.run, 38), title: row.run }), make("span", { class: "quiet", text: row.task || row.task_group })],
   });
+  highlight(link, matcher(searched()));
+  return link;
 }
 
+/** The text that the runs are searched for. */
+const searched = () => byId("controls").elements.text.value.trim();
+
 function showRuns() {
+  showCompareHint();
   runsTable.show(selection.runs().map((index) => ({ index, ...store.data.runs[index] })));
 }
 
@@ -78,13 +89,25 @@ function openControls(measured) {
   });
 }
 
+/** Sets a control to its value in the address. */
+function restoreControl(value, name) {
+  const form = byId("controls");
+  if (name === "measure") {
+    const [field, from, to] = value.split(":");
+    form.elements.measure.value = field;
+    if (form.elements.measure.selectedIndex < 0) form.elements.measure.selectedIndex = 0;
+    [form.elements.from.value, form.elements.to.value] = [from ?? "", to ?? ""];
+  } else form.elements[name].value = value;
+  filterBy(form, name);
+}
+
 function filterBy(form, name) {
   const value = (field) => form.elements[field].value;
   const undo = (...fields) => () => fields.forEach((field) => (form.elements[field].value = ""));
   const where = (test) => store.data.runs.map((run, index) => [run, index]).filter(([run, index]) => test(run, index)).map(([, index]) => index);
   if (name === "text") {
     const text = value("text").trim().toLowerCase();
-    selection.set("text", `“${text}”`, text ? where((_, index) => store.mentions(index, text)) : null, undo("text"));
+    selection.set("text", text, `“${text}”`, text ? where((_, index) => store.mentions(index, text)) : null, undo("text"));
   } else if (["measure", "from", "to"].includes(name)) {
     const [field, title] = MEASURES.find(([field]) => field === value("measure"));
     const low = value("from") === "" ? -Infinity : Number(value("from"));
@@ -92,11 +115,11 @@ function filterBy(form, name) {
     const open = low === -Infinity && high === Infinity;
     const label = `${title} ${low === -Infinity ? "" : `≥ ${low}`} ${high === Infinity ? "" : `≤ ${high}`}`;
     // What was not measured is in no range.
-    selection.set("measure", label, open ? null : where((run) => !absent(run[field]) && run[field] >= low && run[field] <= high), undo("from", "to"));
+    selection.set("measure", [field, value("from"), value("to")].join(":"), label, open ? null : where((run) => !absent(run[field]) && run[field] >= low && run[field] <= high), undo("from", "to"));
   } else {
     const wanted = value(name);
     const of = name === "outcome" ? outcomeOf : (run) => run[name];
     const label = name === "outcome" ? nameOfOutcome(wanted) : wanted;
-    selection.set(name, label, form.elements[name].selectedIndex ? where((run) => of(run) === wanted) : null, undo(name));
+    selection.set(name, wanted, label, form.elements[name].selectedIndex > 0 ? where((run) => of(run) === wanted) : null, undo(name));
   }
 }

@@ -4,6 +4,13 @@
 const SCORES = [1, 2, 3, 4];
 
 function openScores() {
+  selection.setters.set("score", (value, name) => {
+    const card = [...document.querySelectorAll(".score")].find((one) => `score ${one.dataset.competency}` === name);
+    if (!card) return;
+    const selects = [...card.querySelectorAll("select")];
+    value.split("-").forEach((level, side) => { if (selects[side]) selects[side].value = level; });
+    chooseScores(card.dataset.competency, store.data.scores.filter((score) => score.competency === card.dataset.competency), selects);
+  });
   const { scores } = store.data;
   const view = byId("view-scores");
   if (!scores.length) {
@@ -48,7 +55,7 @@ function chooseScores(competency, given, selects) {
   const open = low === -Infinity && high === Infinity;
   const runs = given.filter((score) => score.score !== null && score.score >= low && score.score <= high).flatMap((score) => score.runs);
   const label = `${inWords(competency)} ${low === -Infinity ? 1 : low}–${high === Infinity ? 4 : high}`;
-  selection.set(`score ${competency}`, label, open ? null : runs, () => {
+  selection.set(`score ${competency}`, selects.map((select) => select.value).join("-"), label, open ? null : runs, () => {
     for (const select of selects) select.value = "";
     const chart = byId(`scores-${competency}`);
     if (chart.data) Plotly.relayout(chart, { selections: [] }).then(() => Plotly.restyle(chart, { selectedpoints: [null] }));

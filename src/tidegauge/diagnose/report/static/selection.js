@@ -2,14 +2,28 @@
 "use strict";
 
 const selection = {
-  _filters: new Map(), // name -> {label, runs: Set of indexes, clear: undoes the filter}
+  _filters: new Map(), // name -> {label, runs: Set of indexes, value: text, clear: undoes the filter}
   _listeners: [],
 
-  /** Lets only these runs through; an empty filter is none. */
-  set(name, label, runs, clear = () => {}) {
+  /** What sets a filter again from its value in the address, by the first word of its name. */
+  setters: new Map(),
+
+  /** Lets only these runs through; an empty filter is none. `value` is its text in the address. */
+  set(name, value, label, runs, clear = () => {}) {
     if (runs === null) this._filters.delete(name);
-    else this._filters.set(name, { label, runs: new Set(runs), clear });
+    else this._filters.set(name, { label, runs: new Set(runs), value, clear });
     this._notify();
+  },
+
+  /** The name and the value of each filter. */
+  values() {
+    return [...this._filters].map(([name, { value }]) => [name, value]);
+  },
+
+  /** Sets these filters, and no others. A value that means nothing sets none. */
+  restore(values) {
+    this.clear();
+    for (const [name, value] of values) this.setters.get(name.split(" ")[0])?.(value, name);
   },
 
   has(name) {

@@ -3,6 +3,10 @@
 
 const ROWS_AT_ONCE = 100;
 
+/** The columns in which some row has a value. */
+const withValues = (columns, rows) =>
+  columns.filter(({ value }) => !value || rows.some((row) => !absent(value(row)) && value(row) !== ""));
+
 /**
  * A table in an element.
  * A column has a `title`, `show(row)` (a text or an element) and, to be sorted by, `value(row)`;
