@@ -7,6 +7,7 @@ file only. Every step must count once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -89,7 +90,8 @@ class Session:
 
     def _hook(self, name: str, **fields: Any) -> None:
         event = {"hook_event_name": name, "session_id": self.id, **fields}
-        hook_client.ask("claude", json.dumps(event).encode())
+        with contextlib.suppress(OSError):  # as the hook does when the watcher is slow
+            hook_client.ask("claude", json.dumps(event).encode())
 
     def _say(self, kind: str, content: Any, **fields: Any) -> None:
         message = {"role": kind, "content": content, **fields}

@@ -225,9 +225,9 @@ def test_a_run_that_nothing_can_be_done_about_is_only_observed() -> None:
         ]
     assert decided["seen"] == ["go_on"] * 6
     assert set(decided["held"]) == {"go_on", "nudge", "stop"}
-    run = sink.engine.get("seen")
-    assert run is not None
-    report = run.report()
+    seen = sink.engine.get("seen")
+    assert seen is not None
+    report = seen.report()
     assert (report.intervention, report.intervention_reason) == ("would_stop", "steps")
 
 

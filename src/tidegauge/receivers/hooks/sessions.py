@@ -211,7 +211,7 @@ class HookSessions:
         if found is None:
             return b""
         agent, content, event = found
-        self._known[_root(event)[:2]] = None
+        self._known[event.agent or "", event.session] = None
         if len(self._known) > _MAX_SESSIONS:
             self._known.pop(next(iter(self._known)), None)
         answer = self.take(agent, event)
