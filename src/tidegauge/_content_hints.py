@@ -35,6 +35,11 @@ _HINTS: Final = (
     ("pydantic-ai", "use InstrumentationSettings(include_content=True)"),
     ("gcp.vertex.agent", "set ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true"),
     ("agent_framework", "set ENABLE_SENSITIVE_DATA=true"),
+    (
+        "semantic_kernel.",
+        "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true and export "
+        "log records",
+    ),
     ("azure.ai.", "set AZURE_TRACING_GEN_AI_CONTENT_RECORDING_ENABLED=true"),
     ("ai", "set recordInputs and recordOutputs to true in the telemetry settings of the AI SDK"),
     ("strands.", "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"),

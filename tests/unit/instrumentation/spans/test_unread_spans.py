@@ -132,6 +132,7 @@ def test_counts_of_a_replay_are_discarded():
         ("opentelemetry.instrumentation.openai_v2", "=SPAN_ONLY"),
         ("opentelemetry.instrumentation.openai.v1", "TRACELOOP_TRACE_CONTENT"),
         ("gcp.vertex.agent", "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS"),
+        ("semantic_kernel.utils.telemetry.model_diagnostics.decorators", "log records"),
         ("agent_framework", "ENABLE_SENSITIVE_DATA"),
         ("ai", "recordInputs"),
         ("somebody.else", "switch on"),
