@@ -337,6 +337,9 @@ def test_lite_llm_writes_python_and_over_the_span_around_it() -> None:
     model = read("litellm", "raw_gen_ai_request", raw)
     assert model.calls == (ChosenCall("look", {"q": 1}, "c1"),)
     assert (model.tokens, model.info.task) == (12, "find the key")
+    both = {"llm.openai.input": "[]", **raw}
+    for attributes in (both, dict(reversed(both.items()))):  # an order that means nothing
+        assert read("litellm", "raw_gen_ai_request", attributes) == model
     around = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "helper"}
     agent = read("app", "invoke_agent helper", around)
     assert isinstance(agent, AgentSpan)
