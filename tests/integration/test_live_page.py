@@ -7,11 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -275,11 +274,11 @@ def violations(page: Page) -> list[str]:
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser: Browser, served: Capture, scheme: str, width: int) -> None:
-    axe = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     context = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
     with looking(browser, served, bypass_csp=True, **context) as opened:
         page = opened.page
-        page.evaluate(axe.read_text())
+        page.evaluate(axe)
         expect(page.locator("#start")).to_be_visible()
         assert violations(page) == []  # empty
         with tidegauge.run(agent="looper") as run, tidegauge.run(agent="stuck") as stuck:
