@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ import tidegauge
 from support.browser import Visit, chromium, visit
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.page import app
+from tidegauge.exporters.reading import visible
 from tidegauge.policies import Rule
 from tidegauge.testing import Capture, capture
 
@@ -64,6 +67,12 @@ def go_round(run: tidegauge.Run, *, rounds: int = 1) -> None:
             run.observe(f"you are in the {place}")
 
 
+def fact(page: Page, name: str) -> str:
+    """A number of the chosen run."""
+    pair = page.locator("#facts div", has=page.get_by_text(name, exact=True))
+    return pair.locator("dd").inner_text()
+
+
 def rows(page: Page) -> list[str]:
     return page.locator("#list .row:visible .agent").all_inner_texts()
 
@@ -91,7 +100,7 @@ def test_a_loop_that_sets_in_is_shown_within_a_second(browser: Browser, served: 
             assert rows(page) == ["browser", "calm"]
             expect(page.locator("#announcer")).to_contain_text("Loop: browser at step 4")
             expect(page.locator("#looping .chip")).to_have_text(
-                "browser2 steps \u00d7 2 since step 3"
+                re.compile("browser2 steps, repeated once, for 0:0[0-9]")
             )
             expect(page.locator(".row.onset")).to_have_count(1)
             expect(page.locator("#chosen-agent")).to_have_text("browser")  # nobody chose
@@ -119,6 +128,8 @@ def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
         expect(page.locator("#lost")).to_have_text("6 steps")
         expect(page.locator("#tokens")).to_have_text("0 tokens")
         expect(page.locator("#interventions")).to_have_text("3")  # nudged twice, then stopped
+        assert "success after 1 step" not in page.locator("#events").inner_text()
+        page.locator("#events-filter").select_option("all")
         texts = page.locator(".event .text").all_inner_texts()
         assert texts[:2] == ["success after 1 step", "stopped after 9 steps"]
         assert "stopped at step 8: loop repeats" in texts
@@ -130,6 +141,10 @@ def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
         numbers = steps.locator("td:first-child").all_text_contents()
         assert numbers[:2] == ["8, loop step", "7, loop step"]
         assert "stop" in steps.first.inner_text()
+        assert fact(page, "Loop") == "2 steps, repeated 3 times"  # an ended run keeps its loop
+        assert fact(page, "Cost of the loop") == "6 steps"
+        assert fact(page, "Since").startswith("step 3, ")
+        expect(page.locator("#cycle")).to_have_text("Repeats: go → go")
         assert page.locator("#trail-rows .digest code").first.inner_text() != ""
         assert "attic" not in page.content()  # digests, no contents
 
@@ -163,7 +178,9 @@ def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
             assert page.title() == "(1) looping · tidegauge"
             shown = page.locator("#list .row:visible .agent").inner_text()
             assert len(shown) <= 128
-            assert shown.startswith(name.encode("utf-8", "backslashreplace").decode()[:100].strip())
+            plain = visible(name).encode("utf-8", "backslashreplace").decode()
+            assert shown.startswith(plain[:100].strip())
+            assert "\u202e" not in page.content()
             # Nothing reaches over the edge of its card, or to the other side of it.
             fits = page.evaluate(
                 "(root => root.scrollWidth <= innerWidth && root.scrollHeight <= innerHeight)"
@@ -175,6 +192,117 @@ def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
                 ".every((one) => one.localName === 'bdi')"
             )
             assert isolated
+
+
+def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
+    settings = {"trace_url": "https://traces.example/{trace_id}", "prices": {"m": 1_000.0}}
+    with serving(**settings) as served, looking(browser, served) as opened:
+        page = opened.page
+        with tidegauge.run(agent="looper", model="m") as run:
+            for place in ("hall", "attic", "hall", "attic", "hall"):
+                run.act(f"look_{place}", tokens=300)
+                run.observe(f"you are in the {place}")
+            run.act("look_attic", tokens=300)  # has no result yet
+            expect(page.locator("#chosen-agent")).to_have_text("looper")
+            expect(page.locator("#cycle")).to_have_text("Repeats: look_attic → look_hall")
+            assert fact(page, "Loop") == "2 steps, repeated once"
+            assert fact(page, "Cost of the loop") == "3 steps, 900 tokens, $0.900"
+            assert fact(page, "Tokens") == "1,800, $1.80"
+            expect(page.locator("#trail-rows tr.looped")).to_have_count(3)  # also the newest
+            expect(page.locator("#do-text")).to_contain_text("docs/runbooks/loop-onset.md")
+            rule = page.locator("#rule").inner_text()
+            assert eval(rule, {"Rule": Rule}) == Rule("loop_repeats", 1, "stop", agent="looper")
+            page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+            page.locator("#copy").click()
+            expect(page.locator("#copy")).to_have_text("Copied")
+            assert page.evaluate("navigator.clipboard.readText()") == rule
+            link = page.locator("#trace").get_attribute("href")
+            assert link == f"https://traces.example/{run.trace_id}"
+
+
+def test_runs_are_filtered_and_sorted(browser: Browser, served: Capture) -> None:
+    with looking(browser, served) as opened, contextlib.ExitStack() as runs:
+        page = opened.page
+        for number, agent in enumerate(("calm", "looper", "spender")):
+            group = "web" if agent == "calm" else "shop"
+            run = runs.enter_context(tidegauge.run(agent=agent, task_group=group))
+            run.act("look", tokens=100 * number)
+            run.observe(number)
+            if agent == "looper":
+                go_round(run, rounds=3)
+        expect(page.locator("#list .row:visible")).to_have_count(3)
+        assert rows(page) == ["looper", "calm", "spender"]
+        page.get_by_role("button", name="Tokens").click()
+        expect(page.locator("#list .row:visible .agent").first).to_have_text("spender")
+        page.get_by_role("button", name="Looping", exact=True).click()  # a tile
+        expect(page.locator("#list .row:visible")).to_have_count(1)
+        expect(page.locator("#trouble")).to_have_value("looping")
+        expect(page.locator("#total")).to_have_text("1 of 3")
+        page.get_by_role("button", name="Running").click()
+        expect(page.locator("#list .row:visible")).to_have_count(3)
+        page.locator("#group").select_option("web")
+        expect(page.locator("#list .row:visible")).to_have_count(1)
+        assert rows(page) == ["calm"]
+        page.locator("#agent").select_option("looper")
+        expect(page.locator("#nothing")).to_have_text("No such run is active.")
+
+
+def test_on_a_phone_a_tap_opens_a_run(browser: Browser, served: Capture) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    with looking(browser, served, **phone) as opened, tidegauge.run(agent="looper") as run:
+        page = opened.page
+        go_round(run, rounds=3)
+        expect(page.locator("#sentence")).to_have_text("1 of 1 run is looping")
+        expect(page.locator("#chosen-agent")).to_be_hidden()
+        page.locator("#list .row:visible").tap()
+        expect(page.locator("#cycle")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.locator("#back").tap()
+        expect(page.locator("#chosen-agent")).to_be_hidden()
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds wrong, at every state of an animation alike."""
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(browser: Browser, served: Capture, scheme: str, width: int) -> None:
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    context = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    with looking(browser, served, bypass_csp=True, **context) as opened:
+        page = opened.page
+        page.evaluate(axe)
+        expect(page.locator("#start")).to_be_visible()
+        assert violations(page) == []  # empty
+        with tidegauge.run(agent="looper") as run, tidegauge.run(agent="stuck") as stuck:
+            go_round(run, rounds=3)
+            for _ in range(4):
+                stuck.act("look", {"n": _})
+                stuck.observe("nothing", error=True)
+            expect(page.locator("#sentence")).to_have_text("1 of 2 runs is looping")
+            for row in page.locator("#list .row:visible").all():
+                row.click()
+                expect(page.locator("#rule")).not_to_be_empty()
+                assert violations(page) == []
+                if width == 390:
+                    page.locator("#back").click()
+            expect(page.locator(".event").first).to_be_attached()
+            # while the row of a new loop flashes: only its edge changes
+            flash = page.evaluate(
+                "[...document.styleSheets].flatMap(sheet => [...sheet.cssRules])"
+                ".find(rule => rule.name === 'onset').cssText"
+            )
+            assert "background" not in flash
+            assert "color:" not in flash
+        expect(page.locator("#sentence")).to_have_text("Nothing runs")
+        assert violations(page) == []
 
 
 def test_nothing_jumps(browser: Browser, served: Capture) -> None:
@@ -211,10 +339,16 @@ def test_everything_is_to_be_had_by_keyboard(browser: Browser, served: Capture) 
             run.observe(number)
         expect(page.locator("#total")).to_have_text("30")
         order = []
-        for _ in range(5):
+        for _ in range(17):
             press("Tab")
-            order.append(page.evaluate("document.activeElement.id || document.activeElement.text"))
-        assert order == ["metrics", "theme", "find", "list", "trail"]
+            order.append(
+                page.evaluate("(one => one.id || one.textContent)(document.activeElement)")
+            )
+        tiles = ["Running", "Looping", "Lost in loops", "Interventions"]
+        columns = ["Stale", "Lasts", "Tokens", "Steps"]
+        filters = ["trouble", "agent", "group", "find"]
+        ends = ["list", "trail", "events-filter"]
+        assert order == ["metrics", "theme", *tiles, *filters, *columns, *ends]
         page.locator("#list").focus()
         for _ in range(3):
             press("ArrowDown")

@@ -54,6 +54,9 @@ class ServeSettings(MeasuringSettings):
     grpc_port: int | None = setting(PORT_OR_OFF, 4317, "OTLP over gRPC; off disables it.")
     http_port: int | None = setting(PORT_OR_OFF, 4318, "OTLP over HTTP; off disables it.")
     page_contents: bool = setting(SWITCH, False, "Show arguments and results on the live page.")
+    trace_url: str | None = setting(
+        TEXT, None, "Address of the page of a trace, with {trace_id} in it, for the live page."
+    )
     policy: str | None = setting(
         POLICY,
         None,
@@ -232,6 +235,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         serve_metrics=False,
         page=settings.page and settings.kafka is None,  # a gateway has no runs to show
         page_contents=settings.page_contents,
+        trace_url=settings.trace_url,
         max_runs=settings.max_runs,
         # The assembly of traces ends idle runs first, and gives the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,

@@ -42,6 +42,7 @@ __all__ = [
     "cumulative",
     "label_value",
     "read_families",
+    "visible",
 ]
 
 MAX_RUNS: Final = 20
@@ -139,6 +140,23 @@ def cumulative(buckets: Buckets) -> list[tuple[str, int]]:
     return list(zip(_bounds(tuple(buckets.bounds)), accumulate(buckets.counts), strict=True))
 
 
+_BIDIRECTIONAL: Final = {
+    code: f"\\u{code:04x}"
+    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def visible(text: str) -> str:
+    r"""The text with its bidirectional control characters as escapes.
+
+    They reorder what follows: a name could look like another one.
+
+    >>> visible("exe.\u202efdp")
+    'exe.\\u202efdp'
+    """
+    return text if text.isascii() else text.translate(_BIDIRECTIONAL)
+
+
 def label_value(value: object) -> str:
     """A value as a label value.
 
@@ -150,7 +168,7 @@ def label_value(value: object) -> str:
     >>> label_value("find it " * 100)[-20:]
     ' it find it…28afe79d'
     """
-    text = str(value)
+    text = visible(str(value))
     try:
         encoded = text.encode()
     except UnicodeEncodeError:

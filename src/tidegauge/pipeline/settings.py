@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from tidegauge import _checked
 from tidegauge._checked import (
@@ -45,7 +47,9 @@ HostName: TypeAlias = str
 Key: TypeAlias = bytes
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
+Price: TypeAlias = float
 RunStorePlace: TypeAlias = "str | RunStore"
+TraceUrl: TypeAlias = str
 
 
 def _path(value: Any) -> str:
@@ -69,6 +73,20 @@ def _key(value: Any) -> bytes:
     return key
 
 
+def _trace_url(value: Any) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.netloc or "{trace_id}" not in value:
+        raise ValueError
+    return str(value)
+
+
+def _price(value: Any) -> float:
+    price = float(value)
+    if isinstance(value, bool) or not 0 <= price < math.inf:
+        raise ValueError
+    return price
+
+
 _IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
 
 
@@ -87,6 +105,10 @@ KINDS: Final[Kinds] = {
         "the path of a file, a postgresql:// URL, or a store with save() and take()",
         _run_store,
         secret=True,  # a URL has a password
+    ),
+    "Price": ValueKind("$ per million tokens, 0 or more", _price),
+    "TraceUrl": ValueKind(
+        "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
@@ -160,7 +182,11 @@ class Settings:
             If this process serves nothing, ``True`` keeps the data for a server that you start:
             ``MetricsServer(pipeline.engine, page=pipeline.page)``.
         page_contents: show the beginnings of arguments and results on the page; by default, it
-            shows digests.
+            does if ``capture_content`` is on, and else shows digests.
+        trace_url: address of the page of a trace in your tracing system, with ``{trace_id}`` in it;
+            the page links each run to its trace.
+        prices: $ per million tokens, by the name of the model, as in ``{"my-model": 1.5}``; the
+            page then shows what runs and loops cost in $.
         registry: put the metrics into this Prometheus registry and serve nothing.
         otlp_metrics: whether the metrics are also pushed over OTLP; by default, they are if
             OTEL_METRICS_EXPORTER names ``otlp`` and an OTLP endpoint is set.
@@ -220,7 +246,9 @@ class Settings:
     metrics_client_ca: FilePath | None = None
     serve_metrics: bool = True
     page: bool | None = None
-    page_contents: bool = False
+    page_contents: bool | None = None
+    trace_url: TraceUrl | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
     record_to: FilePath | None = None

@@ -96,7 +96,7 @@ class Pipeline:
         policy = settings.decides()
         serves = serve and settings.serve_metrics and settings.registry is None
         has_page = serves if settings.page is None else settings.page
-        event_log = EventLog(contents=settings.page_contents) if has_page else None
+        event_log = EventLog(contents=self._page_contents()) if has_page else None
         self.engine = Engine(
             max_runs=settings.max_runs,
             idle_seconds=settings.idle_seconds,
@@ -147,7 +147,12 @@ class Pipeline:
         if event_log is not None:
             from tidegauge.exporters.page import Page
 
-            self.page = Page(event_log, digest=spans.exported_digest)
+            self.page = Page(
+                event_log,
+                digest=spans.exported_digest,
+                trace_url=settings.trace_url,
+                prices=settings.prices,
+            )
             self._exporters.append(self.page)
         for exporter in self._exporters:
             exporter.start(self.reader)
@@ -284,6 +289,10 @@ class Pipeline:
             followers=followers,
         )
         return stored
+
+    def _page_contents(self) -> bool:
+        shown = self.settings.page_contents
+        return self._captures_content(_SPAN_CONTENT) if shown is None else shown
 
     def _captures_content(self, asked_by: Container[str]) -> bool:
         """Whether to capture contents: by the setting, else by these values of the variable."""

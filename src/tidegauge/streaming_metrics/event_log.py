@@ -17,7 +17,7 @@ from tidegauge.streaming_metrics.step_history import StepHistory
 __all__ = ["MAX_ENDED", "MAX_EVENTS", "EndedRun", "EventLog", "LogEvent"]
 
 MAX_EVENTS: Final = 100
-"""How many of the last events are kept."""
+"""How many of the last events are kept; of ends with success, as many more."""
 
 MAX_ENDED: Final = 50
 """How many of the runs that ended last are kept."""
@@ -82,6 +82,8 @@ class EventLog:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()  # re-entrant for readers, as the engine's
         self._events: deque[LogEvent] = deque(maxlen=MAX_EVENTS)
+        # Apart, so that many runs that succeed do not displace what matters.
+        self._successes: deque[LogEvent] = deque(maxlen=MAX_EVENTS)
         self._ended: OrderedDict[int, EndedRun] = OrderedDict()  # by number, oldest first
         self.has_tokens = False  # whether a run that ended had reported tokens
 
@@ -112,10 +114,12 @@ class EventLog:
     def events(self, after: int = 0) -> list[LogEvent]:
         """What happened since the event of that number, as far as it is kept, in order."""
         with here.critical, self._lock:
-            return [one for one in self._events if one.number > after]
+            kept = [one for one in (*self._events, *self._successes) if one.number > after]
+        return sorted(kept)  # by number
 
     def _keep(self, one: LogEvent) -> int:
         with here.critical, self._lock:
             number = next(self._numbers)
-            self._events.append(one._replace(number=number))
+            success = one.what == "ended" and one.why == "success"
+            (self._successes if success else self._events).append(one._replace(number=number))
         return number

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import orjson
 
 from tidegauge._guard import guarded
 from tidegauge.exporters.page.live import Asked, LiveReading
-from tidegauge.exporters.reading import Reader
+from tidegauge.exporters.reading import MAX_LABEL, Reader
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -43,8 +43,9 @@ _HEADERS: Final = [
 ]
 _PLAIN: Final = "text/plain; charset=utf-8"
 _NUMBERS: Final = ("first", "rows", "run", "after")
-_MAX_QUERY: Final = 1_000
-_MAX_FIND: Final = 100
+_TEXTS: Final = ("find", "trouble", "agent", "group", "sort")
+_MAX_QUERY: Final = 4_000
+_MAX_FIND: Final = MAX_LABEL
 _MAX_NUMBER: Final = 2**53
 
 
@@ -54,16 +55,33 @@ class Page:
     Args:
         event_log: the event_log of the engine.
         digest: converts digests to the form that may be shown.
+        trace_url: address of the page of a trace, with ``{trace_id}`` in it.
+        prices: $ per million tokens, by model.
     """
 
-    def __init__(self, event_log: EventLog, *, digest: Digest) -> None:
+    def __init__(
+        self,
+        event_log: EventLog,
+        *,
+        digest: Digest,
+        trace_url: str | None = None,
+        prices: Mapping[str, float] | None = None,
+    ) -> None:
         self._event_log = event_log
         self._digest = digest
+        self._trace_url = trace_url
+        self._prices = prices
         self._live: LiveReading | None = None
 
     def start(self, reader: Reader) -> None:
         """Show the runs of the reader's engine."""
-        self._live = LiveReading(reader.engine, self._event_log, digest=self._digest)
+        self._live = LiveReading(
+            reader.engine,
+            self._event_log,
+            digest=self._digest,
+            trace_url=self._trace_url,
+            prices=self._prices,
+        )
 
     def close(self) -> None:
         """Answer requests for runs with 503."""
@@ -115,12 +133,13 @@ def _asked(query: str) -> Asked | None:
         return None
     given = dict(parse_qsl(query))
     try:
-        numbers = {name: int(given[name]) for name in _NUMBERS if name in given}
+        numbers: dict[str, Any] = {name: int(given[name]) for name in _NUMBERS if name in given}
     except ValueError:
         return None
     if any(not 0 <= number <= _MAX_NUMBER for number in numbers.values()):
         return None
-    return Asked(**numbers, find=given.get("find", "")[:_MAX_FIND])
+    texts: dict[str, Any] = {name: given[name][:_MAX_FIND] for name in _TEXTS if name in given}
+    return Asked(**numbers, **texts)
 
 
 def _say(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tidegauge._critical import reset_after_fork
 from tidegauge.exporters.page.overview import Fleet, read_fleet
-from tidegauge.exporters.page.runs import Digest, read_ended, read_row, read_run
+from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row, read_run
 from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.streaming_metrics.stale_score import StaleScore
 
 __all__ = ["MAX_ROWS", "Asked", "LiveReading"]
 
@@ -37,6 +40,11 @@ class Asked(NamedTuple):
         run: number of the selected run; ``None``: none.
         after: number of the last event that the page has.
         find: text that the names of runs must contain.
+        trouble: ``looping`` or ``stuck``: only such runs; empty, all.
+        agent: only runs of this agent; empty, of all.
+        group: only runs of this task group; empty, of all.
+        sort: ``tokens``, ``steps``, ``stale`` or ``since``: runs with the most first, or those that
+            have looped for longest; empty: as the fleet is ordered.
     """
 
     first: int = 0
@@ -44,6 +52,10 @@ class Asked(NamedTuple):
     run: int | None = None
     after: int = 0
     find: str = ""
+    trouble: str = ""
+    agent: str = ""
+    group: str = ""
+    sort: str = ""
 
 
 class LiveReading:
@@ -56,6 +68,8 @@ class LiveReading:
         engine: the engine.
         event_log: the event_log of the engine.
         digest: converts digests to the form that may be shown.
+        trace_url: address of the page of a trace, with ``{trace_id}`` in it.
+        prices: $ per million tokens, by model.
         clock: seconds.
         cpu_clock: CPU seconds of this thread, because waiting for locks costs agents nothing.
 
@@ -74,12 +88,14 @@ class LiveReading:
         event_log: EventLog,
         *,
         digest: Digest,
+        trace_url: str | None = None,
+        prices: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._engine = engine
         self._event_log = event_log
-        self._digest = digest
+        self._showing = Showing(digest=digest, trace_url=trace_url, prices=prices or {})
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._process = os.urandom(8).hex()  # shows the page that the process has changed
@@ -95,7 +111,8 @@ class LiveReading:
     def read(self, asked: Asked) -> dict[str, Any]:
         """The current data, ready for JSON. ``None``: not measured."""
         fleet = self._current()
-        found = fleet.runs if not asked.find else _found(fleet.runs, asked.find)
+        showing = self._showing
+        found = _found(fleet, asked)
         shown = found[asked.first : asked.first + min(asked.rows, MAX_ROWS)]
         looping = fleet.runs[: min(fleet.looping, _MAX_LOOPING)]
         events = self._event_log.events(asked.after)
@@ -104,12 +121,13 @@ class LiveReading:
             "time": time.time(),
             "pause": max(_LEAST_PAUSE, _SHARE * self._took),
             "contents": self._event_log.contents,
+            "priced": bool(showing.prices),
             "fleet": fleet.numbers,
-            "looping": [read_row(run, fleet) for run in looping],
+            "looping": [read_row(run, fleet, showing) for run in looping],
             "runs": {
                 "total": len(found),
                 "first": asked.first,
-                "rows": [read_row(run, fleet) for run in shown],
+                "rows": [read_row(run, fleet, showing) for run in shown],
             },
             "chosen": None if asked.run is None else self._chosen(asked.run, fleet),
             "events": [_event(one) for one in events],
@@ -129,14 +147,41 @@ class LiveReading:
     def _chosen(self, number: int, fleet: Fleet) -> dict[str, Any] | None:
         ended = self._event_log.ended(number)
         if ended is not None:
-            return read_ended(ended, self._digest)
+            return read_ended(ended, self._showing)
         run = fleet.by_number.get(number)
-        return None if run is None else read_run(run, fleet, self._digest)
+        return None if run is None else read_run(run, fleet, self._showing)
 
 
-def _found(runs: list[MeasuredRun], text: str) -> list[MeasuredRun]:
-    wanted = text.casefold()
-    return [run for run in runs if wanted in _names(run).casefold()]
+def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
+    """The runs that the filters leave, in the wanted order."""
+    found = fleet.runs
+    if asked.trouble:
+        pairs = zip(found, fleet.troubles, strict=True)
+        found = [run for run, trouble in pairs if trouble == asked.trouble]
+    if asked.agent:
+        found = [run for run in found if label_value(run.started.agent) == asked.agent]
+    if asked.group:
+        found = [run for run in found if label_value(run.started.task_group) == asked.group]
+    if asked.find:
+        wanted = asked.find.casefold()
+        found = [run for run in found if wanted in _names(run).casefold()]
+    order = _ORDERS.get(asked.sort)
+    return found if order is None else sorted(found, key=order, reverse=True)
+
+
+def _since(run: MeasuredRun) -> float:
+    loops = run.of(Loops)
+    since = loops.since
+    return -since if loops.repeats and since is not None else -math.inf
+
+
+# Without the runs' locks: each reads one number.
+_ORDERS: Final[Mapping[str, Callable[[MeasuredRun], float]]] = {
+    "tokens": lambda run: -1.0 if run.tokens is None else run.tokens,
+    "steps": lambda run: run.steps,
+    "stale": lambda run: -1 if (stale := run.of(StaleScore).current) is None else stale,
+    "since": _since,
+}
 
 
 def _names(run: MeasuredRun) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge._critical import here
+from tidegauge.exporters.reading import label_value
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
@@ -16,11 +17,15 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
 from tidegauge.streaming_metrics.success import SuccessRate
 
-__all__ = ["Fleet", "Trouble", "read_fleet", "trouble_of"]
+__all__ = ["MAX_NAMES", "Fleet", "Trouble", "read_fleet", "trouble_of"]
 
 Trouble: TypeAlias = Literal["looping", "stuck", "fine"]
 
-_RANKS: dict[Trouble, int] = {"looping": 0, "stuck": 1, "fine": 2}
+MAX_NAMES: Final = 50
+"""How many agents and groups the filters offer."""
+
+_TROUBLES: Final[tuple[Trouble, ...]] = ("looping", "stuck", "fine")
+_RANKS: Final = {trouble: rank for rank, trouble in enumerate(_TROUBLES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Fleet:
         runs: the active runs: looping ones, the last onset first; stuck ones; the rest. Each part
             is in the order of the starts, so that runs do not move without reason.
         by_number: the same runs by number.
+        troubles: their troubles, in the same order.
         looping: number of looping runs.
         stale_at: stale score from which a run is stuck.
         onset_at: length of a result streak, or number of failed rounds, from which a run is stuck.
@@ -40,6 +46,7 @@ class Fleet:
     numbers: dict[str, Any]
     runs: list[MeasuredRun]
     by_number: dict[int, MeasuredRun]
+    troubles: list[Trouble]
     looping: int
     stale_at: int
     onset_at: int
@@ -70,8 +77,9 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
     """
     ranked: list[tuple[int, int, int, MeasuredRun]] = []
     by_number: dict[int, MeasuredRun] = {}
-    steps = loop_steps = 0
+    steps = loop_steps = lost_steps = 0
     loop_tokens = 0.0
+    names: tuple[set[str], set[str]] = (set(), set())
     interventions: dict[str, int] = {}
     for run in held.runs:
         history = run.history
@@ -82,10 +90,14 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
             if "loops" not in run.lost:
                 steps += run.of(Loops).steps
             loop_steps += run.of(Loops).loop_steps
+            lost_steps += run.totals.lost_steps
             loop_tokens += run.totals.loop_tokens
             tokens = tokens or run.tokens is not None
             if run.totals.interventions:
                 _count(interventions, run.totals.interventions)
+        for known, name in zip(names, (run.started.agent, run.started.task_group), strict=True):
+            if name and len(known) < MAX_NAMES:
+                known.add(name)
         onset = -history.onset if trouble == "looping" else 0
         ranked.append((_RANKS[trouble], onset, history.number, run))
         by_number[history.number] = run
@@ -94,6 +106,7 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         ended += group.runs
         success.merge(group.of(SuccessRate))
         ratio.merge(group.of(LoopRatio))
+        lost_steps += group.totals.lost_steps
         loop_tokens += group.totals.loop_tokens
         _count(interventions, group.totals.interventions)
     steps += ratio.steps
@@ -110,14 +123,17 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         "success_rate": success.value,
         "steps": steps,
         "loop_ratio": loop_steps / steps if steps else None,
-        "loop_steps": loop_steps if steps else None,
-        "loop_tokens": loop_tokens if tokens else None,
+        "lost_steps": lost_steps if steps else None,
+        "lost_tokens": loop_tokens if tokens else None,
         "interventions": interventions if ranked or ended else None,
+        "agents": sorted({label_value(name) for name in names[0]}),
+        "groups": sorted({label_value(name) for name in names[1]}),
     }
     return Fleet(
         numbers,
         [entry[3] for entry in ranked],
         by_number,
+        [_TROUBLES[rank] for rank in ranks],
         looping,
         held.stale_at,
         held.onset_at,

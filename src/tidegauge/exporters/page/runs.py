@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 from tidegauge._critical import here
-from tidegauge.exporters.page.overview import Fleet, trouble_of
-from tidegauge.exporters.reading import label_value
+from tidegauge.exporters.page.overview import Fleet, Trouble, trouble_of
+from tidegauge.exporters.reading import label_value, visible
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loops import Loops, is_looping
@@ -17,7 +19,7 @@ from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.step_history import HistoryStep
 
-__all__ = ["Digest", "read_ended", "read_row", "read_run"]
+__all__ = ["Digest", "Showing", "read_ended", "read_row", "read_run"]
 
 Digest: TypeAlias = Callable[[bytes], str]
 """Converts a digest to the form that may be shown."""
@@ -29,10 +31,38 @@ _MAX_SHOWN: Final = 2**53
 """Greatest integer that JavaScript represents exactly."""
 
 
-def read_row(run: MeasuredRun, fleet: Fleet) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """How runs are shown.
+
+    Args:
+        digest: converts digests to the form that may be shown.
+        trace_url: address of the page of a trace, with ``{trace_id}`` in it; ``None``, no links.
+        prices: $ per million tokens, by model.
+    """
+
+    digest: Digest
+    trace_url: str | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+    def dollars(self, tokens: float | None, model: str | None) -> float | None:
+        """What tokens of a model cost; ``None``, not known."""
+        price = None if model is None else self.prices.get(model)
+        return None if tokens is None or price is None else tokens * price / 1e6
+
+    def trace(self, trace_id: str | None) -> str | None:
+        """The address of a trace; ``None``, there is none."""
+        if trace_id is None or self.trace_url is None:
+            return None
+        return self.trace_url.replace("{trace_id}", quote(trace_id, safe=""))
+
+
+def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
     """A row of the list."""
     with here.critical, run.lock:
         history, started = run.history, run.started
+        loops = run.of(Loops)
+        signals = run.signals() if loops.repeats else None
         return {
             "key": history.number if history is not None else 0,
             "run": label_value(started.run),
@@ -42,7 +72,18 @@ def read_row(run: MeasuredRun, fleet: Fleet) -> dict[str, Any]:
             "finished": run.finished,
             "unguarded": run.unguarded,
             "steps": run.steps,
-            "loop": _loop(run),
+            "loop": None
+            if signals is None
+            else {
+                "period": loops.period,
+                "repeats": loops.repeats,
+                "first_step": loops.first_step,
+                "since": loops.since,
+                "exempt": in_exempt_loop(run),
+                "steps": signals.loop_cost_steps,
+                "tokens": signals.loop_cost_tokens,
+                "dollars": showing.dollars(signals.loop_cost_tokens, started.model),
+            },
             "stale": run.of(StaleScore).current,
             "streak": run.of(ResultStreak).current,
             "failed": run.of(FailedRounds).current,
@@ -51,52 +92,82 @@ def read_row(run: MeasuredRun, fleet: Fleet) -> dict[str, Any]:
         }
 
 
-def read_run(run: MeasuredRun, fleet: Fleet, digest: Digest) -> dict[str, Any]:
+def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
     """The details of an active run."""
     with here.critical, run.lock:
         trouble = trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
-        report, loop, history = run.report(), _loop(run), run.history
+        report, rises, history = run.report(), run.signals().stale_rises, run.history
         steps = history.steps() if history is not None else []
     return {
-        **_numbers(report),
+        **_numbers(report, showing),
         "key": history.number if history is not None else 0,
         "started": history.started if history is not None else None,
         "trouble": trouble,
-        "loop": loop,
-        "loop_cost_steps": report.loop_cost_steps if loop else None,
-        "loop_cost_tokens": report.loop_cost_tokens if loop else None,
-        "trail": [_step(step, digest) for step in steps],
+        "advice": _advice(report, trouble, rises, fleet.onset_at),
+        "trail": [_step(step, showing.digest) for step in steps],
     }
 
 
-def read_ended(ended: EndedRun, digest: Digest) -> dict[str, Any]:
-    """The details of an ended run."""
+def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
+    """The details of an ended run; it keeps the loop that it ended in."""
+    report = ended.report
     return {
-        **_numbers(ended.report),
+        **_numbers(report, showing),
         "key": ended.history.number,
         "started": ended.history.started,
-        "trouble": "fine",
-        "loop": None,
-        "loop_cost_steps": None,
-        "loop_cost_tokens": None,
-        "trail": [_step(step, digest) for step in ended.history.steps()],
+        "trouble": "looping" if report.loop_repeats and not report.exempt else "fine",
+        "advice": None,
+        "trail": [_step(step, showing.digest) for step in ended.history.steps()],
     }
 
 
-def _loop(run: MeasuredRun) -> dict[str, Any] | None:
-    loops = run.of(Loops)
-    if not loops.repeats:
+def _advice(
+    report: RunReport, trouble: Trouble, stale_rises: int, onset_at: int
+) -> dict[str, Any] | None:
+    """The runbook of a run's trouble, and the rule that would stop it at its next step."""
+    if trouble == "fine":
+        return None
+    runbook = "runs-stale"
+    if trouble == "looping":
+        runbook, signal, threshold = "loop-onset", "loop_repeats", report.loop_repeats
+    elif (report.result_streak or 0) >= onset_at:
+        signal, threshold = "result_streak", report.result_streak
+    elif (report.failed_rounds or 0) >= onset_at:
+        runbook, signal, threshold = "failed-rounds", "failed_rounds", report.failed_rounds
+    else:
+        signal, threshold = "stale_rises", stale_rises
+    agent = f", agent={report.agent!r}" if report.agent else ""
+    return {
+        "runbook": runbook,
+        "rule": visible(f'Rule("{signal}", {max(threshold or 1, 1)}, "stop"{agent})'),
+    }
+
+
+def _loop(report: RunReport, showing: Showing) -> dict[str, Any] | None:
+    if not report.loop_repeats:
         return None
     return {
-        "period": loops.period,
-        "repeats": loops.repeats,
-        "first_step": loops.first_step,
-        "exempt": not is_looping(run),
+        "period": report.loop_period,
+        "repeats": report.loop_repeats,
+        "first_step": report.loop_first_step,
+        "since": report.loop_since,
+        "exempt": not report.looping,
+        "tools": [label_value(tool) for tool in report.loop_tools],
+        "steps": report.loop_cost_steps,
+        "tokens": report.loop_cost_tokens,
+        "seconds": report.loop_cost_seconds,
+        "dollars": showing.dollars(report.loop_cost_tokens, report.model),
     }
 
 
-def _numbers(report: RunReport) -> dict[str, Any]:
+def _numbers(report: RunReport, showing: Showing) -> dict[str, Any]:
     return {
+        "loop": _loop(report, showing),
+        "lost_steps": report.lost_steps,
+        "lost_tokens": report.lost_tokens,
+        "dollars": showing.dollars(report.tokens, report.model),
+        "trace_id": report.trace_id,
+        "trace_url": showing.trace(report.trace_id),
         "run": label_value(report.run),
         "agent": _name(report.agent, report.agent_name),
         "group": label_value(report.task_group),
@@ -145,6 +216,6 @@ def _step(step: HistoryStep, digest: Digest) -> dict[str, Any]:
         "seconds": step.seconds,
         "stale": step.stale_score,
         "intervention": step.intervention,
-        "arguments": step.arguments,
-        "result": step.result,
+        "arguments": None if step.arguments is None else visible(step.arguments),
+        "result": None if step.result is None else visible(step.result),
     }

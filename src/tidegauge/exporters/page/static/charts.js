@@ -28,7 +28,7 @@ export class Sparkline {
     this.chart = new window.uPlot(
       {
         ...quiet,
-        width: 128,
+        width: 96,
         height: 30,
         padding: [2, 2, 2, 2],
         scales: { x: { time: false, range: [0, SHOWN - 1] }, y: { range: top(STALE) } },

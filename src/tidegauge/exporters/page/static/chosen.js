@@ -2,15 +2,16 @@
 
 import { Course } from "./charts.js";
 import {
-  ABSENT, amount, count, decimals, lasting, loopOf, make, say, share, words,
+  ABSENT, amount, costOf, count, decimals, lasting, loopOf, make, money, say, share, time, words,
 } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 
 const FACTS = [
-  ["Loop", (run) => (run.loop ? loopOf(run.loop, "since") : run.finished ? ABSENT : "none now")],
+  ["Loop", (run) => (run.loop ? loopOf(run.loop) : run.finished ? ABSENT : "none now")],
+  ["Since", (run) => sinceOf(run)],
+  ["Cost of the loop", (run) => (run.loop ? costOf(run.loop) : ABSENT)],
   ["Loop ratio", (run) => share(run.loop_ratio)],
-  ["Since onset", (run) => costOf(run)],
   ["Stale score", (run) => `${count(run.stale)} (highest ${count(run.stale_max)})`],
   ["Same result in a row", (run) => count(run.streak)],
   ["Failed rounds in a row", (run) => count(run.failed)],
@@ -18,7 +19,7 @@ const FACTS = [
   ["Progress", (run) => share(run.progress)],
   ["Frontier, pending", (run) => aheadOf(run)],
   ["Steps", (run) => count(run.steps) + (run.t_max === null ? "" : ` of ${count(run.t_max)}`)],
-  ["Tokens", (run) => amount(run.tokens)],
+  ["Tokens", (run) => [amount(run.tokens), money(run.dollars)].filter(Boolean).join(", ")],
   ["Policy", (run) => policyOf(run)],
 ];
 
@@ -27,10 +28,9 @@ function aheadOf(run) {
   return `${count(run.frontier)}, ${count(run.pending)}`;
 }
 
-function costOf(run) {
-  if (run.loop_cost_steps === null) return ABSENT;
-  const tokens = run.loop_cost_tokens === null ? "" : `, ${amount(run.loop_cost_tokens)} tokens`;
-  return `${count(run.loop_cost_steps)} steps${tokens}`;
+function sinceOf({ loop }) {
+  if (!loop) return ABSENT;
+  return `step ${count(loop.first_step)}` + (loop.since === null ? "" : `, ${time(loop.since)}`);
 }
 
 function policyOf(run) {
@@ -46,7 +46,8 @@ function policyOf(run) {
 function stateOf(run, now) {
   if (run.finished) return run.outcome === "unknown" ? "ended" : words(run.outcome);
   const state = { looping: "looping", stuck: "stuck", fine: "running" }[run.trouble];
-  return run.started === null ? state : `${state} · ${lasting(now - run.started)}`;
+  const since = run.trouble === "looping" ? run.loop?.since : run.started;
+  return typeof since === "number" ? `${state} · ${lasting(now - since)}` : state;
 }
 
 /** The same digest has the same color, so that a loop is a visible pattern. */
@@ -101,8 +102,23 @@ function rowsOf(step, contents) {
   return [row, more];
 }
 
+const COPIED = 1500; // milliseconds
+
+/** Copies a text; where the browser does not allow it (plain HTTP), selects it instead. */
+async function copy(element, button) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    say(button, "Copied");
+  } catch {
+    getSelection().selectAllChildren(element);
+    say(button, "Selected");
+  }
+  setTimeout(() => say(button, "Copy"), COPIED);
+}
+
 export class ChosenRun {
   constructor() {
+    at("copy").addEventListener("click", () => copy(at("rule"), at("copy")));
     this.course = null;
     this.drawn = new Map(); // by step: its data and its rows
     this.key = null;
@@ -122,6 +138,8 @@ export class ChosenRun {
     say(at("chosen-agent"), sentence);
     say(at("chosen-run"), "");
     say(at("chosen-state"), "");
+    at("trace").hidden = true;
+    this.showAdvice({ loop: null, advice: null });
     for (const [value] of this.facts) say(value, ABSENT);
     at("trail-rows").replaceChildren();
     this.course?.show(null, [], "fine");
@@ -143,8 +161,29 @@ export class ChosenRun {
       say(value, read(run));
       value.title = value.textContent; // where it does not fit
     }
+    this.showTrace(run);
+    this.showAdvice(run);
     this.showTrail(run.trail, contents);
     this.course.show(run.key, run.trail, run.trouble);
+  }
+
+  showTrace({ trace_id: id, trace_url: url }) {
+    const link = at("trace");
+    link.hidden = url === null;
+    if (url !== null && link.href !== url) link.href = url;
+    link.title = id ?? "";
+  }
+
+  /** What repeats, and what to do about it. */
+  showAdvice({ loop, advice }) {
+    const tools = loop?.tools ?? [];
+    const rest = loop && loop.period > tools.length ? ` → … (${count(loop.period)} steps)` : "";
+    say(at("cycle"), tools.length ? `Repeats: ${tools.join(" → ")}${rest}` : "Repeats nothing now.");
+    at("cycle").title = at("cycle").textContent;
+    const runbook = advice && `What to do: docs/runbooks/${advice.runbook}.md. This rule would stop it:`;
+    say(at("do-text"), runbook ?? "Nothing to do.");
+    at("rule-line").hidden = advice === null;
+    say(at("rule"), advice?.rule ?? "");
   }
 
   /** The newest step is on top; a row is rebuilt only when its step has changed. */

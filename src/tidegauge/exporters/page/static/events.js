@@ -2,7 +2,7 @@
 
 import { make, plural, say, time, words } from "./text.js";
 
-const MOST = 100;
+const MOST = 200;
 const host = () => document.getElementById("events");
 
 const KINDS = {
@@ -19,11 +19,33 @@ const KINDS = {
   ended: ["ended", (one) => `${words(one.why)} after ${plural(one.step, "step")}`],
 };
 
+const ONSETS = ["cycle", "result_streak", "failed_rounds"];
+const FILTERS = {
+  matter: (one) => !(one.what === "ended" && one.why === "success"),
+  onsets: (one) => ONSETS.includes(one.what),
+  interventions: (one) => !ONSETS.includes(one.what) && one.what !== "ended",
+  ends: (one) => one.what === "ended",
+  all: () => true,
+};
+
 export class Events {
   /** @param choose called with the key of the selected run */
   constructor(choose) {
     this.choose = choose;
     this.last = 0;
+    this.select = document.getElementById("events-filter");
+    this.select.addEventListener("change", () => this.filter(this.select.value));
+  }
+
+  /** Shows only these events; successful ends only when they are asked for. */
+  filter(name) {
+    this.select.value = name;
+    for (const item of host().children) this.hide(item);
+    host().scrollTop = 0;
+  }
+
+  hide(item) {
+    item.hidden = !FILTERS[this.select.value](item.event);
   }
 
   clear() {
@@ -40,12 +62,16 @@ export class Events {
       list.prepend(this.item(one));
     }
     while (list.children.length > MOST) list.lastChild.remove();
+    const shown = [...list.children].some((one) => !one.hidden);
+    document.getElementById("no-events").hidden = shown;
     return fresh;
   }
 
   item(one) {
     const [kind, text] = KINDS[one.what] ?? [words(one.what), () => `at step ${one.step}`];
     const item = make("li");
+    item.event = { what: one.what, why: one.why };
+    this.hide(item);
     const button = make("button", "event");
     button.type = "button";
     button.dataset.key = one.key;

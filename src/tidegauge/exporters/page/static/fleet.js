@@ -1,6 +1,6 @@
 // The sentence at the top, the runs that loop, and the numbers of the fleet.
 
-import { amount, count, loopOf, make, nameOf, plural, say, share } from "./text.js";
+import { amount, count, loopingFor, loopOf, make, nameOf, plural, say, share } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -15,13 +15,19 @@ function sentenceOf(fleet) {
 }
 
 export class FleetView {
-  /** @param choose called with the key of the selected run */
-  constructor(choose) {
+  /**
+   * @param choose called with the key of the selected run
+   * @param filter called with the trouble that a tile filters by, or with the events it shows
+   */
+  constructor(choose, filter) {
     this.choose = choose;
     this.chips = new Map();
+    for (const tile of document.querySelectorAll(".tiles button")) {
+      tile.addEventListener("click", () => filter(tile.dataset));
+    }
   }
 
-  show({ fleet, looping }) {
+  show({ fleet, looping, time }) {
     const calm = fleet.running ? "fine" : "idle";
     const state = fleet.looping ? "looping" : fleet.stuck ? "stuck" : calm;
     at("verdict").dataset.state = state;
@@ -36,21 +42,22 @@ export class FleetView {
     say(at("judged"), fleet.judged ? judged : "no run is judged yet");
     say(at("ratio"), share(fleet.loop_ratio));
     say(at("steps"), `of ${amount(fleet.steps)} steps`);
-    say(at("lost"), fleet.loop_steps === null ? "—" : plural(fleet.loop_steps, "step"));
-    say(at("tokens"), `${amount(fleet.loop_tokens)} tokens`);
+    say(at("lost"), fleet.lost_steps === null ? "—" : plural(fleet.lost_steps, "step"));
+    say(at("tokens"), `${amount(fleet.lost_tokens)} tokens`);
     const counts = fleet.interventions;
     const made = counts && (counts.stop ?? 0) + (counts.block ?? 0) + (counts.nudge ?? 0);
     say(at("interventions"), count(made));
     say(at("observed"), counts ? `${amount(counts.would_stop ?? 0)} would have stopped` : "—");
     document.title = fleet.looping ? `(${fleet.looping}) looping · tidegauge` : "tidegauge";
-    this.showLooping(looping, fleet.looping);
+    this.showLooping(looping, fleet.looping, time);
   }
 
-  showLooping(looping, all) {
+  showLooping(looping, all, now) {
     const chips = looping.map((run) => {
       const chip = this.chips.get(run.key) ?? this.chip(run.key);
       say(chip.firstChild, nameOf(run));
-      say(chip.lastChild, run.loop ? loopOf(run.loop) : "");
+      const lasts = run.loop?.since ? `, for ${loopingFor(run.loop, now)}` : "";
+      say(chip.lastChild, run.loop ? `${loopOf(run.loop)}${lasts}` : "");
       return chip;
     });
     this.chips = new Map(looping.map((run, index) => [run.key, chips[index]]));

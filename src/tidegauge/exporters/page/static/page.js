@@ -5,7 +5,7 @@ import { ChosenRun } from "./chosen.js";
 import { FleetView } from "./fleet.js";
 import { Events } from "./events.js";
 import { RunList } from "./runs.js";
-import { count, say } from "./text.js";
+import { count, make, say } from "./text.js";
 
 const PATIENCE = 5000; // milliseconds for an answer
 const AGAIN = 1000; // between attempts while there is none
@@ -20,7 +20,7 @@ const LOST = [TypeError, DOMException, Unanswered]; // how a lost connection sho
 class Page {
   constructor() {
     const choose = (key) => this.choose(key);
-    this.fleet = new FleetView(choose);
+    this.fleet = new FleetView(choose, (tile) => this.pressedTile(tile));
     this.runs = new RunList(choose, () => this.soon());
     this.events = new Events(choose);
     this.chosen = new ChosenRun();
@@ -29,6 +29,7 @@ class Page {
     this.byHand = false; // whether the user selected it
     this.asked = null; // the run that the last answer was about
     this.find = "";
+    this.filters = { trouble: "", agent: "", group: "", sort: "" };
     this.asking = false;
     this.due = 0; // time of the next poll
     at("find").addEventListener("input", (event) => {
@@ -36,6 +37,17 @@ class Page {
       at("list").scrollTop = 0;
       this.soon();
     });
+    for (const name of ["trouble", "agent", "group"]) {
+      at(name).addEventListener("change", (event) => this.filter({ [name]: event.target.value }));
+    }
+    for (const button of document.querySelectorAll(".columns button")) {
+      button.addEventListener("click", () => {
+        const { sort } = button.dataset;
+        this.filter({ sort: sort === this.filters.sort ? "" : sort });
+      });
+    }
+    at("back").addEventListener("click", () => this.leave());
+    say(at("address"), new URL("metrics", location.href).href);
     document.addEventListener("keydown", (event) => this.pressed(event));
     document.addEventListener("visibilitychange", () => this.soon());
     this.note();
@@ -52,6 +64,8 @@ class Page {
     if (event.key === "/" && !finding && !event.ctrlKey && !event.metaKey && !event.altKey) {
       at("find").focus();
       event.preventDefault();
+    } else if (event.key === "Escape" && document.body.classList.contains("reading")) {
+      this.leave();
     } else if (event.key === "Escape" && finding) {
       at("list").focus();
     } else if (event.key === "ArrowDown" && finding) {
@@ -60,7 +74,48 @@ class Page {
     }
   }
 
+  pressedTile({ trouble, events }) {
+    if (events) this.events.filter(events);
+    else this.filter({ trouble, agent: "", group: "" });
+  }
+
+  /** Show other runs, or in another order. */
+  filter(some) {
+    Object.assign(this.filters, some);
+    for (const name of ["trouble", "agent", "group"]) at(name).value = this.filters[name];
+    for (const button of document.querySelectorAll(".columns button")) {
+      button.setAttribute("aria-pressed", String(button.dataset.sort === this.filters.sort));
+    }
+    at("list").scrollTop = 0;
+    this.soon();
+  }
+
+  /** What the filters offer: the names of active agents and groups, and the one that is set. */
+  offer(name, found) {
+    const set = this.filters[name];
+    const names = ["", ...(set && !found.includes(set) ? [set] : []), ...found];
+    const select = at(name);
+    if (names.join("\n") === [...select.options].map((one) => one.value).join("\n")) return;
+    const first = select.options[0];
+    select.replaceChildren(
+      first,
+      ...names.slice(1).map((one) => {
+        const option = make("option", "", one);
+        option.value = one;
+        return option;
+      }),
+    );
+    select.value = set;
+  }
+
+  /** Back from the run to the list, on a phone. */
+  leave() {
+    document.body.classList.remove("reading");
+    at("list").focus();
+  }
+
   choose(key) {
+    document.body.classList.add("reading"); // a phone shows either the runs or one of them
     this.key = key;
     this.byHand = true;
     this.runs.chosen = key;
@@ -107,7 +162,9 @@ class Page {
   async fetch() {
     const asked = new URLSearchParams({ ...this.runs.window, after: this.events.last });
     if (this.key !== null) asked.set("run", this.key);
-    if (this.find) asked.set("find", this.find);
+    for (const [name, value] of Object.entries({ ...this.filters, find: this.find })) {
+      if (value) asked.set(name, value);
+    }
     const answer = await fetch(`page/live?${asked}`, {
       cache: "no-store",
       signal: AbortSignal.timeout(PATIENCE),
@@ -132,9 +189,14 @@ class Page {
     this.fleet.announce(onsets, fleet);
     this.runs.onset(onsets.map((one) => one.key));
     const running = count(fleet.running);
-    say(at("total"), this.find ? `${count(runs.total)} of ${running}` : running);
-    say(at("empty"), this.find ? "No run has that in its names." : "No run is active.");
-    this.runs.show(runs);
+    const { trouble, agent, group } = this.filters;
+    const some = Boolean(this.find || trouble || agent || group);
+    say(at("total"), some ? `${count(runs.total)} of ${running}` : running);
+    say(at("nothing"), some ? "No such run is active." : "No run is active.");
+    at("start").hidden = some || fleet.running > 0 || fleet.ended > 0;
+    this.offer("agent", fleet.agents);
+    this.offer("group", fleet.groups);
+    this.runs.show(runs, answer.time);
     if (this.key === null) this.chosen.clear("No run is selected");
     else if (chosen !== null) this.chosen.show(chosen, { now: answer.time, contents: answer.contents });
     else if (this.asked === this.key) this.chosen.clear("The run is no longer known");
@@ -145,7 +207,7 @@ class Page {
   /** Until the user selects a run, the page follows a looping run, or the first one. */
   suggest(looping, rows, chosen) {
     if (this.byHand) return;
-    const troubled = chosen !== null && chosen.trouble === "looping";
+    const troubled = chosen?.trouble === "looping" && !chosen.finished;
     const [next] = looping.length && !troubled ? looping : this.key === null || !chosen ? rows : [];
     if (next === undefined || next.key === this.key) return;
     this.key = next.key;

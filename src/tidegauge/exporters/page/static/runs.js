@@ -1,7 +1,7 @@
 // The list of runs: only the visible rows, for any number of runs.
 
 import { Sparkline } from "./charts.js";
-import { count, make, matterOf, nameOf, plural, say } from "./text.js";
+import { amount, count, loopingFor, make, matterOf, nameOf, plural, say } from "./text.js";
 
 const ROW = 46; // height, as in page.css
 const BEYOND = 4; // rows kept ready above and below what is seen
@@ -21,12 +21,16 @@ class Row {
     this.spark = make("span", "spark");
     this.stale = make("span", "stale number");
     this.matter = make("span", "matter");
+    this.lasts = make("span", "lasts number");
+    this.tokens = make("span", "tokens number");
     this.steps = make("span", "steps number");
-    this.element.append(who, this.group, this.spark, this.stale, this.matter, this.steps);
+    this.element.append(
+      who, this.group, this.spark, this.stale, this.matter, this.lasts, this.tokens, this.steps,
+    );
     this.chart = null;
   }
 
-  show(run, index, total, { chosen, active, flash }) {
+  show(run, index, total, { chosen, active, flash, now }) {
     const { element } = this;
     this.chart ??= new Sparkline(this.spark);
     element.id = `run-${run.key}`;
@@ -41,6 +45,7 @@ class Row {
     element.setAttribute(
       "aria-label",
       [nameOf(run), STATES[run.trouble], matter, plural(run.steps, "step"),
+       run.loop ? `for ${loopingFor(run.loop, now)}` : "",
        run.stale === null ? "" : `stale score ${run.stale}`].filter(Boolean).join(", "),
     );
     say(this.agent, nameOf(run));
@@ -48,6 +53,8 @@ class Row {
     say(this.group, run.group);
     say(this.stale, count(run.stale));
     say(this.matter, matter);
+    say(this.lasts, run.loop ? loopingFor(run.loop, now) : "");
+    say(this.tokens, amount(run.tokens));
     say(this.steps, count(run.steps));
     this.chart.show(run.scores, run.trouble);
   }
@@ -67,6 +74,7 @@ export class RunList {
     this.slots = [];
     this.known = new Map(); // by index: the run of the last answer
     this.total = 0;
+    this.now = 0; // the server's time of the last answer
     this.chosen = null;
     this.active = 0; // index of the row that the arrow keys are at
     this.activeKey = null;
@@ -84,7 +92,8 @@ export class RunList {
     return { first, rows: Math.ceil(this.list.clientHeight / ROW) + 2 * BEYOND };
   }
 
-  show({ total, first, rows }) {
+  show({ total, first, rows }, now) {
+    this.now = now;
     this.total = total;
     this.known.clear();
     rows.forEach((run, offset) => this.known.set(first + offset, run));
@@ -128,6 +137,7 @@ export class RunList {
       row.show(run, index, this.total, {
         chosen: run.key === this.chosen,
         active: index === this.active,
+        now: this.now,
         flash: now - (this.onsets.get(run.key) ?? -FLASH) < FLASH,
       });
     });

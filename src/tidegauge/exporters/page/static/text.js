@@ -28,9 +28,22 @@ export function lasting(seconds) {
 /** The name of a run for people: its agent, or else the run's id. */
 export const nameOf = (run) => run.agent || run.run;
 
-/** A loop in words: its period, its rounds, and the first step of its repetition. */
-export function loopOf(loop, since = "since step") {
-  return `${plural(loop.period, "step")} × ${loop.repeats + 1} ${since} ${loop.first_step}`;
+const times = (number) => ({ 1: "once", 2: "twice" })[number] ?? `${count(number)} times`;
+
+/** A loop in words: its period and its repeats, as everywhere. */
+export const loopOf = (loop) => `${plural(loop.period, "step")}, repeated ${times(loop.repeats)}`;
+
+/** For how long a loop has lasted, from its first repeated step on. */
+export const loopingFor = (loop, now) =>
+  !loop || loop.since === null ? ABSENT : lasting(now - loop.since);
+
+export const money = (dollars) =>
+  dollars === null ? "" : `$${dollars.toFixed(dollars < 1 ? 3 : 2)}`;
+
+/** What a loop costs, from its first repeated step on. */
+export function costOf({ steps, tokens, dollars }) {
+  const spent = tokens === null ? "" : `${amount(tokens)} tokens`;
+  return [plural(steps, "step"), spent, money(dollars)].filter(Boolean).join(", ");
 }
 
 /** The trouble of a run, in a few words. */
@@ -39,7 +52,7 @@ export function matterOf(run) {
 }
 
 function troubleOf(run) {
-  if (run.loop && !run.loop.exempt) return loopOf(run.loop, "since");
+  if (run.loop && !run.loop.exempt) return loopOf(run.loop);
   if (run.loop) return "repeats, as declared";
   if (run.trouble !== "stuck") return "";
   if (run.failed >= 3) return `failed ${run.failed} times in a row`;
