@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import gzip
 import json
 import re
@@ -115,6 +116,10 @@ def command(*arguments: str) -> str:
     return ran.stdout
 
 
+def _is(expected: float, found: Any) -> bool:
+    return bool(found) and found[0].value == pytest.approx(expected)
+
+
 def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_path: Path) -> None:
     recording, page = tmp_path / "runs.jsonl", tmp_path / "report.html"
     settings: dict[str, Any] = {
@@ -129,7 +134,7 @@ def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_pa
         for name, series in SERIES.items():
             prometheus.wait_for(
                 f"sum({series})",
-                lambda found, name=name: found and found[0].value == pytest.approx(totals[name]),
+                functools.partial(_is, totals[name]),
             )
     spans = {
         str(attributes["tidegauge.run.id"]): attributes
@@ -154,7 +159,8 @@ def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_pa
             assert one == entry["steps"], run
         for ratio in (shown_run, reported_run, {"loop_ratio": span["tidegauge.loop.ratio"]}):
             assert ratio["loop_ratio"] == pytest.approx(entry["loop_ratio"]), run
-    # from the definition: step 0 has an unknown state, steps 1 to 3 are a round, 4 to 10 repeat it; 10 has no result
+    # from the definition: step 0 has an unknown state, steps 1 to 3 are a round, 4 to 10 repeat it;
+    # 10 has no result
     assert entries["looper"]["lost_in_loops"]["steps"] == 7
     assert entries["looper"]["lost_in_loops"]["tokens"] == 6 * 15 + 10
     assert on_page["looper"]["loop"]["steps"] == 7

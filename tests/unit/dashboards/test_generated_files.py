@@ -195,7 +195,8 @@ def test_every_alert_has_a_runbook_with_steps_and_a_twin_in_grafana(alert: Any) 
         assert annotations[link] == of_prometheus[link]
     assert urlsplit(annotations["runbook_url"]).scheme == "https"
     uid, title = alert.panel
-    [*_, panel] = [panel for panel in shown_panels(BOARDS[f"{uid}.json"]) if panel["title"] == title]
+    shown = shown_panels(BOARDS[f"{uid}.json"])
+    [*_, panel] = [panel for panel in shown if panel["title"] == title]
     assert annotations["panel"] == title
     assert f"/d/{uid}?viewPanel={panel['id']}" in annotations["dashboard_url"]
     assert (rule["dashboardUid"], rule["panelId"]) == (uid, panel["id"])

@@ -79,7 +79,7 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
                 "repeats": loops.repeats,
                 "first_step": loops.first_step,
                 "since": loops.since,
-                "exempt": in_exempt_loop(run),
+                "exempt": not is_looping(run),
                 "steps": signals.loop_cost_steps,
                 "tokens": signals.loop_cost_tokens,
                 "dollars": showing.dollars(signals.loop_cost_tokens, started.model),
@@ -115,7 +115,7 @@ def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
         **_numbers(report, showing),
         "key": ended.history.number,
         "started": ended.history.started,
-        "trouble": "looping" if report.loop_repeats and not report.exempt else "fine",
+        "trouble": "looping" if report.looping else "fine",
         "advice": None,
         "trail": [_step(step, showing.digest) for step in ended.history.steps()],
     }
