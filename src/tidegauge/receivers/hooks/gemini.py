@@ -11,7 +11,11 @@ from typing import Final
 
 from tidegauge.events import CallResult
 from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
-from tidegauge.receivers.hooks.payload_fields import text_of, without_process_ids
+from tidegauge.receivers.hooks.payload_fields import (
+    text_of,
+    without_description,
+    without_process_ids,
+)
 
 __all__ = ["GEMINI"]
 
@@ -20,7 +24,8 @@ def _read(payload: Payload) -> HookEvent | None:
     session = text_of(payload, "session_id")
     if session is None:
         return None
-    tool, arguments = text_of(payload, "tool_name") or "", payload.get("tool_input")
+    tool = text_of(payload, "tool_name") or ""
+    arguments = without_description(payload.get("tool_input"))
     match payload.get("hook_event_name"):
         case "BeforeAgent":
             return HookEvent("prompt", session, prompt=text_of(payload, "prompt"))

@@ -11,7 +11,11 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.receivers.hooks.hook_events import HookAgent, HookAnswer, HookEvent, Payload
-from tidegauge.receivers.hooks.payload_fields import text_of, without_saved_path
+from tidegauge.receivers.hooks.payload_fields import (
+    text_of,
+    without_description,
+    without_saved_path,
+)
 
 __all__ = ["OPENCODE"]
 
@@ -26,12 +30,15 @@ def _read(payload: Payload) -> HookEvent | None:
         case "chat.message":
             return HookEvent("prompt", session, prompt=_prompt(output), model=_model(output))
         case "tool.execute.before":
-            return HookEvent("call", session, tool, output.get("args"), call_id)
+            return HookEvent(
+                "call", session, tool, without_description(output.get("args")), call_id
+            )
         case "tool.execute.after":
             code = _mapping(output.get("metadata")).get("exit")
             error = code != 0 if isinstance(code, int) else None
             result = CallResult(without_saved_path(output.get("output", ABSENT)), error)
-            return HookEvent("result", session, tool, given.get("args"), call_id, result)
+            arguments = without_description(given.get("args"))
+            return HookEvent("result", session, tool, arguments, call_id, result)
         case "event:message.part.updated":
             return _failed(session, _mapping(given.get("part")))
         case "event:session.idle":
@@ -49,7 +56,8 @@ def _failed(session: str, part: Payload) -> HookEvent | None:
         return None
     result = CallResult(state.get("error", ABSENT), True)
     tool, call_id = text_of(part, "tool") or "", text_of(part, "callID")
-    return HookEvent("result", session, tool, state.get("input"), call_id, result)
+    arguments = without_description(state.get("input"))
+    return HookEvent("result", session, tool, arguments, call_id, result)
 
 
 def _prompt(output: Payload) -> str | None:

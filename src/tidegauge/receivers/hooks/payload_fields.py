@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegauge.events import CallResult
@@ -12,6 +13,7 @@ __all__ = [
     "read_event",
     "specific_answer",
     "text_of",
+    "without_description",
     "without_process_ids",
     "without_saved_path",
 ]
@@ -76,7 +78,7 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
         kind,
         session,
         tool=text_of(payload, "tool_name") or "",
-        arguments=payload.get("tool_input"),
+        arguments=without_description(payload.get("tool_input")),
         call_id=text_of(payload, "tool_use_id"),
         chosen_id=text_of(payload, "tool_call_id") or text_of(payload, "tool_use_id"),
         result=result,
@@ -95,6 +97,19 @@ def specific_answer(payload: Payload, answer: HookAnswer) -> Payload | None:
     else:
         return None
     return {"hookSpecificOutput": {"hookEventName": event, **decision}}
+
+
+def without_description(arguments: Any) -> Any:
+    """The arguments of a command without the words in which the model describes it to the user.
+
+    >>> without_description({"command": "ls", "description": "List the files"})
+    {'command': 'ls'}
+    >>> without_description({"description": "Find it", "prompt": "Where is it?"})["description"]
+    'Find it'
+    """
+    if not isinstance(arguments, Mapping) or not isinstance(arguments.get("command"), str):
+        return arguments
+    return {key: value for key, value in arguments.items() if key != "description"}
 
 
 def without_saved_path(content: Any) -> Any:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, Call, CallResult
-from tidegauge.receivers.hooks.payload_fields import without_saved_path
+from tidegauge.receivers.hooks.payload_fields import without_description, without_saved_path
 from tidegauge.receivers.transcripts.session_transcript import (
     CallingAnswer,
     Record,
@@ -126,7 +126,7 @@ class ClaudeTranscript(SessionTranscript):
             self.choose({}, time=time)
         for part in parts:
             if part.get("type") == "tool_use":
-                call = Call(text_in(part, "name") or "tool", part.get("input"))
+                call = Call(text_in(part, "name") or "tool", without_description(part.get("input")))
                 self.choose_also(text_in(part, "id") or "", call, time)
         usage = mapping(message.get("usage"))
         spent = [usage[name] for name in _TOKENS if isinstance(usage.get(name), int)]

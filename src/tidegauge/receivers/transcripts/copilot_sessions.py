@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegauge.events import Call, CallResult
 from tidegauge.receivers.hooks.copilot import without_shell_id
+from tidegauge.receivers.hooks.payload_fields import without_description
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
@@ -81,9 +82,8 @@ class CopilotTranscript(SessionTranscript):
         self._answer = answer
         requests = [mapping(one) for one in listed(data.get("toolRequests"))]
         for request in requests:
-            call = Call(
-                text_in(request, "name") or "tool", parsed_arguments(request.get("arguments"))
-            )
+            arguments = without_description(parsed_arguments(request.get("arguments")))
+            call = Call(text_in(request, "name") or "tool", arguments)
             self.choose_also(text_in(request, "toolCallId") or "", call, time)
         if self._spent[0] == answer:
             self.spend(self._spent[1])

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tidegauge.events import Call, CallResult
-from tidegauge.receivers.hooks.payload_fields import without_process_ids
+from tidegauge.receivers.hooks.payload_fields import without_description, without_process_ids
 from tidegauge.receivers.transcripts.session_transcript import (
     CallingAnswer,
     Record,
@@ -80,7 +80,7 @@ class GeminiTranscript(SessionTranscript):
             if len(self._seen) > _MAX_SEEN:
                 self._seen.popitem(last=False)
             chosen = {
-                one: Call(text_in(call, "name") or "tool", call.get("args"))
+                one: Call(text_in(call, "name") or "tool", without_description(call.get("args")))
                 for one, call in zip(ids, given, strict=True)
             }
             self.choose(chosen, tokens=tokens, time=time)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from tidegauge.events import Call, CallResult
-from tidegauge.receivers.hooks.payload_fields import without_saved_path
+from tidegauge.receivers.hooks.payload_fields import without_description, without_saved_path
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionError,
@@ -136,7 +136,10 @@ def _object(data: Any) -> Record:
 
 
 def _call(part: Record) -> Call:
-    return Call(text_in(part, "tool") or "tool", mapping(part.get("state")).get("input"))
+    return Call(
+        text_in(part, "tool") or "tool",
+        without_description(mapping(part.get("state")).get("input")),
+    )
 
 
 def _result(state: Record) -> CallResult | None:

@@ -6,7 +6,7 @@ Results lose the ids of processes, and what ``tidegauge watch`` has added to the
 from __future__ import annotations
 
 from tidegauge.events import Call, CallResult
-from tidegauge.receivers.hooks.payload_fields import without_process_ids
+from tidegauge.receivers.hooks.payload_fields import without_description, without_process_ids
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
     SessionTranscript,
@@ -48,7 +48,7 @@ class QwenTranscript(SessionTranscript):
                 calls = [mapping(part.get("functionCall")) for part in parts]
                 chosen = {
                     text_in(call, "id") or str(number): Call(
-                        text_in(call, "name") or "tool", call.get("args")
+                        text_in(call, "name") or "tool", without_description(call.get("args"))
                     )
                     for number, call in enumerate(calls)
                     if call

@@ -148,6 +148,20 @@ def test_long_results_lose_the_path_of_their_file(name: str, text: str) -> None:
     assert given[0] == given[1] or name in ("gemini", "qwen")  # whose shell adds to it, here
 
 
+@pytest.mark.parametrize("name", [name for name in PAYLOADS if name != "generic"])
+def test_how_a_model_describes_a_command_does_not_count(name: str) -> None:
+    agent, shape = AGENTS[name], PAYLOADS[name]
+    for kind in ("call", "result"):
+        described = {**COMMAND, "description": "Look for the port"}
+        event = agent.read(shape(kind, "c1", FAILED, described))
+        assert event is not None
+        assert event.arguments == COMMAND
+    kept = {"prompt": "find it", "description": "Find the port"}
+    event = agent.read(shape("call", "c1", FAILED, kept))
+    assert event is not None
+    assert event.arguments == kept
+
+
 def test_copilot_reads_nothing_with_the_error_of_a_call() -> None:
     failed = {**PAYLOADS["copilot"]("result"), "hook_event_name": "PostToolUseFailure"}
     event = AGENTS["copilot"].read({**failed, "error": "no such file"})

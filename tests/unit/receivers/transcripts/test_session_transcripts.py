@@ -530,3 +530,18 @@ def test_what_claude_code_writes_besides_is_no_prompt() -> None:
     assert tasks == ["find it", "<command-name>/review</command-name>", "again"]
     assert lines[1]["calls"][0]["outcome"] == "none"
     assert lines[-1]["reason"] == "interrupted"
+
+
+def test_how_a_model_describes_a_command_does_not_count() -> None:
+    given = {"command": "ls", "description": "List the files"}
+    called = {"id": "1", "name": "sh", "args": given, "status": "success", "result": []}
+    request = {"toolCallId": "1", "name": "bash", "arguments": given}
+    use = {"type": "tool_use", "id": "1", "name": "Bash", "input": given}
+    gemini = {"id": "m", "type": "gemini", "content": "", "toolCalls": [called]}
+    for kind, record in [
+        (GeminiTranscript, gemini),
+        (QwenTranscript, qwen("assistant", {"functionCall": {"id": "1", "args": given}})),
+        (ClaudeTranscript, claude("assistant", [use])),
+        (CopilotTranscript, copilot("assistant.message", toolRequests=[request])),
+    ]:
+        assert [call["args"] for [call] in steps_of(kind, [record])] == [{"command": "ls"}], kind
