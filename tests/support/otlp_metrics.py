@@ -45,6 +45,9 @@ def explorer() -> Iterator[None]:
         run.act("look", mentions=["knife"])
         run.act("find", uses=["knife"])
         run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
+        for _ in range(2):  # once more: it is in a loop
+            run.act("wait", state="there", tokens=10)
+            run.observe("nothing")
         yield
 
 
