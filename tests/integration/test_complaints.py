@@ -138,7 +138,7 @@ class TestTimestampsAndIdsAreNoHidingPlace:
             yield "fetch", request, f"2026-11-21 23:25:{n:02d},113 ERROR busy (took {n}.35s)"
 
     def test_a_normaliser_takes_them_out(self) -> None:
-        with capture(stop_on_loop=2, normaliser=Normalise()), tidegauge.run() as run:
+        with capture(stop_on_loop=2, normalise=Normalise()), tidegauge.run() as run:
             assert steps_until_the_stop(run, self.steps()) == 3
 
     def test_a_key_leaves_them_out_of_the_arguments(self) -> None:
