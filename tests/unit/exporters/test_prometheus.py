@@ -363,8 +363,8 @@ def test_a_stream_of_ever_new_names_has_a_bounded_number_of_series() -> None:
         if number % 1_000 == 999:
             highest = max(highest, len(samples(TidegaugeCollector(Reader(engine)).collect())))
     groups, arms, actions = 10 + 1, 10 + 1, 5 + 1  # each with its "other"
-    single, histograms = 25, 3 * 15
-    most = groups * (single + actions + histograms + 3 * arms) + 3 * MAX_RUNS
+    single, histograms = 32, 4 * 15
+    most = groups * (single + actions + histograms + 3 * arms) + 6 * MAX_RUNS
     assert most / 2 < highest < most
 
 
