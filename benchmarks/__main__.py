@@ -2,7 +2,8 @@
 
 ``python -m benchmarks soak --minutes 10`` loads the receiver for that long, and ``watch-soak``
 ``tidegauge watch``;
-``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen.
+``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen, and
+``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ def main(names: list[str]) -> int:
         from benchmarks import watch_soak
 
         return watch_soak.main(names[1:])
+    if names[:1] == ["recorded_signals"]:
+        from benchmarks import recorded_signals
+
+        return recorded_signals.main(names[1:])
     if names[:1] == ["stop_scores"]:
         from benchmarks import stop_scores
 

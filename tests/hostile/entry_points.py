@@ -412,7 +412,7 @@ def _slot(*_: Any, **__: Any) -> Any:
     return slot[0]
 
 
-@entry("normaliser-gives-it", normaliser=_slot)
+@entry("normaliser-gives-it", normalise=_slot)
 def normaliser_gives_it(value: Any) -> int:
     slot[0] = value
     around(lambda: ordinary("hall"))

@@ -138,7 +138,7 @@ class TestTimestampsAndIdsAreNoHidingPlace:
             yield "fetch", request, f"2026-11-21 23:25:{n:02d},113 ERROR busy (took {n}.35s)"
 
     def test_a_normaliser_takes_them_out(self) -> None:
-        with capture(stop_on_loop=2, normaliser=Normalise()), tidegauge.run() as run:
+        with capture(stop_on_loop=2, normalise=Normalise()), tidegauge.run() as run:
             assert steps_until_the_stop(run, self.steps()) == 3
 
     def test_a_key_leaves_them_out_of_the_arguments(self) -> None:
@@ -402,11 +402,11 @@ class TestItShipsObservingAndSaysWhatItWouldHaveSaved:
 
             would_stop = {"action": "would_stop", "reason": "loop_repeats"}
             assert value("interventions", **would_stop) == 1
-            # Repeated for the third time at step 4, which would not have been run: six of ten
+            # Repeated for the second time at step 3, which would not have been run: seven of ten
             # steps, but what chose the first of them had been spent.
-            assert value("would_have_saved_steps") == 6
-            assert value("would_have_saved_tokens") == 5 * 110 + 10
-            assert value("would_have_saved_seconds") == 12
+            assert value("would_have_saved_steps") == 7
+            assert value("would_have_saved_tokens") == 6 * 110 + 10
+            assert value("would_have_saved_seconds") == 14
 
 
 class TestALoopIsReportedAtItsOnsetWithItsCost:

@@ -104,7 +104,7 @@ def a_day() -> None:
 @pytest.fixture(scope="module")
 def live(prometheus: SharedPrometheus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with (
-        capture(serve_metrics=True, metrics_port=prometheus.port, stop_on_loop=6),
+        capture(serve_metrics=True, metrics_port=prometheus.port, stop_on_loop=6, repetition=True),
         prometheus.evaluating(tmp_path_factory.mktemp("rules"), rule_files()),
     ):
         a_day()

@@ -104,9 +104,9 @@ class TestWhatItPrints:
             "looper / skerrin-checked: loops since step 4, 3 steps per round",
             "looper / skerrin-checked: stopped at step 6: 3 steps, repeated once, since step 4",
             "looper-twin / skerrin-checked: loops since step 4, 3 steps per round",
-            "looper-twin / skerrin-checked: would have been stopped at step 12 by loop repeats",
+            "looper-twin / skerrin-checked: would have been stopped at step 9 by loop repeats",
             "looper-twin / skerrin-checked: failed after 24 steps",
-            "retrier / skerrin-checked: would have been stopped at step 2 by failed rounds",
+            "retrier / skerrin-checked: would have been stopped at step 4 by result streak",
             "retrier / skerrin-checked: solved after 12 steps",
             "wanderer / skerrin-checked: failed after 24 steps",
         ):

@@ -85,6 +85,8 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.outcome": "unknown",
         "tidegauge.loop.ratio": 0.5,
         "tidegauge.stale_score.max": 1,
+        "tidegauge.novelty": 0.25,
+        "tidegauge.recurrence.max": 3,
     }
     [broken] = named(arrived.spans, "invoke_agent broken")
     assert broken.attributes["tidegauge.outcome"] == "error"

@@ -58,7 +58,9 @@ def receiver(request, monkeypatch):
 
 @pytest.fixture
 def pipeline(receiver):
-    pipeline = tidegauge.configure(serve_metrics=False, stop_on_loop=3, otlp_metrics=True)
+    pipeline = tidegauge.configure(
+        serve_metrics=False, stop_on_loop=3, repetition=True, otlp_metrics=True
+    )
     yield pipeline
     pipeline.shutdown()
 

@@ -139,12 +139,12 @@ class TestBesideSettings:
 
     def test_the_rules_of_the_file_go_before_those_that_are_given(self, tmp_path: Path) -> None:
         # Of what is observed unless set otherwise: the file stops loops, and has another streak.
-        assert self.rules(tmp_path) == {*self.FILE.rules, Rule("failed_rounds", 3)}
+        assert self.rules(tmp_path) == {*self.FILE.rules, Rule("failed_rounds", 5)}
         assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
             *self.FILE.rules,
             Rule("loop_repeats", 2, "nudge"),
             Rule("steps", 9, "stop"),
-            Rule("failed_rounds", 3),
+            Rule("failed_rounds", 5),
         }
 
     def test_where_no_rules_are_given_the_file_has_them_all(self, tmp_path: Path) -> None:

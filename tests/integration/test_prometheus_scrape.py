@@ -84,6 +84,8 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
         run.finish(success=True)
     with tidegauge.run(agent="a", task_group="g", t_max=50) as run:
         shop(run)
+        run.act("wait", entropy=0.5)
+        run.observe("nothing")
         prometheus.wait_for(
             'count_over_time(tidegauge_runs_active{agent="a"}[1m])',
             lambda found: found and found[0].value >= 3,

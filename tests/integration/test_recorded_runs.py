@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +19,13 @@ from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.errors import RunStopped
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals
 from tidegauge.pipeline import EngineSink
-from tidegauge.policies import Policy, parse_rules
+from tidegauge.policies import DEFAULT_RULES, Policy, parse_rules
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.recordings.step_events import RecordedStep, StepEvent, parse_line
 from tidegauge.streaming_metrics import AUV, LoopRatio, RunReport, SuccessRate
 from tidegauge.testing import capture
 
+ROOT = Path(__file__).parents[2]
 FILES = {
     # runs, steps, solved runs / runs of which it is known
     "intercode_bash": (1542, 9777, 0.30),
@@ -190,6 +193,35 @@ def test_a_repeat_with_a_reason_is_no_loop(
     for stretch in legitimate:
         assert "loop" not in exactly.by(stretch)
         assert "loop" not in without_thoughts.by(stretch)
+
+
+def printed(module: str, *arguments: object) -> str:
+    """The output of a script of the repository."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_the_tables_of_the_docs_are_those_of_the_signals(recorded_runs: Path) -> None:
+    conditions, near_loops = (
+        printed("benchmarks", "recorded_signals", recorded_runs).strip().split("\n\n")
+    )
+    assert conditions in (ROOT / "docs" / "stop-rules.md").read_text()
+    assert near_loops in (ROOT / "docs" / "loops-in-recorded-runs.md").read_text()
+    shares: dict[str, dict[float, float]] = {}
+    for row in conditions.splitlines()[2:]:
+        signal, threshold, touched = [cell.strip(" `") for cell in row.split("|")][1:4]
+        count, runs = touched.split(" (")[0].split(" of ")
+        shares.setdefault(signal, {})[float(threshold)] = int(count) / int(runs)
+    for rule in DEFAULT_RULES:
+        few = [at for at, share in shares[rule.signal].items() if share < 0.01]
+        assert rule.threshold == min(few)
+
+
+@pytest.mark.slow
+def test_the_picture_of_near_loops_is_that_of_the_runs(recorded_runs: Path) -> None:
+    picture = (ROOT / "docs" / "images" / "near-loops.svg").read_text()
+    assert printed("docs.images.near_loops", recorded_runs, "-") == picture
 
 
 def events_by_run(folder: Path, name: str) -> Iterator[tuple[str, list[StepEvent]]]:

@@ -101,7 +101,7 @@ class TestSettings:
             max_runs=1,
             t_max=7,
             t_max_by_group={"shop": 9},
-            normaliser=str.casefold,
+            normalise=str.casefold,
             max_actions=1,
             max_groups=1,
         )

@@ -54,7 +54,7 @@ WRONG: dict[str, Any] = {
     "extractors": [5, "x", [1], [None], [WebPages], object(), None],
     "t_max_by_group": ["a", 5, {"g": "x"}, {"g": 0}, {"g": 1.5}, {1: 2}, [("a", 1)]],
     "idle_seconds": ["a", None, math.nan, 0, -1, True, 10**400, timedelta(hours=1)],
-    "normaliser": [5, "x"],
+    "normalise": [5, "x"],
     "distance": [5],
     "metrics_host": [5, b"x", "not a host", "a..b", "a" * 64 + ".example"],
     "metrics_port": ["9464", -1, 70_000, 1.5, True, math.nan],

@@ -29,6 +29,7 @@ from tidegauge.streaming_metrics import (
     run_entry,
 )
 from tidegauge.streaming_metrics.exploration import Exploration
+from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
@@ -53,18 +54,24 @@ class RecordedRuns:
 
     Args:
         policy: decides what follows each step.
+        repetition: measure the similarity of actions also if the policy does not need it.
+        normaliser: applied to texts before they are compared; ``None`` compares exactly, as the
+            numbers of recorded runs are defined.
 
     Attributes:
         engine: the engine that measures.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(
+        self, policy: Policy, *, repetition: bool = False, normaliser: Normaliser | None = None
+    ) -> None:
         self.engine = Engine(
             clock=None,
+            normaliser=normaliser,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
-            repetition=policy.reads_words,
+            repetition=repetition or policy.reads_words,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)

@@ -27,6 +27,7 @@ from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, AssemblyLimits
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.tracer import SpanFactory
 
 __all__ = ["Worker", "WorkerSettings"]
@@ -100,6 +101,7 @@ class Worker:
             max_groups=settings.max_groups,
             max_actions=settings.max_actions,
             t_max=settings.t_max,
+            normaliser=volatile(),
             repetition=settings.repetition or settings.policy.reads_words,
             on_finished=self._run_finished,
             event_log=event_log,

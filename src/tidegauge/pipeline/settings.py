@@ -29,6 +29,7 @@ from tidegauge.events import ToolDeclaration
 from tidegauge.policies import DEFAULT_RULES, Policy, Rule, read_policy
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
+from tidegauge.streaming_metrics.normalise import volatile
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -45,6 +46,7 @@ __all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
 Key: TypeAlias = bytes
+Comparison: TypeAlias = Normaliser | str
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
 Price: TypeAlias = float
@@ -87,6 +89,12 @@ def _price(value: Any) -> float:
     return price
 
 
+def _comparison(value: Any) -> Any:
+    if not callable(value) and not (isinstance(value, str) and value in ("volatile", "exact")):
+        raise ValueError
+    return value
+
+
 _IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
 
 
@@ -112,7 +120,7 @@ KINDS: Final[Kinds] = {
     ),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
-    "Normaliser": function("a function from text to text"),
+    "Comparison": ValueKind('"volatile", "exact" or a function from text to text', _comparison),
     "Distance": function("a function from two places to a number"),
     "Extractor": having("uses", "observe", use="an extractor, with uses() and observe()"),
     "CollectorRegistry": having("register", "unregister", use="a Prometheus registry"),
@@ -154,8 +162,10 @@ class Settings:
         max_actions: action names with separate metrics; later ones are ``other``.
         max_period: longest cycle that is detected, in steps.
         max_distinct: distinct results that a run remembers.
-        normaliser: removes irrelevant changes, such as times, from a text before it is digested; by
-            default, texts are compared exactly.
+        normalise: how results and arguments are compared. ``volatile``: without times, durations,
+            ids and addresses of results that change by themselves, see
+            :class:`~tidegauge.streaming_metrics.normalise.Volatile`; ``exact``; or a function that
+            removes irrelevant changes from a text before it is digested.
         repetition: measure how similar each action is to those before, in words: the metrics and
             signals similarity, repetition and stagnation. The metrics of a step then cost 1.5 to
             1.8 times as much. Rules and thresholds that need it switch it on.
@@ -233,7 +243,7 @@ class Settings:
     max_actions: Count = 50
     max_period: Count = 10_000
     max_distinct: Count = 10_000
-    normaliser: Normaliser | None = None
+    normalise: Comparison = "volatile"
     repetition: bool = False
     directed: bool = False
     distance: Distance | None = None
@@ -279,6 +289,13 @@ class Settings:
                 raise ConfigurationError(f"{name} is {path!r}; use the path of a file")
         AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # reports invalid names now
         self.given_rules()
+
+    @property
+    def normaliser(self) -> Normaliser | None:
+        """The function that :attr:`normalise` stands for; ``None``, texts are compared exactly."""
+        if isinstance(self.normalise, str):
+            return volatile() if self.normalise == "volatile" else None
+        return self.normalise
 
     @property
     def records_digests(self) -> bool:

@@ -117,11 +117,15 @@ class Rule:
 
 
 DEFAULT_RULES: Final = (
-    Rule("loop_repeats", 3),
+    Rule("loop_repeats", 2),
     Rule("result_streak", 5),
-    Rule("failed_rounds", 3),
+    Rule("failed_rounds", 5),
 )
-"""The default rules: they only count what they would have stopped."""
+"""The default rules: they only count what they would have stopped.
+
+Each threshold is the lowest that fewer than 1% of the successful recorded runs reach
+(docs/stop-rules.md).
+"""
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:

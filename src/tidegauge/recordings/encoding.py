@@ -23,6 +23,8 @@ from tidegauge.streaming_metrics.fingerprint import (
     canonical_bytes,
     content_digest,
     normalised,
+    normaliser_for,
+    normaliser_of_arguments,
 )
 from tidegauge.streaming_metrics.navigation import zone_of
 
@@ -59,6 +61,7 @@ class ContentEncoder:
         self.plain = plain
         self._digest = digest
         self._normaliser = normaliser
+        self._of_arguments = normaliser_of_arguments(normaliser)
 
     def digest(self, digest: bytes) -> str:
         """The written form of a digest of the engine."""
@@ -74,19 +77,24 @@ class ContentEncoder:
             value: the content.
             cache: values read in the same report.
         """
+        return self._encoded(value, self._normaliser, cache)
+
+    def _encoded(
+        self, value: object, normaliser: Normaliser | None, cache: ValueCache | None
+    ) -> Any:
         if self.plain:
-            if issubclass(type(value), str) and self._normaliser is None:
+            if issubclass(type(value), str) and normaliser is None:
                 return self._text(value, cache)
             data = canonical_bytes(value, limit=MAX_BYTES, cache=cache)
             if data is not None:
-                return self._plain(data)
-        digest = content_digest(value, self._normaliser, cache)
+                return self._plain(data, normaliser)
+        digest = content_digest(value, normaliser, cache)
         return None if digest is None else self.digest(digest)
 
     def arguments(self, arguments: object, cache: ValueCache | None = None) -> Any:
         """The arguments of a call, as compared; if not comparable, a value that equals no other."""
         data = arguments_bytes(arguments, limit=MAX_BYTES, cache=cache)
-        written = self.content(arguments if data is None else data, cache)
+        written = self._encoded(arguments if data is None else data, self._of_arguments, cache)
         return self.digest(os.urandom(16)) if written is None else written
 
     def identity(self, value: Identity) -> Any:
@@ -102,9 +110,10 @@ class ContentEncoder:
         zone = self._digest(_digest_of(_name(zone_of(value))))
         return f"sha:{zone}/{self._digest(_digest_of(_name(value)))}"
 
-    def _plain(self, data: bytes) -> Any:
-        if self._normaliser is not None:
-            text = normalised(data.decode("utf-8", "surrogateescape"), self._normaliser)
+    def _plain(self, data: bytes, normaliser: Normaliser | None) -> Any:
+        applied = normaliser_for(data, normaliser)
+        if applied is not None:
+            text = normalised(data.decode("utf-8", "surrogateescape"), applied)
             return None if text is None else self._text(text)
         if len(data) <= MAX_BYTES and data != b"null" and _is_json(data):
             return orjson.Fragment(data)

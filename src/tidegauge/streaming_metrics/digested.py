@@ -34,6 +34,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     compared_arguments,
     content_digest,
     joined_digest,
+    normaliser_of_arguments,
     round_digest,
     round_name,
 )
@@ -140,7 +141,7 @@ class Digester:
         contents: whether the beginnings of arguments and results are shown to people.
     """
 
-    __slots__ = ("contents", "declarations", "normaliser", "words")
+    __slots__ = ("_of_arguments", "contents", "declarations", "normaliser", "words")
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class Digester:
         contents: bool = False,
     ) -> None:
         self.normaliser = normaliser
+        self._of_arguments = normaliser_of_arguments(normaliser)
         self.declarations = dict(declarations or {})
         self.words = words
         self.contents = contents
@@ -214,7 +216,7 @@ class Digester:
         missing: tuple[str, ...] = ()
         digests: list[bytes] = []
         for call in calls:
-            digest = call_digest(call, normaliser, cache)
+            digest = call_digest(call, self._of_arguments, cache)
             if digest is None:
                 missing = ("arguments",)
                 digest = os.urandom(16)  # equal to nothing
@@ -239,7 +241,7 @@ class Digester:
             time if time is None else _number(time),
             blockable,
             similarity if similarity is None else _number(similarity),
-            words_of(calls, normaliser) if self.words else _NO_WORDS,
+            words_of(calls, self._of_arguments) if self.words else _NO_WORDS,
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             missing,
         )

@@ -46,6 +46,8 @@ __all__ = [
     "content_digest",
     "joined_digest",
     "normalised",
+    "normaliser_for",
+    "normaliser_of_arguments",
     "plain_identity",
     "round_digest",
     "round_name",
@@ -156,7 +158,8 @@ def content_digest(
     if normaliser is not None:
         data = canonical_text(value, cache=cache)
         if data is not None:
-            return _normalised_digest(data, normaliser)
+            applied = normaliser_for(data, normaliser)
+            return _digest(data) if applied is None else _normalised_digest(data, applied)
     elif type(value) is str and len(value) <= MAX_TEXT:
         try:
             return _digest(value.encode())
@@ -190,8 +193,9 @@ def call_digest(
         elif cache is None or not cache.knows(arguments):
             data = plain_text(arguments)
     if data is not None and type(action) is str and len(action) <= MAX_TEXT:
-        if normaliser is not None:
-            data = _normalised_bytes(data, normaliser)
+        applied = normaliser_for(data, normaliser)
+        if applied is not None:
+            data = _normalised_bytes(data, applied)
             if data is None:
                 return None
         try:
@@ -252,6 +256,18 @@ def plain_identity(value: object) -> PlainIdentity:
     True
     """
     return Identities().plain(value)
+
+
+def normaliser_for(data: bytes, normaliser: Normaliser | None) -> Normaliser | None:
+    """The normaliser, unless it says that it does not concern this text."""
+    concerns = getattr(normaliser, "concerns", None)
+    return normaliser if concerns is None or concerns(data) else None
+
+
+def normaliser_of_arguments(normaliser: Normaliser | None) -> Normaliser | None:
+    """What a normaliser of results applies to arguments: itself, unless it has another."""
+    found: Normaliser | None = getattr(normaliser, "arguments", normaliser)
+    return found
 
 
 def normalised(text: str, normaliser: Normaliser) -> str | None:

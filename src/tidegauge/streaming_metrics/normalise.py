@@ -18,7 +18,15 @@ import xxhash
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["DEFAULT_KINDS", "NoiseKind", "Normalise", "rules"]
+__all__ = [
+    "DEFAULT_KINDS",
+    "VOLATILE_KINDS",
+    "NoiseKind",
+    "Normalise",
+    "Volatile",
+    "rules",
+    "volatile",
+]
 
 NoiseKind: TypeAlias = Literal[
     "uuids",
@@ -28,6 +36,8 @@ NoiseKind: TypeAlias = Literal[
     "durations",
     "timestamps",
     "hex_ids",
+    "process_ids",
+    "object_addresses",
     "numbers",
 ]
 """In the order in which they are applied."""
@@ -35,8 +45,13 @@ NoiseKind: TypeAlias = Literal[
 NoiseRule: TypeAlias = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 """A pattern, and the replacement of what it matches."""
 
-DEFAULT_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)[:-1]
-"""All but ``numbers``: most numbers mean something."""
+DEFAULT_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)[:-2]
+"""All but ``numbers``, most of which mean something, and ``object_addresses``, a part of
+``addresses``."""
+
+VOLATILE_KINDS: Final[tuple[NoiseKind, ...]] = tuple(k for k in DEFAULT_KINDS if k != "hex_ids")
+"""Those that results of live runs are compared without. Long hexadecimal numbers stay: in recorded
+runs, nearly all of them were checksums, which are the answer."""
 
 
 class Normalise:
@@ -59,6 +74,8 @@ class Normalise:
                                         dates alone stay: they mostly mean something
     ``hex_ids``          ``<id>``       16 hexadecimal digits or more, such as trace ids; also
                                         checksums and commits: leave the kind out if they matter
+    ``process_ids``      ``<pid>``      ``pid 4711``, ``PID=4711``, ``process id: 4711``
+    ``object_addresses`` ``<address>``  of ``addresses``, only ``at 0x7f3c``; only on request
     ``numbers``          ``<number>``   every number that stands alone; only on request
     ===================  =============  ==========================================================
 
@@ -112,6 +129,105 @@ class Normalise:
         for pattern, replacement in self._rules:
             text = pattern.sub(replacement, text)
         return text
+
+
+class Volatile(Normalise):
+    """What live runs are compared by: results without what is volatile, arguments nearly exactly.
+
+    An id, a time or a path in the arguments chooses what the agent works on, so two calls that
+    differ in one are two actions. Only the address that an object prints of itself, which no agent
+    chooses, is left out there. Checksums in results stay: they are what was asked for.
+
+    Most texts have nothing volatile. :meth:`kinds_in` recognizes by what every pattern needs, which
+    costs little, which kinds a text may have: only their patterns are searched for.
+
+    Of a text longer than ``max_length``, the middle is compared exactly, as in :class:`Normalise`.
+
+    >>> volatile = Volatile()
+    >>> volatile.kinds_in(b"page 3 of 12"), volatile.kinds_in(b"3 passed in 0.35s")
+    ([], ['durations'])
+    >>> volatile("3 passed in 0.35s"), volatile.arguments("sleep 0.35s")
+    ('3 passed in <duration>', 'sleep 0.35s')
+    """
+
+    def __init__(self, *, max_length: int = 16_384) -> None:
+        super().__init__(*VOLATILE_KINDS, max_length=max_length)
+        self.arguments: Final = _VolatileArguments("object_addresses", max_length=max_length)
+
+    def concerns(self, data: bytes) -> bool:
+        """Whether a text, in UTF-8, may have something volatile in it."""
+        return bool(self.kinds_in(data))
+
+    def kinds_in(self, data: bytes) -> list[NoiseKind]:
+        """The kinds that a text, in UTF-8, may have; not in order, and some in vain."""
+        found: list[NoiseKind] = []
+        # find() takes half as long as "in" here, and an expression that begins with one character
+        # a tenth of one that does not.
+        find = data.find
+        if find(b"mp/") >= 0 or find(b"mp\\") >= 0 or find(b"MP\\") >= 0 or find(b"folders/") >= 0:
+            found.append("temporary_paths")
+        labelled = (find(b":") >= 0 or find(b"=") >= 0) and _LABELLED_ID(data) is not None
+        plain = data.translate(_DIGITS_AS_ZERO)
+        if plain.find(b"0") < 0:
+            return [*found, "request_ids"] if labelled else found
+        with_prefix = (find(b"_") >= 0 or find(b"-") >= 0) and _ID_WITH_PREFIX(plain) is not None
+        if labelled or with_prefix:
+            found.append("request_ids")
+        if data.translate(_HEX_AS_ZERO).find(b"00000000-0000-") >= 0:
+            found.append("uuids")
+        if plain.find(b"pid") >= 0 or plain.find(b"process") >= 0:
+            found.append("process_ids")
+        moment = _MOMENT(plain)
+        while moment is not None:
+            found += _OF_MOMENT[moment.lastgroup or ""]
+            moment = _MOMENT(plain, moment.end()) if len(found) < _ALL else None
+        if find(b"_") >= 0 and _KEY_OF_TIME(plain) is not None:
+            found.append("durations")
+        return found
+
+    def _replace(self, text: str) -> str:
+        kinds = self.kinds_in(text.encode("utf-8", "surrogatepass"))
+        for kind in self.kinds:
+            if kind in kinds or len(kinds) >= _ALL:
+                for pattern, replacement in rules(kind):
+                    text = pattern.sub(replacement, text)
+        return text
+
+
+class _VolatileArguments(Normalise):
+    def concerns(self, data: bytes) -> bool:
+        return b" at 0x" in data
+
+
+@functools.cache
+def volatile() -> Volatile:
+    """The one :class:`Volatile` of the process."""
+    return Volatile()
+
+
+_DIGITS_AS_ZERO: Final = bytes(
+    ord("0") if chr(byte) in "0123456789" else byte for byte in bytes(range(256)).lower()
+)
+_HEX_AS_ZERO: Final = bytes(
+    ord("0") if chr(byte) in "0123456789abcdef" else byte for byte in bytes(range(256)).lower()
+)
+_MOMENT: Final = re.compile(
+    rb"0(?:(?P<clock>:00)|(?P<date>000000000|t0000|[t_ ]00(?:-00-|\.00\.)00)"
+    rb"|(?P<address>x[0-9a-f]{4})"
+    rb"|(?P<unit> ?(?:[mnu]?s(?:ecs?)?|(?:nano|micro|milli)?seconds?|m(?:ins?|inutes?)?"
+    rb"|\xc2\xb5s|\xce\xbcs)\b))"
+).search
+_OF_MOMENT: Final[dict[str, tuple[NoiseKind, ...]]] = {
+    "clock": ("timestamps", "durations"),
+    "date": ("timestamps",),
+    "address": ("addresses",),
+    "unit": ("durations",),
+}
+_ALL: Final = 32
+"""So many hints are enough: then every kind may be there."""
+_KEY_OF_TIME: Final = re.compile(rb"_(?:[mnu]?s|secs?|seconds?)\b").search
+_LABELLED_ID: Final = re.compile(rb"(?i:(?:equest|race|orrelation)[-_ ]?id)").search
+_ID_WITH_PREFIX: Final = re.compile(rb"(?:req|chatcmpl|call|toolu|msg|resp|run)[_-]\w{8}").search
 
 
 @functools.cache
@@ -197,6 +313,10 @@ _PATTERNS: Final[dict[NoiseKind, tuple[str, ...]]] = {
         r"(?:(?<=\d)(?=\d*+[a-fA-F])|(?<=[a-fA-F])(?=[a-fA-F]*+\d))"
         rf"{_HEX}{{15,}}+(?![0-9A-Za-z_])",
     ),
+    "process_ids": (
+        r"((?<!\w)(?:[Pp][Ii][Dd]|[Pp]rocess[ _-]?[Ii][Dd])['\"]{0,2} ?[ =:#] ?)\d{1,7}(?!\w)",
+    ),
+    "object_addresses": (rf"(?<= at )0x{_HEX}{{4,16}}(?!{_HEX})",),
     "numbers": (rf"{_DIGIT}\d*+(?:[.,]\d++)*+(?:[eE][+-]?\d++)?(?!\w)",),
 }
 
@@ -207,6 +327,8 @@ _PLACEHOLDERS: Final[dict[NoiseKind, str]] = {
     "durations": r"\1<duration>",
     "timestamps": "<time>",
     "hex_ids": "<id>",
+    "process_ids": r"\1<pid>",
+    "object_addresses": "<address>",
     "numbers": "<number>",
 }
 

@@ -11,7 +11,12 @@ from typing import Final
 from zlib import crc32
 
 from tidegauge.events import Call
-from tidegauge.streaming_metrics.fingerprint import Normaliser, arguments_start, normalised
+from tidegauge.streaming_metrics.fingerprint import (
+    Normaliser,
+    arguments_start,
+    normalised,
+    normaliser_for,
+)
 
 __all__ = ["MAX_CHARACTERS", "words_of"]
 
@@ -51,10 +56,11 @@ def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> fro
 
 def _words_of(call: Call, normaliser: Normaliser | None) -> frozenset[int]:
     data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
-    if normaliser is not None or not data.isascii():
+    applied = normaliser_for(data, normaliser)
+    if applied is not None or not data.isascii():
         text = data.decode("utf-8", "replace")
-        if normaliser is not None:
-            text = normalised(text, normaliser) or ""
+        if applied is not None:
+            text = normalised(text, applied) or ""
         data = text.encode("utf-8", "surrogatepass")
         read = text[:MAX_CHARACTERS].lower().encode("utf-8", "surrogatepass")
     else:

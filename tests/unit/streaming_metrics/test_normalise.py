@@ -6,7 +6,7 @@ import json
 import re
 import time
 import uuid
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 import tidegauge
 from tidegauge import testing
 from tidegauge.errors import ConfigurationError
-from tidegauge.streaming_metrics.fingerprint import content_digest
-from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, NoiseKind, Normalise, rules
+from tidegauge.events import Call
+from tidegauge.streaming_metrics.fingerprint import call_digest, content_digest
+from tidegauge.streaming_metrics.normalise import (
+    DEFAULT_KINDS,
+    VOLATILE_KINDS,
+    NoiseKind,
+    Normalise,
+    Volatile,
+    rules,
+)
 
 KINDS = get_args(NoiseKind)
 
@@ -91,6 +99,14 @@ REPLACED = {
         ("span 00F067AA0BA902B7.", "span <id>."),
         (r"a\nbf92f3577b34da6a3ce9", r"a\n<id>"),
     ],
+    "process_ids": [
+        ("worker pid 4711 exited", "worker pid <pid> exited"),
+        ('{"pid": 4711}', '{"pid": <pid>}'),
+        ("PID=4711, process id: 12", "PID=<pid>, process id: <pid>"),
+    ],
+    "object_addresses": [
+        ("<A object at 0x7f3c2a1b4d30>, 0x7f3c2a1b4d30", "<A object at <address>>, 0x7f3c2a1b4d30"),
+    ],
     "numbers": [
         ("page 3 of 1,200", "page <number> of <number>"),
         ("1.5e-3 -7 [42]", "<number> -<number> [<number>]"),
@@ -132,6 +148,8 @@ HOSTILE = {  # what each kind begins to match, again and again
         *("1763767502.", "Mon, 1 Jan ", "Jan 1, 2026 ", "Sat Nov 21 23:25 "),
     ],
     "hex_ids": ["0", "f", "0f", "0123456789abcdef", "0123456789abcdefg"],
+    "process_ids": ["pid", "pid ", "pid 1", "process id: "],
+    "object_addresses": [" at 0x", " at 0xf"],
     "numbers": ["1", "1.", "1,", "1e", "1e+", "\u0661"],
 }
 
@@ -155,7 +173,7 @@ def test_all_at_once():
 
 
 def test_numbers_only_on_request():
-    assert set(DEFAULT_KINDS) == set(KINDS) - {"numbers"}
+    assert set(DEFAULT_KINDS) == set(KINDS) - {"numbers", "object_addresses"}
     assert Normalise()("page 3") == "page 3"
 
 
@@ -243,7 +261,7 @@ def test_settings_that_cannot_work(wrong):
 
 def test_a_loop_that_timestamps_hide():
     def repeats(normaliser):
-        with testing.capture(normaliser=normaliser) as seen:
+        with testing.capture(normalise=normaliser) as seen:
             with tidegauge.run(agent="watcher") as run:
                 for minute in range(10, 20):
                     run.act("tail", {"file": "app.log"})
@@ -251,5 +269,96 @@ def test_a_loop_that_timestamps_hide():
             snapshot = seen.pipeline.engine.snapshot()
         return snapshot.groups[0].totals.loop_steps
 
-    assert repeats(None) == {}
+    assert repeats("exact") == {}
     assert repeats(Normalise()) == {"tail": 8}
+
+
+VOLATILE = Volatile()
+EXAMPLES = [text for kind in VOLATILE_KINDS for text, _ in REPLACED[kind]]
+PARTS = ("0", "12", ":", "-", " ", "s", "ms", "2026", "pid", "/tmp", "a1", "_ms", "T", "took ")
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_what_is_volatile_is_recognized(text: str) -> None:
+    assert VOLATILE.concerns(text.encode())
+    assert VOLATILE(text) == Normalise(*VOLATILE_KINDS)(text)
+
+
+@given(
+    st.lists(
+        st.sampled_from([*EXAMPLES, *PARTS]) | st.text("0123456789abcdefxTZ:-_/. msµ", max_size=20),
+        max_size=6,
+    ).map("".join)
+)
+def test_what_is_replaced_is_recognized(text: str) -> None:
+    """Otherwise two texts that stand for the same would be compared in two ways."""
+    assert VOLATILE(text) == Normalise(*VOLATILE_KINDS)(text)
+    if VOLATILE(text) != text:
+        assert VOLATILE.concerns(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("flight on 2024-05-01", "flight on 2024-05-02"),
+        ("price 12.50", "price 12.51"),
+        ("page 3 of 12", "page 4 of 12"),
+        ("12 tests passed", "13 tests passed"),
+        ("order W2378156", "order W2378157"),
+        ("score 0.35", "score 0.36"),
+        ("(Result 1 / 5) Milhouse", "(Result 2 / 5) Milhouse"),
+        ("reservation HATHAT", "reservation HATHAU"),
+        ("exit code 1", "exit code 2"),
+        ("12 shoes", "13 shoes"),
+        ("df3b03a223a32744829fe026fa679cbb  -", "909665ab1e8bb4ddfa3f64bb5383af55  -"),
+    ],
+)
+def test_results_that_mean_something_else_stay_different(left: str, right: str) -> None:
+    assert content_digest(left, VOLATILE) != content_digest(right, VOLATILE)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("2024-05-01T10:00:00", "2024-05-01T11:00:00"),
+        ("123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174001"),
+        ("/tmp/tmpk3x_9a/a", "/tmp/tmpk3x_9b/a"),
+        ("run_0123456789abcdef", "run_0123456789abcdee"),
+        ("0x7f3c2a1b4d30", "0x7f3c2a1b4d38"),
+        ("pid 4711", "pid 4712"),
+        ("sleep 5ms", "sleep 9ms"),
+    ],
+)
+def test_arguments_that_choose_something_else_stay_different(left: str, right: str) -> None:
+    digests = {call_digest(Call("use", one), VOLATILE.arguments) for one in (left, right)}
+    assert len(digests) == 2
+    assert content_digest(left, VOLATILE) == content_digest(right, VOLATILE)
+
+
+def test_the_address_that_an_object_prints_of_itself_is_no_argument() -> None:
+    one, other = (Call("use", {"by": f"<Tool object at 0x7f3c{n}>"}) for n in ("00", "08"))
+    assert call_digest(one, VOLATILE.arguments) == call_digest(other, VOLATILE.arguments)
+
+
+def streak_of_a_log(**settings: Any) -> int | None:
+    with testing.capture(**settings) as seen, tidegauge.run(run_id="r") as run:
+        for minute in range(3):
+            run.act("tail", {"file": "app.log"})
+            run.observe(f"2026-11-21 23:{minute:02}:02 waiting for pid {4_000 + minute}")
+        found = seen.pipeline.engine.get("r")
+        assert found is not None
+        return found.report().result_streak  # type: ignore[no-any-return]
+
+
+def test_live_runs_are_compared_without_what_is_volatile_unless_exact_is_set() -> None:
+    assert streak_of_a_log() == 3
+    assert streak_of_a_log(normalise="volatile") == 3
+    assert streak_of_a_log(normalise="exact") == 1
+    assert streak_of_a_log(normalise=lambda text: "") == 3
+
+
+def test_a_hostile_result_takes_bounded_time() -> None:
+    for part in ("0:00", "2024-05-01 ", "1h", "a1", "0x", "_ms", "request-id:", "0 "):
+        began = time.process_time()
+        content_digest(part * (1_000_000 // len(part)), VOLATILE)
+        assert time.process_time() - began < 0.5
