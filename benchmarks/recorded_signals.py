@@ -120,7 +120,7 @@ class _Watching:
 def seen_runs(folder: Path) -> dict[str, SeenRun]:
     """Every run of the recordings of a folder, by its id."""
     watching = _Watching()
-    replay = Replay(watching)  # type: ignore[arg-type]
+    replay = Replay(watching)
     for path in sorted(folder.glob("*.events.jsonl")):
         with path.open("rb") as stream:
             for line in read_lines(stream):

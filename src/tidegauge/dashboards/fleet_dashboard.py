@@ -345,6 +345,17 @@ def _costs() -> list[Panel]:
             ),
             unit=SHARE,
         ),
+        lines(
+            "Are the scores those of the calibration?",
+            "The p-value of a comparison of the last 50 successful runs with those that the "
+            "threshold was learned from. Below 0.01, runs have changed: calibrate again. Empty "
+            "before 50 successful runs.",
+            Query(
+                total(NOW.series(catalog.POLICY_SHIFT), [*GROUP, "score"], operator="min"),
+                _THRESHOLD,
+            ),
+            unit=SHARE,
+        ),
         ranking(
             "Age of calibrated thresholds",
             "Time since each threshold was calibrated. Calibrate again after every change of "

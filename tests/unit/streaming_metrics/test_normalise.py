@@ -347,7 +347,7 @@ def streak_of_a_log(**settings: Any) -> int | None:
             run.observe(f"2026-11-21 23:{minute:02}:02 waiting for pid {4_000 + minute}")
         found = seen.pipeline.engine.get("r")
         assert found is not None
-        return found.report().result_streak  # type: ignore[no-any-return]
+        return found.report().result_streak
 
 
 def test_live_runs_are_compared_without_what_is_volatile_unless_exact_is_set() -> None:
