@@ -418,11 +418,12 @@ class TestALoopIsReportedAtItsOnsetWithItsCost:
             run.act("look", state="same", tokens=100)
             # The first repetition is complete: it is known before it is run.
             assert [name for name, _ in events(seen)] == ["tidegauge.loop.onset"]
-            for _ in range(4):
+            for _ in range(3):
                 run.observe("nothing")
                 run.act("look", state="same", tokens=100)
+            run.observe("nothing")
             with pytest.raises(RunStopped) as caught:
-                run.observe("nothing")
+                run.act("look", state="same", tokens=100)
         stop = caught.value
         assert (stop.reason, stop.metrics["loop_cost_tokens"]) == ("loop_cost_tokens", 500)
         assert stop.metrics["loop_cost_steps"] == 5

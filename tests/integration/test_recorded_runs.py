@@ -260,7 +260,8 @@ def lived(events: list[StepEvent], engine: Any) -> RunReport:
 
 def comparable(reports: Iterable[RunReport]) -> list[dict[str, Any]]:
     """Reports without what only a live run has: its trace, and seconds."""
-    unlike = ("trace_id", "loop_cost_seconds", "finished", "success", "outcome")
+    unlike = ("trace_id", "loop_since", "finished", "success", "outcome")
+    unlike += ("loop_cost_seconds", "lost_seconds")
     return [{k: v for k, v in report.as_dict().items() if k not in unlike} for report in reports]
 
 

@@ -30,6 +30,7 @@ NOT_REPLAYED = {"place", "trace_id", "intervention", "intervention_step", "inter
     "saved_steps",
     "saved_tokens",
     "saved_seconds",
+    "loop_since",  # the time of the process, where events have none
 }
 
 

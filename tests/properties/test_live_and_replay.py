@@ -87,6 +87,13 @@ def numbers(report: RunReport) -> Mapping[str, object]:
     return {key: value for key, value in report.as_dict().items() if key not in NOT_REPLAYED}
 
 
+def written(value: Any) -> Any:
+    """A text, or several, as JSON has them."""
+    if isinstance(value, tuple):
+        return tuple(written(one) for one in value)
+    return str(value).replace("\udc80", "\\udc80")
+
+
 def by_run(reports: list[RunReport]) -> list[Mapping[str, object]]:
     return [numbers(report) for report in sorted(reports, key=lambda report: report.run)]
 
@@ -251,6 +258,6 @@ def test_a_replay_has_the_numbers_of_the_live_run(
     for run in live.engine.snapshot().active:
         live.sink.run_ended(RunEnded(run=run.run))
     assert by_run(live.replayed()) == [
-        {**numbers, "run": str(numbers["run"]).replace("\udc80", "\\udc80")}
+        {**numbers, "run": written(numbers["run"]), "loop_tools": written(numbers["loop_tools"])}
         for numbers in by_run(live.reports)
     ]

@@ -98,7 +98,7 @@ class Listener:
 
 def _measured(report: Any) -> dict[str, Any]:
     """All of a report but what is new at every run: its ids, and how long things took."""
-    hidden = ("run", "agent", "agent_name", "group", "trace_id", "model")
+    hidden = ("run", "agent", "agent_name", "group", "trace_id", "model", "loop_since")
     return {
         name: value
         for name, value in report.as_dict().items()

@@ -88,7 +88,7 @@ class TestSettings:
             ("loop_repeats", 2, "stop"),
             ("steps", 30, "stop"),
             ("result_streak", 5, "observe"),
-            ("failed_rounds", 3, "observe"),
+            ("failed_rounds", 5, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.buckets import addable
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
     GroupView,
@@ -168,7 +169,7 @@ def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
     new = step.outcome is not None and run.of(Novelty).latest
     if new:
         repetition.observe(alike, new=True, latest=step.latest)
-    run.totals.repeated_steps += alike * alike * (_PAID_OFF if new else 1)
+    run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
 
 
 def _read(name: str) -> Callable[[RunView], Any]:

@@ -81,6 +81,7 @@ def test_the_whole_story_of_a_run():
                 "tidegauge.outcome": "success",
                 "tidegauge.loop.ratio": 0.0,
                 "tidegauge.stale_score.max": 0,
+                "tidegauge.loop.lost_steps": 0,
                 "tidegauge.novelty": 2 / 3,
                 "tidegauge.recurrence.max": 1,
             },
