@@ -427,4 +427,4 @@ class TestALoopIsReportedAtItsOnsetWithItsCost:
         stop = caught.value
         assert (stop.reason, stop.metrics["loop_cost_tokens"]) == ("loop_cost_tokens", 500)
         assert stop.metrics["loop_cost_steps"] == 5
-        assert stop.message.endswith("500 tokens")
+        assert stop.message.endswith("500 tokens lost")

@@ -112,7 +112,7 @@ class TestWhatItPrints:
         ):
             assert lines.count(line) == 1, line
         alarm = next(line for line in lines if "a false alarm" in line)
-        assert alarm.startswith("retrier would have been stopped at step 2 by failed rounds")
+        assert alarm.startswith("retrier would have been stopped at step 4 by result streak")
         own = [
             f'Rule("{signal}", 9, agent="retrier")' for signal in ("result_streak", "failed_rounds")
         ]
