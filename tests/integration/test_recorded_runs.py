@@ -260,8 +260,8 @@ def lived(events: list[StepEvent], engine: Any) -> RunReport:
 
 def comparable(reports: Iterable[RunReport]) -> list[dict[str, Any]]:
     """Reports without what only a live run has: its trace, and seconds."""
-    unlike = ("trace_id", "loop_since", "finished", "success", "outcome")
-    unlike += ("loop_cost_seconds", "lost_seconds")
+    times = ("loop_since", "loop_cost_seconds", "lost_seconds")
+    unlike = ("trace_id", "finished", "success", "outcome", *times)
     return [{k: v for k, v in report.as_dict().items() if k not in unlike} for report in reports]
 
 
