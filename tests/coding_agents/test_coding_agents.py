@@ -109,7 +109,7 @@ def test_a_loop_of_two_steps_is_nudged_and_refused(name: str, tmp_path: Path) ->
     ran, printed = session(name, "loop2", tmp_path, installed=True, watched=True)
     shown = "\n".join([*printed, ran.output])
     assert acted(name, printed)[:2] == ["nudged at step 4", "refused at step 6"], shown
-    assert "the same 2 steps repeated once" in shown
+    assert "2 steps, repeated once" in shown
     assert NUDGED in ran.conversation, shown
     assert REFUSED in ran.conversation, shown
 

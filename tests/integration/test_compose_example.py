@@ -351,7 +351,7 @@ def test_the_loop_of_the_agent_gets_the_address_where_notices_are_printed(tmp_pa
         command = [sys.executable, str(FILES / "agent.py"), "15"]
         stack.enter_context(running(command, tmp_path / "agent.log", **{ENDPOINT: endpoint}))
         fired = wait_for_line(notices, "firing TidegaugeLoopOnset")
-        assert "reader (example) is looping: 1 of its runs" in fired
+        assert "reader (example) is looping: 1 cycle was repeated at least twice" in fired
         assert receiver.value("tidegauge_runs_active") == 1, "reported while it lasts"
         now = time.time()
         [series] = Prometheus(f"http://{address['prometheus']}").get(

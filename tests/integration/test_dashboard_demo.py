@@ -52,6 +52,8 @@ TRUE_OF_THE_DEMO = {
     "until runs of both kinds have ended (memory=on and memory=off)",
     "until runs with loops and runs without have ended and reported a t_max",  # one kind an agent
     "until the first one",
+    "for agents that report no progress",
+    "for agents that report no log-probabilities",
     "until the first intervention",
     "when every step can be compared",
     "when no such spans are read",

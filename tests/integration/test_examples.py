@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
             "plain_agent.py",
             [
                 "nudge:\n  You make no progress: 2 steps, repeated once",
-                "blocked, the call was not run:\n  You make no progress: the same 2 steps",
+                "blocked, the call was not run:\n  You make no progress: 2 steps, repeated twice",
                 "stopped at step 8: 2 steps, repeated 3 times, since step 3",
                 "7 spans, the first of them 'invoke_agent searcher'",
             ],

@@ -82,7 +82,11 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
         run.act("look")
         run.observe("nothing")
         run.finish(success=True)
-    with tidegauge.run(agent="a", task_group="g", t_max=50) as run:
+    with (
+        tidegauge.run(agent="a", task_group="g", t_max=50) as looping,
+        tidegauge.run(agent="a", task_group="g", t_max=50) as run,
+    ):
+        shop(looping)
         shop(run)
         run.act("wait", entropy=0.5)
         run.observe("nothing")

@@ -139,7 +139,7 @@ def test_mean_seconds_and_the_tokens_of_loops(watched: Watched) -> None:
         ACTING / 1e9
     )
     reported = watched.value("sum(tidegauge_loop_tokens_total)")
-    assert reported == TOKENS * 2 * watched.total("loop_steps")
+    assert reported == TOKENS * 2 * sum(run["lost_in_loops"]["steps"] for run in watched.replayed)
     found = watched.query(query("Tokens that loops cost within an hour"))
     assert {each.labels["agent"] for each in found} == {run.agent for run in watched.runs}
 
@@ -150,7 +150,7 @@ def test_the_runs_that_a_policy_would_have_stopped(watched: Watched) -> None:
         (each.labels["agent"], each.labels["reason"]): each.value for each in would_stop
     }
     expected: dict[tuple[str, str], float] = {}
-    for rule in ("loop_repeats=3", "result_streak=5", "failed_rounds=3"):  # the default ones
+    for rule in ("loop_repeats=2", "result_streak=5", "failed_rounds=5"):  # the default ones
         for run in replay(watched.recording, "--policy", rule):
             if run["stopped"] is not None:
                 key = run["agent"], run["stopped"]["reason"]

@@ -223,7 +223,9 @@ class Witness:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         summary = self._sink.run_ended(event)
-        self.said[self._open.pop(event.run)].append((event.reason, summary))
+        self.said[self._open.pop(event.run)].append(
+            (event.reason, summary and summary._replace(lost_seconds=None))
+        )
         return summary
 
     def _keep(self, moment: str, decision: Decision) -> Decision:

@@ -197,6 +197,7 @@ def _configure(port: int, record_file: Path | None) -> Pipeline:
         rules=_RULES,
         metrics_port=port,
         page_contents=True,
+        repetition=True,
         record_to=record_file,
         record_contents=True,
     )

@@ -109,12 +109,19 @@ class Alerts:
                 stack.enter_context(_running(command, folder / f"{name}.log"))
                 for name, command in commands.items()
             ]
-            page = _alerts_page(f"http://{scraper}", self._ending)
-            self._news.append(Text(f"alerts: Prometheus is running, {page}"))
-            # Also ends with the main thread: a second Ctrl-C may come before the event is set.
-            while not self._ending.wait(_CHECK_SECONDS) and threading.main_thread().is_alive():
+
+            def waits() -> bool:
+                # Also ends with the main thread: a second Ctrl-C may come before the event is set.
+                if self._ending.wait(_CHECK_SECONDS) or not threading.main_thread().is_alive():
+                    return False
                 for server in servers:
                     server.check()
+                return True
+
+            page = _alerts_page(f"http://{scraper}", waits)
+            self._news.append(Text(f"alerts: Prometheus is running, {page}"))
+            while waits():
+                pass
 
     def _take(self, notice: Notice) -> None:
         """Add a notice to the news, with its delay after the loop's onset."""
@@ -129,14 +136,18 @@ class Alerts:
         self._news.append(Text(f"alert: {name}, {labels}{after}", style="bold red"))
 
 
-def _alerts_page(url: str, ending: threading.Event) -> str:
+def _alerts_page(url: str, waits: Callable[[], bool]) -> str:
     """Where this Prometheus shows its alerts, once it answers: Debian's has only the classic pages.
 
     Its address without a path, if it does not answer in time.
+
+    Args:
+        url: its address.
+        waits: waits for a moment; returns whether to try again.
     """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     until = time.monotonic() + _TIMEOUT_SECONDS
-    while time.monotonic() < until and not ending.wait(_CHECK_SECONDS):
+    while time.monotonic() < until and waits():
         for path in _ALERTS_PAGES:
             try:
                 with direct.open(f"{url}{path}", timeout=_TIMEOUT_SECONDS):

@@ -236,7 +236,7 @@ def _near_loops() -> list[Panel]:
         ranking(
             "Highest stagnation now",
             "The runs with the highest combined score of steps, repeated work, loops, streaks and "
-            f"failures. Click a bar to see the run. {unmeasured}",
+            f"failures. Click a bar to see the run. Empty while nothing runs. {unmeasured}",
             Query(f"sort_desc(topk(5, {runs}))", "{{agent}}: {{run}}"),
             unit=SCORE,
         )
@@ -349,7 +349,7 @@ def _costs() -> list[Panel]:
             "Are the scores those of the calibration?",
             "The p-value of a comparison of the last 50 successful runs with those that the "
             "threshold was learned from. Below 0.01, runs have changed: calibrate again. Empty "
-            "before 50 successful runs.",
+            "without calibrated thresholds.",
             Query(
                 total(NOW.series(catalog.POLICY_SHIFT), [*GROUP, "score"], operator="min"),
                 _THRESHOLD,
