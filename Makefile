@@ -17,7 +17,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-lowest test-frameworks test-coding-agents coverage check bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-rest test-lowest test-frameworks test-coding-agents coverage check docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -30,6 +30,8 @@ help:
 	@echo "make test-coding-agents  real coding agents with a scripted model, through their hooks (npm)"
 	@echo "make coverage  which lines all tests run"
 	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
+	@echo "make docs    the documentation as a site, in build/site"
+	@echo "make docs-serve  the same on http://127.0.0.1:8000, built again when a page changes"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
 	@echo "make bench-peers  the same for other tracers, in a separate environment"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
@@ -131,13 +133,23 @@ test-lowest: $(LOWEST_READY)
 	  $(PARALLEL) --hypothesis-profile=dev -m "not slow" -q -p no:cacheprovider \
 	  tests/unit tests/properties src $(LOWEST_TESTS) $(ARGS)
 
+# The variable silences an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q docs README.md tests/unit/test_docs.py
+	$(MKDOCS) build
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+docs: $(READY)
+	@$(MKDOCS) build
+
+docs-serve: $(READY)
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -178,4 +190,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
