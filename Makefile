@@ -141,6 +141,8 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs src tests examples benchmarks
+	$(BIN)/proselint check --config docs/_site/proselint.json *.md $$(find docs examples -name '*.md')
 	$(BIN)/pytest -q docs README.md tests/unit/test_docs.py
 	$(MKDOCS) build
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
