@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
-from tidegauge.cli.command_settings import COUNT, FLAG, TEXT, number, setting, settings_options
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FLAG,
+    IN_FILE,
+    TEXT,
+    number,
+    setting,
+    settings_options,
+)
 from tidegauge.cli.output_files import print_bytes
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
@@ -35,10 +44,11 @@ from tidegauge.policies import (
 from tidegauge.policies.backtesting import (
     BASELINES,
     Backtest,
-    Share,
+    BootstrapMean,
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
+from tidegauge.policies.net_effect import Costs, read_prices
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 
@@ -65,8 +75,33 @@ class BacktestSettings(TraceSettings):
         "it was not calibrated on. FILE is a policy (.toml), or default for the default rules.",
         metavar="FILE",
     )
+    prices: Path | None = setting(
+        IN_FILE,
+        None,
+        "Show the net effect in $ per run. TOML FILE with $ per million tokens by the name of a "
+        'run\'s model, as in "my-model" = 1.5.',
+        metavar="FILE",
+    )
+    success_value: float = setting(
+        number(float, "DOLLARS", 0),
+        0.0,
+        "Value of a successful run, which is lost if it is stopped. For the net effect.",
+    )
+    retry_cost: float = setting(
+        number(float, "DOLLARS", 0),
+        0.0,
+        "Cost of each stopped run: of a retry, or of a person. For the net effect.",
+    )
     seed: int = setting(number(int, "N", 0), 0, "Seed of the draws.")
     json: bool = setting(FLAG, False, "Print one JSON document instead of a table.")
+
+    def costs(self) -> Costs | None:
+        """For the net effect; ``None``, it is not asked for."""
+        if self.prices is not None:
+            return Costs(read_prices(self.prices), self.success_value, self.retry_cost)
+        if self.success_value or self.retry_cost:
+            raise ConfigurationError("--success-value and --retry-cost need --prices FILE")
+        return None
 
 
 @click.command()
@@ -81,6 +116,9 @@ def backtest(settings: BacktestSettings) -> None:
     baselines. Intervals contain 95% of the draws, with the test runs resampled: the range of
     results of a single calibration.
 
+    With --prices, it also shows the net effect in $ per run: the price of the tokens saved, less
+    the value of successful runs that are stopped, less the cost of a retry for each stop.
+
     \b
     Examples:
       tidegauge backtest runs.jsonl
@@ -89,11 +127,12 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
+      tidegauge backtest runs.jsonl --prices prices.toml --success-value 2 --retry-cost 0.1
 
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
     the input with --strict.
     """
-    policy, scores = _policy(settings.policy), settings.scores
+    policy, scores, costs = _policy(settings.policy), settings.scores, settings.costs()
     if policy is not None:
         scores = tuple(dict.fromkeys(one.score for one in policy.thresholds))
         if not scores and not policy.rules:
@@ -103,7 +142,7 @@ def backtest(settings: BacktestSettings) -> None:
     traces, skipped, errors = read_traces(settings, scores, rules)
     shown: float | None = settings.alpha
     if policy is not None:
-        found, shown = _of_policy(policy, traces, scores, settings)
+        found, shown = _of_policy(policy, traces, scores, settings, costs)
     else:
         with RunProgress(len(traces)) as progress:
             found = judge(
@@ -114,6 +153,7 @@ def backtest(settings: BacktestSettings) -> None:
                 repeats=settings.repeats,
                 leave_out_agent=settings.leave_out == "agent",
                 by_task=settings.by_task,
+                costs=costs,
                 seed=settings.seed,
                 advance=progress.advance,
             )
@@ -123,6 +163,8 @@ def backtest(settings: BacktestSettings) -> None:
     else:
         errors.exit_if_nothing_read(len(traces))
         _print_backtest(found, shown)
+        if costs is not None:
+            _print_unpriced(traces, costs)
     errors.exit_if_unreadable()
 
 
@@ -137,6 +179,7 @@ def _of_policy(
     traces: Sequence[RunTrace],
     scores: Sequence[str],
     settings: BacktestSettings,
+    costs: Costs | None,
 ) -> tuple[Backtest, float | None]:
     """The policy's thresholds, compared with step count calibrated on the same runs, if given."""
     learned_from = [trace for trace in traces if run_mark(trace.run) in policy.calibrated_on]
@@ -172,6 +215,7 @@ def _of_policy(
             *([RULES] if policy.rules else ()),
         ],
         repeats=settings.repeats,
+        costs=costs,
         seed=settings.seed,
     )
     return found, shown
@@ -213,6 +257,8 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "stopped_at": row.stopped_at,
                 "with_threshold": row.with_threshold,
                 "oracle": row.oracle,
+                **_shares(row, "net"),
+                "priced": row.priced,
             }
             for row in found.rows
         ],
@@ -224,6 +270,8 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
                 "task_groups": one.task_groups,
                 "oracle": one.oracle,
+                **_shares(one, "net"),
+                "priced_groups": one.priced_groups,
             }
             for one in found.summary
         ],
@@ -238,7 +286,7 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
 def _shares(of: object, *names: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
-        share: Share | None = getattr(of, name)
+        share: BootstrapMean | None = getattr(of, name)
         found[name] = None if share is None else share.value
         found[f"{name}_interval"] = None if share is None else [share.low, share.high]
     return found
@@ -250,7 +298,9 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
         print_line("no runs")
         return
     numbers = ("successful", "of these stopped", "others stopped", "steps saved", "tokens saved")
-    table = TextTable(("task group", "agent", "score"), (*numbers, "stopped at", "delay"))
+    priced = any(row.net is not None for row in found.rows)
+    more = ("net per run",) if priced else ()
+    table = TextTable(("task group", "agent", "score"), (*numbers, "stopped at", "delay", *more))
     for row in found.rows:
         table.add(
             printable(row.task_group),
@@ -263,6 +313,7 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
             percent(row.tokens_saved.value if row.tokens_saved is not None else None),
             NOT_MEASURED if row.stopped_at is None else f"{row.stopped_at:.1f}",
             NOT_MEASURED if row.delay is None else f"{row.delay:+.1f}",
+            *([_dollars(row.net)] if priced else ()),
         )
     table.print()
     for task_group, agent, good in found.left_out:
@@ -302,10 +353,33 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
         nested = one.steps_saved_of_task_groups
         if one.task_groups > 1 and nested is not None:
             line += f"; mean of {one.task_groups} task groups: {percent(nested.value)}"
+        if one.net is not None:
+            line += f"; net effect per run: {_dollars(one.net)}"
+            if one.priced_groups < one.groups:
+                line += f" (mean of {one.priced_groups} groups)"
         print_line(line)
 
 
-def _share(share: Share | None) -> str:
+def _print_unpriced(traces: Sequence[RunTrace], costs: Costs) -> None:
+    """Say how many runs have no part in the net effect, and why."""
+    known = [trace for trace in traces if trace.success is not None]
+    silent = sum(trace.tokens is None for trace in known)
+    unpriced = [one for one in known if one.tokens is not None and costs.per_token(one) is None]
+    models = sorted({printable(trace.model or "") for trace in unpriced})
+    reasons = [f"{silent} report no tokens"] if silent else []
+    if unpriced:
+        reasons.append(f"{len(unpriced)} have a model without a price ({', '.join(models)})")
+    if reasons:
+        print_line(f"not in the net effect, of {len(known)} runs: {'; '.join(reasons)}")
+
+
+def _dollars(net: BootstrapMean | None) -> str:
+    if net is None:
+        return NOT_MEASURED
+    return f"{net.value:+.4f} $ [{net.low:+.4f} to {net.high:+.4f}]"
+
+
+def _share(share: BootstrapMean | None) -> str:
     if share is None:
         return NOT_MEASURED
     return f"{share.value:.1%} [{100 * share.low:.0f}-{share.high:.0%}]"

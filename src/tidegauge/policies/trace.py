@@ -61,6 +61,7 @@ class RunTrace:
         seconds: seconds that its steps took; ``None``, not reported.
         onset: steps taken at the onset of its first loop, streak or failed rounds; ``None``, none.
         task: its task; ``None``, not known.
+        model: the name of its model; ``None``, not known.
         policy: the calibrated thresholds that applied to it when it was recorded; ``None``, none.
         rises: the moments at which each score rose, by its name; under :data:`RULES`, the moment
             at which a rule first held.
@@ -69,6 +70,7 @@ class RunTrace:
     __slots__ = (
         "agent",
         "finished",
+        "model",
         "onset",
         "policy",
         "rises",
@@ -89,11 +91,13 @@ class RunTrace:
         scores: Iterable[str] = (),
         *,
         task: str | None = None,
+        model: str | None = None,
     ) -> None:
         self.run = run
         self.agent = agent
         self.task_group = task_group
         self.task = task
+        self.model = model
         self.policy: PolicyInForce | None = None
         self.success: bool | None = None
         self.finished = False
@@ -159,7 +163,12 @@ class TraceSink:
         self.engine.run_started(event)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
         self._open[event.run] = RunTrace(
-            event.run, event.agent, event.task_group, names, task=event.task
+            event.run,
+            event.agent,
+            event.task_group,
+            names,
+            task=event.task,
+            model=event.model,
         )
 
     def step_issued(self, event: Step) -> Decision:
