@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from tidegauge.policies import (
     calibrate,
     read_policy,
     run_mark,
+    score_named,
 )
 from tidegauge.policies.backtesting import (
     BASELINES,
@@ -48,9 +49,12 @@ from tidegauge.policies.backtesting import (
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
+from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
 from tidegauge.policies.net_effect import Costs, read_prices
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
+from tidegauge.streaming_metrics.declaration import StopKind
+from tidegauge.streaming_metrics.registry import SIGNALS
 
 __all__ = ["backtest"]
 
@@ -75,6 +79,14 @@ class BacktestSettings(TraceSettings):
         "it was not calibrated on. FILE is a policy (.toml), or default for the default rules.",
         metavar="FILE",
     )
+    guards: tuple[str, ...] = setting(
+        click.Choice(["all", *FOREIGN_GUARDS]),
+        (),
+        "Show a guard of another project, too. Can be given several times; all for every one.",
+        "--guard",
+        metavar="NAME",
+        multiple=True,
+    )
     prices: Path | None = setting(
         IN_FILE,
         None,
@@ -94,6 +106,11 @@ class BacktestSettings(TraceSettings):
     )
     seed: int = setting(number(int, "N", 0), 0, "Seed of the draws.")
     json: bool = setting(FLAG, False, "Print one JSON document instead of a table.")
+
+    def compared(self) -> list[ForeignGuard]:
+        """The guards of other projects."""
+        names = FOREIGN_GUARDS if "all" in self.guards else self.guards
+        return [FOREIGN_GUARDS[name] for name in names]
 
     def costs(self) -> Costs | None:
         """For the net effect; ``None``, it is not asked for."""
@@ -127,6 +144,7 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
+      tidegauge backtest runs.jsonl --guard openhands --guard gemini_cli
       tidegauge backtest runs.jsonl --prices prices.toml --success-value 2 --retry-cost 0.1
 
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
@@ -139,15 +157,23 @@ def backtest(settings: BacktestSettings) -> None:
             raise ConfigurationError(f"--policy: {settings.policy} has no threshold and no rule")
     scores = (*(score for score in scores if score not in BASELINES), *BASELINES)
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
-    traces, skipped, errors = read_traces(settings, scores, rules)
+    guards = settings.compared()
+    fixed = [guard.name for guard in guards if not guard.calibrated]
+    learned = [guard.name for guard in guards if guard.calibrated]
+    if policy is not None and learned and settings.guards != ("all",):
+        raise ConfigurationError(
+            f"--policy: {learned[0]} needs a threshold, which the policy has not; leave it out"
+        )
+    traces, skipped, errors = read_traces(settings, scores, rules, [guard.name for guard in guards])
     shown: float | None = settings.alpha
     if policy is not None:
-        found, shown = _of_policy(policy, traces, scores, settings, costs)
+        found, shown = _of_policy(policy, traces, (*scores, *fixed), settings, costs)
     else:
         with RunProgress(len(traces)) as progress:
             found = judge(
                 traces,
-                scores=scores,
+                scores=(*scores, *learned),
+                fixed=fixed,
                 guarantee=settings.bound(),
                 calibration_runs=settings.calibration_runs,
                 repeats=settings.repeats,
@@ -157,12 +183,13 @@ def backtest(settings: BacktestSettings) -> None:
                 seed=settings.seed,
                 advance=progress.advance,
             )
+    stops = _stops(found, policy)
     if settings.json:
-        data = _document(found, shown, skipped_lines=skipped)
+        data = _document(found, shown, stops, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
         errors.exit_if_nothing_read(len(traces))
-        _print_backtest(found, shown)
+        _print_backtest(found, shown, stops)
         if costs is not None:
             _print_unpriced(traces, costs)
     errors.exit_if_unreadable()
@@ -199,7 +226,7 @@ def _of_policy(
     held = Thresholds(thresholds)
 
     def above(trace: RunTrace, score: str) -> float | None:
-        if score == RULES:
+        if score == RULES or score in FOREIGN_GUARDS:
             return 0.0
         own = held.of(trace.agent, trace.task_group)
         return next((one.threshold for one in own if one.score == score), None)
@@ -211,7 +238,11 @@ def _of_policy(
         test,
         above,
         scores=[
-            *(score for score in scores if any(one.score == score for one in thresholds)),
+            *(
+                score
+                for score in scores
+                if score in FOREIGN_GUARDS or any(one.score == score for one in thresholds)
+            ),
             *([RULES] if policy.rules else ()),
         ],
         repeats=settings.repeats,
@@ -240,7 +271,27 @@ def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrac
         )
 
 
-def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> dict[str, Any]:
+def _stops(found: Backtest, policy: PolicyFile | None) -> dict[str, Sequence[StopKind]]:
+    """Why each score or rule ends runs."""
+    rules = () if policy is None else policy.rules
+    of_rules = tuple(dict.fromkeys(SIGNALS[rule.signal].stop for rule in rules))
+    return {
+        one.score: of_rules
+        if one.score == RULES
+        else FOREIGN_GUARDS[one.score].stops
+        if one.score in FOREIGN_GUARDS
+        else (score_named(one.score).stop,)
+        for one in found.summary
+    }
+
+
+def _document(
+    found: Backtest,
+    alpha: float | None,
+    stops: Mapping[str, Sequence[StopKind]],
+    *,
+    skipped_lines: int,
+) -> dict[str, Any]:
     """The document of ``--json``; ``alpha`` is ``None`` if no threshold was calibrated."""
     return {
         "alpha": alpha,
@@ -249,6 +300,7 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "task_group": row.task_group,
                 "agent": row.agent,
                 "score": row.score,
+                "stop": stops[row.score],
                 "runs": row.runs,
                 "good": row.good,
                 **_shares(row, "good_stopped", "bad_stopped", "steps_saved", "tokens_saved"),
@@ -265,6 +317,7 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
         "summary": [
             {
                 "score": one.score,
+                "stop": stops[one.score],
                 **_shares(one, "good_stopped", "steps_saved"),
                 "groups": one.groups,
                 **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
@@ -292,7 +345,9 @@ def _shares(of: object, *names: str) -> dict[str, Any]:
     return found
 
 
-def _print_backtest(found: Backtest, alpha: float | None) -> None:
+def _print_backtest(
+    found: Backtest, alpha: float | None, stops: Mapping[str, Sequence[StopKind]]
+) -> None:
     """Print the table, the groups that it leaves out, and a summary."""
     if not found.rows and not found.left_out:
         print_line("no runs")
@@ -300,12 +355,15 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
     numbers = ("successful", "of these stopped", "others stopped", "steps saved", "tokens saved")
     priced = any(row.net is not None for row in found.rows)
     more = ("net per run",) if priced else ()
-    table = TextTable(("task group", "agent", "score"), (*numbers, "stopped at", "delay", *more))
+    table = TextTable(
+        ("task group", "agent", "score", "stop"), (*numbers, "stopped at", "delay", *more)
+    )
     for row in found.rows:
         table.add(
             printable(row.task_group),
             printable(row.agent),
             row.score,
+            ", ".join(stops[row.score]),
             f"{row.good} of {row.runs}",
             _share(row.good_stopped),
             percent(row.bad_stopped.value if row.bad_stopped is not None else None),
@@ -337,7 +395,7 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
         line = (
             f"{one.score}: {_share(one.steps_saved)} of the steps saved, "
             f"{_share(one.good_stopped)} of the successful runs stopped "
-            f"({'' if alpha is None else f'alpha {alpha:g}; '}mean of {one.groups} groups)"
+            f"({_bound(one.score, alpha)}mean of {one.groups} groups)"
         )
         if one.score not in BASELINES:
             for baseline, name in zip(BASELINES, ("steps completed", "steps begun"), strict=True):
@@ -358,6 +416,11 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
             if one.priced_groups < one.groups:
                 line += f" (mean of {one.priced_groups} groups)"
         print_line(line)
+
+
+def _bound(score: str, alpha: float | None) -> str:
+    fixed = score == RULES or (score in FOREIGN_GUARDS and not FOREIGN_GUARDS[score].calibrated)
+    return "" if alpha is None or fixed else f"alpha {alpha:g}; "
 
 
 def _print_unpriced(traces: Sequence[RunTrace], costs: Costs) -> None:

@@ -166,6 +166,7 @@ def backtest(
     leave_out_agent: bool = False,
     by_task: bool = False,
     costs: Costs | None = None,
+    fixed: Sequence[str] = (),
     seed: int = 0,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Backtest:
@@ -182,6 +183,7 @@ def backtest(
             group only.
         by_task: whether runs of one task may be alike: whole tasks are drawn.
         costs: for the net effect.
+        fixed: names of rules that the traces follow, which stop without a threshold.
         seed: of the draws.
         advance: called after each group with its number of runs.
 
@@ -230,7 +232,11 @@ def backtest(
             thresholds = [guarantee.threshold([highest[one] for one in draw]) for draw in draws]
             each = [thresholds] * len(runs)
             rows.append(_row(key, score, runs, each, (test, weights), costs=costs))
-    return Backtest(rows, [summarise(score, rows) for score in scores], left_out)
+        rows += [
+            _row(key, rule, runs, [[0.0]] * len(runs), (test, weights), costs=costs)
+            for rule in fixed
+        ]
+    return Backtest(rows, [summarise(score, rows) for score in (*scores, *fixed)], left_out)
 
 
 def backtest_thresholds(

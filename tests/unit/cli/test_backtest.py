@@ -16,7 +16,7 @@ from tidegauge.cli.terminal import RunProgress
 from tidegauge.testing import SteppedClock
 
 ROW = {
-    *("task_group", "agent", "score", "runs", "good", "good_stopped", "bad_stopped"),
+    *("task_group", "agent", "score", "stop", "runs", "good", "good_stopped", "bad_stopped"),
     *("steps_saved", "tokens_saved", "delay"),
 }
 MORE_OF_ROW = {
@@ -24,7 +24,7 @@ MORE_OF_ROW = {
     *(f"{name}_interval" for name in ("good_stopped", "bad_stopped")),
     *(f"{name}_saved_interval" for name in ("steps", "tokens", "seconds")),
 }
-SUMMARY = {"score", "good_stopped", "steps_saved", "groups", "task_groups", "oracle"}
+SUMMARY = {"score", "stop", "good_stopped", "steps_saved", "groups", "task_groups", "oracle"}
 MORE_OF_SUMMARY = {
     *("net", "net_interval", "priced_groups"),
     *("good_stopped_interval", "steps_saved_interval"),
@@ -71,9 +71,8 @@ def test_the_table(tidegauge, recording) -> None:
     assert (ran.code, ran.err) == (0, "")
     heading, tokens, steps, begun, blank, *summary = ran.out.splitlines()
     assert heading.split("  ")[0] == "task group"
-    assert tokens.split()[:6] == ["g", "a", "tokens", "30", "of", "40"]
-    assert steps.split()[:6] == ["g", "a", "steps", "30", "of", "40"]
-    assert begun.split()[:6] == ["g", "a", "steps_begun", "30", "of", "40"]
+    for line, score in ((tokens, "tokens"), (steps, "steps"), (begun, "steps_begun")):
+        assert line.split()[:8] == ["g", "a", score, "lost", "cause", "30", "of", "40"]
     assert blank == ""
     assert [line.split(":")[0] for line in summary] == ["tokens", "steps", "steps_begun"]
     # tokens are known when an action is issued, as steps begun; steps when it was completed
@@ -99,6 +98,7 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
     assert document["left_out"] == [{"task_group": "g", "agent": "a", "good": 12}]
     assert document["summary"][0] == {
         "score": "stagnation",
+        "stop": ["lost cause"],
         "good_stopped": None,
         "good_stopped_interval": None,
         "steps_saved": None,
@@ -318,6 +318,59 @@ def test_other_scores_than_those_of_the_calibration_are_reported(tidegauge, writ
     ran = tidegauge("backtest", other, "--policy", "policy.toml")
     assert ran.code == 0
     assert ran.err.startswith("g a: the steps of 40 successful runs differs from that of the cal")
+
+
+class TestGuardsOfOthers:
+    @pytest.fixture
+    def recording(self, write) -> str:
+        """Thirty good runs, and ten others that do the same again from their sixth step on."""
+        lines = walks([8] * 30, [20] * 10)
+        for line in lines:
+            if "bad" in line["run"] and line["type"] == "step" and int(line["action"][2:]) >= 5:
+                line.update(action="again", args="same", outcome="nothing")
+        return write(*lines)
+
+    def test_each_has_a_row(self, tidegauge, recording) -> None:
+        options = [recording, "--repeats", "5", "--guard", "identical_3", "--guard", "openhands"]
+        options += ["--guard", "loopbrake_exact"]
+        document = tidegauge("backtest", *options, "--json").document
+        rows = {row["score"]: row for row in document["rows"]}
+        assert list(rows) == [
+            *("stagnation", "steps", "steps_begun", "loopbrake_exact", "identical_3", "openhands")
+        ]
+        assert {
+            name: row["stop"] for name, row in rows.items() if row["stop"] == ["waste"]
+        }.keys() == {*("identical_3", "openhands", "loopbrake_exact")}
+        assert [rows[name]["stopped_at"] for name in ("identical_3", "openhands")] == [7, 9]
+        assert rows["loopbrake_exact"]["stopped_at"] == 7  # no successful run did anything twice
+        assert {rows[name]["good_stopped"] for name in rows} == {0}
+        assert rows["identical_3"]["steps_saved"] == pytest.approx(130 / 280)
+        assert [one["score"] for one in document["summary"]] == list(rows)
+        lines = {
+            line.split(":")[0]: line for line in tidegauge("backtest", *options).out.splitlines()
+        }
+        assert "(mean of 1 groups)" in lines["openhands"]
+        assert "(alpha 0.05; mean of 1 groups)" in lines["loopbrake_exact"]
+
+    def test_all_of_them_beside_a_policy(self, tidegauge, recording) -> None:
+        options = [recording, "--json", "--policy", "default"]
+        rows = tidegauge("backtest", *options, "--guard", "all").document["rows"]
+        assert {row["score"]: row["stop"] for row in rows} == {
+            "identical_3": ["waste"],
+            "identical_5": ["waste"],
+            "openhands": ["waste"],
+            "gemini_cli": ["waste"],
+            "loopbrake_fixed": ["waste", "lost cause"],
+            "rules": ["waste"],
+        }
+        ran = tidegauge("backtest", *options, "--guard", "loopbrake_max")
+        assert (ran.code, ran.out) == (2, "")
+        assert "loopbrake_max needs a threshold, which the policy has not; leave it out" in ran.err
+
+    def test_an_unknown_one_is_rejected(self, tidegauge, recording) -> None:
+        ran = tidegauge("backtest", recording, "--guard", "nobody")
+        assert (ran.code, ran.out) == (2, "")
+        assert "'nobody' is not one of 'all', 'identical_3'" in ran.err
 
 
 class TestNetEffect:
