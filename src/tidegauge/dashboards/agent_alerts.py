@@ -59,6 +59,9 @@ _LOOP_TOKENS: Final = 1_000_000
 
 _MONTH_SECONDS: Final = 30 * 86_400
 
+_CONFIDENT: Final = 0.99
+"""Of a shift: by chance, one in a hundred blocks of runs alarms."""
+
 
 def _lasting_loops() -> str:
     """Loops that last now; else those that were counted between the last two scrapes.
@@ -130,6 +133,15 @@ def _false_stops() -> str:
     alpha = f"max by ({', '.join(_SCORED)}) ({catalog.POLICY_ALPHA.name})"
     excess = f"{exceeded} / ({runs} >= 20) - {alpha}"
     return f"({excess})\nand ({excess} > 2 * sqrt({alpha} * (1 - {alpha}) / {runs}))"
+
+
+def _policy_shift() -> str:
+    """The confidence that scores have changed: of n processes, the lowest p-value counts n times.
+
+    So an alarm by chance is as rare with many processes as with one (Bonferroni).
+    """
+    by, chance = ", ".join(_SCORED), catalog.POLICY_SHIFT.name
+    return f"1 - min by ({by}) ({chance}) * count by ({by}) ({chance})"
 
 
 ONSETS: Final = (
@@ -253,6 +265,18 @@ AGENT_ALERTS: Final = (
         "{{ $value | humanizePercentage }} within a day.",
         runbook="false-stops-above-bound",
         panel=(FLEET, "Successful runs above a calibrated threshold"),
+    ),
+    Alert(
+        "TidegaugePolicyShift",
+        _policy_shift(),
+        threshold=_CONFIDENT,
+        severity="warning",
+        pending="0s",
+        summary=f"The {{{{ $labels.score }}}} of successful runs of {GROUP_NAME} is not that of "
+        "the calibration any more, with a confidence of {{ $value | humanizePercentage }}: the "
+        "false-stop bound may not hold.",
+        runbook="policy-shift",
+        panel=(FLEET, "Are the scores those of the calibration?"),
     ),
     Alert(
         "TidegaugePolicyOutdated",
