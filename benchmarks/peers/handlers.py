@@ -16,7 +16,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from opentelemetry.trace import NoOpTracerProvider
 
 import tidegauge
-from benchmarks.peers.subject import Prepare, Subject, provider_for
+from benchmarks.peers.subject import Prepare, Subject, provider_for, sampling_provider_for
 from benchmarks.scripted_agent import Discard, Floor, scripted_run
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
@@ -41,8 +41,8 @@ def _floor(exporter: Discard) -> Iterator[Prepare]:
 
 
 @contextmanager
-def _tidegauge(exporter: Discard, *, spans: bool) -> Iterator[Prepare]:
-    provider = provider_for(exporter)
+def _tidegauge(exporter: Discard, *, spans: bool, troubled: bool = False) -> Iterator[Prepare]:
+    provider = sampling_provider_for(exporter) if troubled else provider_for(exporter)
     tidegauge.configure(
         tracer_provider=provider if spans else NoOpTracerProvider(), serve_metrics=False
     )
@@ -103,6 +103,9 @@ HANDLERS = (
     Subject("no handler", _bare),
     Subject("floor: four bare spans", _floor),
     Subject("tidegauge", partial(_tidegauge, spans=True)),
+    Subject(
+        "tidegauge, only troubled runs exported", partial(_tidegauge, spans=True, troubled=True)
+    ),
     Subject("tidegauge, metrics only", partial(_tidegauge, spans=False)),
     Subject("OpenTelemetry GenAI", _GENAI, package="opentelemetry-instrumentation-genai-langchain"),
     Subject(
