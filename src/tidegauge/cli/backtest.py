@@ -31,6 +31,7 @@ from tidegauge.policies import (
     calibrate,
     read_policy,
     run_mark,
+    score_named,
 )
 from tidegauge.policies.backtesting import (
     BASELINES,
@@ -89,18 +90,24 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
+      tidegauge backtest runs.jsonl --score score.json --score stagnation
+                                            a score of tidegauge learn
 
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
     the input with --strict.
     """
-    policy, scores = _policy(settings.policy), settings.scores
+    policy, traced = _policy(settings.policy), settings.scores
     if policy is not None:
-        scores = tuple(dict.fromkeys(one.score for one in policy.thresholds))
-        if not scores and not policy.rules:
+        traced = tuple(dict.fromkeys(one.measures for one in policy.thresholds))
+        if not traced and not policy.rules:
             raise ConfigurationError(f"--policy: {settings.policy} has no threshold and no rule")
-    scores = (*(score for score in scores if score not in BASELINES), *BASELINES)
+    traced = (
+        *(score for score in traced if score.name not in BASELINES),
+        *map(score_named, BASELINES),
+    )
+    scores = [score.name for score in traced]
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
-    traces, skipped, errors = read_traces(settings, scores, rules)
+    traces, skipped, errors = read_traces(settings, traced, rules)
     shown: float | None = settings.alpha
     if policy is not None:
         found, shown = _of_policy(policy, traces, scores, settings)
