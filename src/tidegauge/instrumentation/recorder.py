@@ -668,5 +668,5 @@ def _plain_call(call: Call) -> Call:
 def _metrics(signals: Signals | StepSignals | None) -> dict[str, Any]:
     if signals is None:
         return {}
-    hidden = ("run", "agent", "step", "action_digest", "state_digest")
+    hidden = ("run", "agent", "step", "action_digest", "state_digest", "features")
     return {name: value for name, value in signals._asdict().items() if name not in hidden}

@@ -114,6 +114,7 @@ class Pipeline:
             distance=settings.distance,
             declarations=settings.tools,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
+            features=policy.reads_features,
             on_finished=self._run_finished if settings.record_to is not None else None,
             event_log=event_log,
         )
