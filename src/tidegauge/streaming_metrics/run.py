@@ -447,11 +447,11 @@ class MeasuredRun:
         """
         arrived: BaseException | None = None
         updates: Iterator[Update] | None = None
-        name = ""
+        name = "brought"
+        missing = self._absent[moment]
         while True:
             try:
                 if updates is None:
-                    missing = self._absent[moment]
                     if missing is not None and missing[0](record) != missing[1]:
                         arrived = self._bring(moment, record) or arrived
                     updates = iter(self._plans[moment])
@@ -462,7 +462,10 @@ class MeasuredRun:
                         update(self, metric, record)
                 return arrived
             except BaseException as error:
-                arrived = self._lose(name, error) or arrived
+                outside = self._lose(name, error)
+                arrived = outside or arrived
+                if updates is None and outside is None:
+                    missing = None  # it would fail again
 
     def _lose(self, name: str, error: BaseException) -> BaseException | None:
         """Drop a metric that failed, because it may be incomplete, and switch the policy off.
