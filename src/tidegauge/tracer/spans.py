@@ -8,13 +8,12 @@ a span closes it. A run that ends, or is evicted from the bounded store, ends wh
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -31,20 +30,17 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._canonical import canonical_start, plain_text, type_name
+from tidegauge._canonical import type_name
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals, StepSignals
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
+from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
+from tidegauge.tracer.span_texts import content_text, plain_name, span_name
 
 __all__ = ["RequestLabels", "RunSpans", "SpanFactory"]
 
-_MAX_CONTENT: Final = 8_192
-_MAX_DATA: Final = 4 * _MAX_CONTENT
-"""Bytes that have so many characters at least, if they are not the whole text."""
-
-_MAX_NAME: Final = 128
 _MAX_OPEN: Final = 1_000
 _SUMMARY: Final = (
     names.STEPS,
@@ -65,7 +61,8 @@ _SUMMARY: Final = (
 )
 """The attributes of a summary, in the order of its fields."""
 
-Attributes: TypeAlias = dict[str, AttributeValue]
+_NO_REQUEST: Final = ModelRequest()
+_NO_RESPONSE: Final = ModelResponse()
 _Child: TypeAlias = tuple[Span, float, Attributes]  # begun when, with what attributes
 
 
@@ -80,11 +77,11 @@ class RequestLabels(NamedTuple):
         """The attributes of a run's span."""
         found: Attributes = {}
         if self.user:
-            found[names.USER_ID] = _text(self.user)
+            found[names.USER_ID] = plain_name(self.user)
         if self.session:
-            found[names.SESSION_ID] = _text(self.session)
+            found[names.SESSION_ID] = plain_name(self.session)
         if self.tags:
-            found[names.TAGS] = tuple([_text(tag) for tag in self.tags])
+            found[names.TAGS] = tuple([plain_name(tag) for tag in self.tags])
         return found
 
 
@@ -145,8 +142,10 @@ class SpanFactory:
         """
         attributes: Attributes = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
-            names.RUN_ID: _text(event.run),
+            names.RUN_ID: plain_name(event.run),
         }
+        shown = self.capture_content and event.task is not None
+        task = content_text(event.task) if shown else None
         texts = (
             (names.AGENT_NAME, event.agent),
             (names.TASK_GROUP, event.task_group),
@@ -154,12 +153,9 @@ class SpanFactory:
             (names.MEMORY, event.memory),
             (names.RUN_PARENT, event.parent),
             (names.CONVERSATION_ID, event.conversation),
-            (
-                names.TASK,
-                _content(event.task) if self.capture_content and event.task is not None else None,
-            ),
+            (names.TASK, task),
         )
-        attributes.update({name: _text(value) for name, value in texts if value})
+        attributes.update({name: plain_name(value) for name, value in texts if value})
         if event.t_max is not None:
             attributes[names.T_MAX] = event.t_max
         if request is not None:
@@ -167,7 +163,7 @@ class SpanFactory:
         parent = get_current() if context is None else context
         with here.critical:  # the SDK's locks are not re-entrant
             span = self.tracer.start_span(
-                _name(names.INVOKE_AGENT, event.agent),
+                span_name(names.INVOKE_AGENT, event.agent),
                 parent,
                 SpanKind.INTERNAL,
                 attributes,
@@ -207,7 +203,7 @@ class SpanFactory:
     def exported_place(self, place: object) -> str:
         """The exported form of a place's name: a digest, unless contents are captured."""
         if self.capture_content:
-            return _text(str(place))
+            return plain_name(str(place))
         return self.exported_digest(repr(place).encode("utf-8", "surrogateescape"))
 
     @property
@@ -273,53 +269,120 @@ class RunSpans:
         return self._metrics is not None or self.span.is_recording()
 
     def start_chat(
-        self, *, model: str | None = None, provider: str | None = None, inside: Span | None = None
+        self, request: ModelRequest = _NO_REQUEST, *, inside: Span | None = None
     ) -> Span:
         """Open the span of a model call.
 
         Args:
-            model: its name.
-            provider: whose it is, by the convention's names.
+            request: what the model is asked for.
             inside: the tool call that makes it; ``None``, the agent itself.
         """
-        attributes: Attributes = {names.OPERATION_NAME: names.CHAT}
-        if model:
-            attributes[names.REQUEST_MODEL] = _text(model)
-        if provider:
-            attributes[names.PROVIDER_NAME] = _text(provider)
-        return self._start(_name(names.CHAT, model), SpanKind.CLIENT, attributes, inside)
+        attributes = request.attributes()
+        conversation = self._attributes.get(names.CONVERSATION_ID)
+        if conversation is not None:
+            attributes[names.CONVERSATION_ID] = conversation
+        name = span_name(request.operation, request.model)
+        return self._start(name, SpanKind.CLIENT, attributes, inside)
+
+    def first_chunk(self, span: Span) -> None:
+        """The first chunk of a model's answer is here: the answer is streamed."""
+        child = self._children.get(id(span))
+        if child is not None:
+            attributes = child[2]
+            attributes.setdefault(names.RESPONSE_TIME_TO_FIRST_CHUNK, perf_counter() - child[1])
 
     def end_chat(
         self,
         span: Span,
+        response: ModelResponse = _NO_RESPONSE,
         *,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        finish_reasons: tuple[str, ...] = (),
+        request: ModelRequest | None = None,
         error: BaseException | str | None = None,
     ) -> None:
-        """Close the span of a model call."""
+        """Close the span of a model call.
+
+        Args:
+            span: the span.
+            response: what the call gave.
+            request: what the model was asked for, as far as it was not known at the start.
+            error: what the call failed with.
+        """
+        child = self._children.get(id(span))
+        begun_with = {} if child is None else child[2]
+        first_chunk = begun_with.get(names.RESPONSE_TIME_TO_FIRST_CHUNK)
+        if request is not None:
+            begun_with.update(request.attributes())
         if span.is_recording():
-            attributes: Attributes = {}
-            if input_tokens is not None:
-                attributes[names.USAGE_INPUT_TOKENS] = input_tokens
-            if output_tokens is not None:
-                attributes[names.USAGE_OUTPUT_TOKENS] = output_tokens
-            if finish_reasons:
-                attributes[names.RESPONSE_FINISH_REASONS] = finish_reasons
+            attributes = response.attributes()
+            if request is not None:
+                attributes.update(request.attributes())
+            if first_chunk is not None:
+                attributes[names.REQUEST_STREAM] = True
+                attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
             with here.critical:
                 span.set_attributes(attributes)
+                if request is not None and request.model:
+                    span.update_name(span_name(request.operation, request.model))
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
-            seconds, begun_with = took
             self._metrics.chat(
-                seconds,
+                took[0],
                 begun_with,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
+                first_chunk=first_chunk,
+                response=response,
                 error=_error_type(error),
                 context=self._inside(span),
             )
+
+    def start_retrieval(
+        self,
+        *,
+        source: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        top_k: int | None = None,
+        query: object = ABSENT,
+        inside: Span | None = None,
+    ) -> Span:
+        """Open the span of a retrieval of documents.
+
+        Args:
+            source: where they are looked for.
+            provider: what holds them.
+            model: the model of the embeddings by which they are found.
+            top_k: how many are wanted at most.
+            query: put on the span only if contents are captured.
+            inside: the tool call that makes it; ``None``, the agent itself.
+        """
+        attributes: Attributes = {names.OPERATION_NAME: names.RETRIEVAL}
+        texts = (
+            (names.DATA_SOURCE_ID, source),
+            (names.PROVIDER_NAME, provider),
+            (names.REQUEST_MODEL, model),
+        )
+        attributes.update({name: plain_name(value) for name, value in texts if value})
+        if top_k is not None:
+            attributes[names.RETRIEVAL_TOP_K] = top_k
+        if query is not ABSENT and self._factory.capture_content and self.span.is_recording():
+            attributes[names.RETRIEVAL_QUERY] = content_text(query)
+        return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
+
+    def end_retrieval(
+        self,
+        span: Span,
+        documents: object = ABSENT,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Close the span of a retrieval.
+
+        Args:
+            span: the span.
+            documents: what it found; put on the span only if contents are captured.
+            error: what it failed with.
+        """
+        if documents is not ABSENT and self._factory.capture_content and span.is_recording():
+            span.set_attribute(names.RETRIEVAL_DOCUMENTS, content_text(documents))
+        self._end(span, error)
 
     def start_tool(
         self,
@@ -327,6 +390,7 @@ class RunSpans:
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
+        description: str | None = None,
     ) -> Span:
         """Open the span of a tool call.
 
@@ -335,20 +399,26 @@ class RunSpans:
             call_id: the model's id of the call.
             signals: what the sink said when the action was issued.
             arguments: put on the span only if contents are captured.
+            description: what the tool does.
         """
         attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_NAME: _text(name),
+            names.TOOL_NAME: plain_name(name),
             names.TOOL_TYPE: "function",
         }
         if self.span.is_recording():
+            agent = self._attributes.get(names.AGENT_NAME)
+            if agent is not None:
+                attributes[names.AGENT_NAME] = agent
             if call_id:
-                attributes[names.TOOL_CALL_ID] = _text(call_id)
+                attributes[names.TOOL_CALL_ID] = plain_name(call_id)
+            if description:
+                attributes[names.TOOL_DESCRIPTION] = content_text(description)
             if signals is not None:
                 self._add_step(attributes, signals)
             if self._factory.capture_content:
-                attributes[names.TOOL_CALL_ARGUMENTS] = _content(arguments)
-        return self._start(_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
+                attributes[names.TOOL_CALL_ARGUMENTS] = content_text(arguments)
+        return self._start(span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
 
     def end_tool(
         self,
@@ -356,6 +426,8 @@ class RunSpans:
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
+        *,
+        hand_off: str | None = None,
     ) -> None:
         """Close the span of a tool call; ``result`` is put on it only if contents are captured.
 
@@ -366,10 +438,13 @@ class RunSpans:
             result: what the call returned.
             error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
+            hand_off: the agent that it hands over to; ``None``, it hands over to none.
         """
+        if hand_off is not None and span.is_recording():
+            span.set_attribute(names.HAND_OFF_TO, plain_name(hand_off))
         is_known = result is not ABSENT and error is None
         if is_known and self._factory.capture_content and span.is_recording():
-            span.set_attribute(names.TOOL_CALL_RESULT, _content(result))
+            span.set_attribute(names.TOOL_CALL_RESULT, content_text(result))
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
@@ -443,7 +518,7 @@ class RunSpans:
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:
-                attributes[names.CHECKPOINT] = _text(checkpoint)
+                attributes[names.CHECKPOINT] = plain_name(checkpoint)
             with here.critical:
                 span.set_attributes(attributes)
         self.close(error)
@@ -452,7 +527,7 @@ class RunSpans:
         """Note the checkpoint from which the run continues."""
         if self.span.is_recording():
             with here.critical:
-                self.span.set_attribute(names.RESUMED_CHECKPOINT, _text(checkpoint))
+                self.span.set_attribute(names.RESUMED_CHECKPOINT, plain_name(checkpoint))
 
     def close(self, error: BaseException | str | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""
@@ -519,26 +594,3 @@ def _error_type(error: BaseException | str | None) -> str | None:
     if error is None or type(error) is str:
         return error
     return type_name(type(error))  # nothing is asked of the error, which may be the user's
-
-
-def _name(operation: str, what: str | None) -> str:
-    return f"{operation} {_text(what[:_MAX_NAME])}" if what else operation
-
-
-def _content(value: Any) -> str:
-    """The beginning of a content, as JSON where it is plain; none of its code is run."""
-    if issubclass(type(value), str):
-        text: str = str.__getitem__(value, slice(_MAX_CONTENT + 1))
-    else:
-        data = plain_text(value)
-        if data is not None and len(data) <= _MAX_DATA:
-            text = json.dumps(value)
-        else:  # a long one would be written as a whole, and then cut off
-            shown = canonical_start(value, _MAX_DATA) if data is None else data[:_MAX_DATA]
-            text = shown.decode("utf-8", "ignore")
-    return _text(text if len(text) <= _MAX_CONTENT else text[:_MAX_CONTENT] + "…")
-
-
-def _text(value: str) -> str:
-    """``value`` without lone surrogates, of which one would lose a whole batch of spans."""
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -163,7 +163,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run.turns.next_turn()
         run.enforce()
         if run.traced:
-            run.asked = run.recorded.start_chat(model=parsing.model_name(agent.model))
+            run.asked = run.recorded.start_chat(parsing.agent_request(agent))
 
     @_hook
     def _on_llm_end(self, agent: Agent[Any], response: ModelResponse) -> None:
@@ -173,9 +173,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run, answer = scope.run, parsing.hook_answer(response)
         chat, run.asked = run.asked, None
         if chat is not None:  # no span of the SDK's took it
-            run.recorded.end_chat(
-                chat, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens
-            )
+            run.recorded.end_chat(chat, answer.response)
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
             return
