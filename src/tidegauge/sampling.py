@@ -146,8 +146,8 @@ class TroubledSpanProcessor(SpanProcessor):
                 self._late_ids += run.ratio is not None
                 return
         name = (span.attributes or {}).get(names.RUN_ID)
-        if name is not None and not self._closed:
-            self._begin(str(name), context.trace_id, span_id)
+        if type(name) is str and not self._closed:
+            self._begin(name, context.trace_id, span_id)
 
     @guarded("sampling.on_end", default=None, interrupting="run")
     def on_end(self, span: ReadableSpan) -> None:
@@ -227,7 +227,9 @@ class TroubledSpanProcessor(SpanProcessor):
 
     def _run_ended(self, run: _Run, span_id: int, attributes: Any) -> None:
         """The span of a run has ended: the outermost one decides. Call it with the lock."""
-        run.troubles.update(attributes.get(names.TROUBLES, ()))
+        troubles = attributes.get(names.TROUBLES)
+        if type(troubles) is tuple:
+            run.troubles.update([one for one in troubles if type(one) is str and one in _REASONS])
         if span_id != run.root:
             return
         if names.TROUBLED not in attributes:
@@ -250,8 +252,9 @@ class TroubledSpanProcessor(SpanProcessor):
 
     def _decide(self, run: _Run, reason: str, ratio: float) -> None:
         """Export a waiting run with this probability, or drop it for 0. Call it with the lock."""
+        if self._waiting.pop(id(run), None) is None:
+            return  # decided meanwhile: a span may be ended in the middle of this
         run.ratio = ratio
-        del self._waiting[id(run)]
         self._suspended.pop(run.name, None)
         self._waiting_bytes -= run.bytes
         spans, run.spans = run.spans, []
