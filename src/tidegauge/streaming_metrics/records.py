@@ -71,12 +71,14 @@ class LoopSpending(NamedTuple):
     Attributes:
         since: the first step of the repetition that it belongs to, or of the loop.
         looping: whether it is a loop by now: a repetition was complete.
+        steps: 1 if the step is counted with this moment, else 0.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
     """
 
     since: int
     looping: bool = False
+    steps: int = 0
     tokens: float | None = None
     seconds: float | None = None
 
@@ -122,7 +124,7 @@ class ObservedStep(NamedTuple):
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
         exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
-            in changing something.
+            in changing something. ``None``: it was to change something, and failed.
     """
 
     t: int
@@ -146,7 +148,7 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
-    exempt: bool = False
+    exempt: bool | None = False
 
 
 class EntropySums(NamedTuple):
