@@ -36,7 +36,6 @@ __all__ = [
     "LASTING_LOOPS_ACTIVE",
     "LOOPS",
     "LOOP_STEPS",
-    "LOST_STEPS",
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
     "Loops",
@@ -60,8 +59,8 @@ class Loops(Metric[IssuedStep]):
     cycle, state and action one by one, they are *loop steps*. This is known when the last of these
     actions is issued, before it runs.
 
-    A loop lasts as long as the cycle continues. What it costs are all steps from its first repeated
-    one on, also those of a round that is not complete: *lost steps*.
+    A loop lasts as long as the cycle continues, also in a round that is not complete. What it costs
+    is counted by :class:`LoopCost`.
 
     O(1) amortised per step. Memory grows with the longest stretch without a closed cycle, up to
     ``max_period`` steps; longer cycles are not detected.
@@ -78,7 +77,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     __slots__ = (
         "_cycle",
         "_listed",
@@ -91,7 +90,6 @@ class Loops(Metric[IssuedStep]):
         "first_step",
         "lasting",
         "loop_steps",
-        "lost_steps",
         "matched",
         "max_loops",
         "max_period",
@@ -109,7 +107,6 @@ class Loops(Metric[IssuedStep]):
         self.max_loops = max_loops
         self.steps = 0
         self.loop_steps = 0
-        self.lost_steps = 0
         self.cycles = 0
         self.cycle_steps = 0
         self.onsets = 0
@@ -163,8 +160,6 @@ class Loops(Metric[IssuedStep]):
             self.since = step.at
         if matched + 1 == len(cycle):
             self._settle()
-        if self.repeats:
-            self.lost_steps += 1
 
     @property
     def value(self) -> float | None:
@@ -235,7 +230,6 @@ class Loops(Metric[IssuedStep]):
         self.onsets += 1
         self.period = length
         self.first_step = self.steps - length
-        self.lost_steps += length - 1
         if len(self._listed) < self.max_loops:
             self._listed.append((self.first_step, length, 1))
         else:
@@ -256,13 +250,6 @@ LOOP_STEPS: Final = MetricDefinition(
     "Steps that repeated the cycle just before them, step by step, by action. Divided by "
     "tidegauge_steps_total, this is the loop ratio.",
     labels=(*GROUP_LABELS, "action"),
-)
-LOST_STEPS: Final = MetricDefinition(
-    "tidegauge_lost_steps_total",
-    "counter",
-    "steps",
-    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
-    "its loop steps, and the steps of its last round, if that was not complete.",
 )
 CYCLE_STEPS: Final = MetricDefinition(
     "tidegauge_cycle_steps_total",
@@ -315,12 +302,6 @@ def is_looping(run: RunView) -> bool:
     return run.of(Loops).period > exempt_steps(run)
 
 
-def _current_cost(run: RunView) -> int:
-    """Steps of the run's current loop, from the first repeated one on."""
-    loops = run.of(Loops)
-    return run.steps - loops.first_step if loops.period else 0
-
-
 def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
     onsets = loops.onsets
     loops.update(step)
@@ -331,15 +312,15 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
         return
     if matched == 1 and loops.since is None and loops.first_step in (-1, step.t):
         loops.since = None if step.time is None else time.time()
-    totals.lost_steps = loops.lost_steps
     began = loops.onsets != onsets
-    if began or step.choice_tokens is not None:
-        cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
-        if cost is not None:
-            first = loops.first_step
-            since = first if first >= 0 else step.t + 1 - matched
-            cost.take(since, first >= 0, step.choice_tokens, None)
-            count_cost(totals, cost, tokens=True, seconds=began)
+    cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
+    if cost is not None:
+        first, lost, tokens = loops.first_step, 1, step.choice_tokens
+        if exempt_steps(run):
+            lost, tokens = 0, None
+        since = first if first >= 0 else step.t + 1 - matched
+        cost.take(since, first >= 0, lost, tokens, None)
+        count_cost(totals, cost, tokens=began or tokens is not None, seconds=began)
     if is_looping(run):
         if not loops.reported:
             loops.reported = True
@@ -367,8 +348,6 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loop_first_step": loops.first_step if loops.period else None,
         "loop_since": loops.since if loops.period else None,
         "loop_tools": tuple(loops.cycle_names[:_MAX_TOOLS]) if loops.period else (),
-        "loop_cost_steps": _current_cost(run),
-        "lost_steps": loops.lost_steps,
     }
 
 
@@ -404,7 +383,6 @@ DECLARATION: Final = Declaration(
     sums=(
         Sum("cycle_steps", zero),
         Sum("loop_steps", no_counts),
-        Sum("lost_steps", zero),
         Sum("onsets", no_counts),
         Sum("lasting_loops", zero),
     ),
@@ -420,8 +398,6 @@ DECLARATION: Final = Declaration(
         "loop_first_step": None,
         "loop_since": None,
         "loop_tools": (),
-        "loop_cost_steps": 0,
-        "lost_steps": 0,
     },
     report=_report,
     document=_document,
@@ -440,14 +416,6 @@ DECLARATION: Final = Declaration(
             blocks=True,
             moment="issued",
         ),
-        Signal(
-            name="loop_cost_steps",
-            read=_current_cost,
-            help="steps of the loop, from its first repeated step on",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
-            exempt="loop",
-            blocks=True,
-        ),
     ),
     details={
         "loop_period": lambda run: run.of(Loops).period,
@@ -457,7 +425,6 @@ DECLARATION: Final = Declaration(
         # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop
         # ratio of a group without loops is 0 and not absent.
         Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
-        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),

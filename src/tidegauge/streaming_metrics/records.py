@@ -74,12 +74,14 @@ class LoopSpending(NamedTuple):
     Attributes:
         since: the first step of the repetition that it belongs to, or of the loop.
         looping: whether it is a loop by now: a repetition was complete.
+        steps: 1 if the step is counted with this moment, else 0.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
     """
 
     since: int
     looping: bool = False
+    steps: int = 0
     tokens: float | None = None
     seconds: float | None = None
 
@@ -125,7 +127,7 @@ class ObservedStep(NamedTuple):
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
         exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
-            in changing something.
+            in changing something. ``None``: it was to change something, and failed.
         clues: what the texts of its results say, where they are read.
     """
 
@@ -150,7 +152,7 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
-    exempt: bool = False
+    exempt: bool | None = False
     clues: ResultClues | None = None
 
 
