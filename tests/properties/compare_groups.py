@@ -40,13 +40,14 @@ def runs_of_arms():
 
 
 def looping_runs():
-    name = st.sampled_from("abc")
+    counts = st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), max_size=3).map(
+        lambda counts: tuple(counts.items())
+    )
     return runs(
         t_max=st.just(10),
         loop_steps=st.sampled_from([0, 0, 1, 5]),
-        loop_actions=st.dictionaries(name, st.integers(1, 4), max_size=3).map(
-            lambda counts: tuple(counts.items())
-        ),
+        loop_actions=counts,
+        loop_cycle_actions=counts,
     )
 
 
@@ -129,7 +130,10 @@ def _difference(left, right):
 def loop_action_share(runs):
     """Loop steps by action."""
     names = [name for run in runs for name, count in run.loop_actions for _ in range(count)]
+    once = [name for run in runs for name, count in run.loop_cycle_actions for _ in range(count)]
     return {
+        "cycle_counts": dict(Counter(once)),
+        "cycle_shares": [once.count(name) / len(once) for name in "abc"] if once else None,
         "loop_steps": len(names),
         "counts": dict(Counter(names)),
         "value": max(Counter(names).values()) / len(names) if names else None,
@@ -268,7 +272,12 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     LoopActionShare: Counterpart(
         looping_runs(),
         loop_action_share,
-        seen={"shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None},
+        seen={
+            "shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None,
+            "cycle_shares": lambda m: (
+                [m.cycle_share(name) for name in "abc"] if m.cycle_counts else None
+            ),
+        },
     ),
     PassAtK: Counterpart(
         attempts(),

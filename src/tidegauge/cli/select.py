@@ -17,6 +17,7 @@ from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import (
     InputSettings,
+    TMax,
     read_recordings,
     scores_setting,
     t_max_setting,
@@ -49,7 +50,7 @@ class SelectSettings(InputSettings):
         OUT_FILE, None, "Write the runs to this file instead of standard output.", "-o"
     )
     scores: Path | None = scores_setting()
-    t_max: int | None = t_max_setting()
+    t_max: TMax = t_max_setting()
 
 
 @click.command()

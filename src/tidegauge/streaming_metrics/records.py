@@ -213,6 +213,7 @@ class FinishedRun(NamedTuple):
         pending: tasks ready and not achieved when it ended; ``None``, not measured.
         displaced_leads: unvisited leads of older batches; ``None``, not measured.
         loop_actions: how many of the loop steps each action has, by name.
+        loop_cycle_actions: how many actions of each name its loops have in one round.
         entropy: its action entropy; ``None``, not reported.
         recall: its recall lags; ``None``, no entity was recalled.
         stale_score_max: its highest stale score; ``None``, not measured.
@@ -236,6 +237,7 @@ class FinishedRun(NamedTuple):
     pending: int | None = None
     displaced_leads: int | None = None
     loop_actions: tuple[tuple[str, int], ...] = ()
+    loop_cycle_actions: tuple[tuple[str, int], ...] = ()
     entropy: EntropySums | None = None
     recall: RecallCounts | None = None
     stale_score_max: int | None = None
