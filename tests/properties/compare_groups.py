@@ -62,7 +62,14 @@ def runs_of_horizons():
 
 def exploring_runs():
     left = st.sampled_from([None, 0, 0, 1, 3])
-    return runs(frontier=left, pending=left, displaced_leads=left)
+    return runs(
+        frontier=left,
+        pending=left,
+        displaced_leads=left,
+        t_max=st.sampled_from([None, 5, 10]),
+        outcome=st.sampled_from(["failure", "failure", "stopped", "error"]),
+        reason=st.sampled_from([None, None, "ValueError", "max_steps"]),
+    )
 
 
 @st.composite
@@ -185,10 +192,22 @@ def premature_halts(runs):
         for run in runs
         if run.success is not None and not (run.frontier is None and run.pending is None)
     ]
-    halts = [run for run in known if not run.success and (run.frontier or 0) + (run.pending or 0)]
+    left = [run for run in known if not run.success and (run.frontier or 0) + (run.pending or 0)]
+    cut = {"policy": 0, "budget": 0, "error": 0}
+    halts = []
+    for run in left:
+        if run.outcome == "stopped":
+            cut["policy"] += 1
+        elif run.reason == "max_steps" or (run.t_max is not None and run.steps >= run.t_max):
+            cut["budget"] += 1
+        elif run.outcome == "error":
+            cut["error"] += 1
+        else:
+            halts.append(run)
     return {
         "runs": len(known),
         "halts": len(halts),
+        "cut_short": {what: count for what, count in cut.items() if count},
         "frontier_left": sum(run.frontier or 0 for run in halts),
         "pending_left": sum(run.pending or 0 for run in halts),
         "displaced_leads": sum(run.displaced_leads or 0 for run in halts),

@@ -201,6 +201,7 @@ class FinishedRun(NamedTuple):
         success: whether the task was solved; ``None``, not known.
         steps: how many steps it took.
         outcome: how it ended.
+        reason: why it ended, in a word; ``None``, not reported.
         task: the task's name, for repeated runs of one task.
         t_max: turns within which success counts; ``None``, not set.
         loop_steps: how many of its steps looped.
@@ -225,6 +226,7 @@ class FinishedRun(NamedTuple):
     success: bool | None
     steps: int
     outcome: RunOutcome = "unknown"
+    reason: str | None = None
     task: str | None = None
     t_max: int | None = None
     loop_steps: int = 0

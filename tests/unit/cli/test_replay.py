@@ -32,6 +32,7 @@ NOT_MEASURED = {
     "exploration_error": None,
     "exploitation_error": None,
     "premature_halt": None,
+    "cut_short": None,
     "recall_lag": None,
 }
 
