@@ -38,6 +38,7 @@ __all__ = [
     "LOOP_STEPS",
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
+    "GuiLoops",
     "Loops",
     "is_looping",
     "loops_on",
@@ -243,6 +244,37 @@ class Loops(Metric[IssuedStep]):
         self.lasting = False
 
 
+class GuiLoops(Loops):
+    """Loops as in TIDE's code for graphical interfaces, which skips the rounds that it has matched.
+
+    After a repeated round, :class:`Loops` looks for the next cycle from the beginning of that round
+    on, this one from its end. So a cycle that begins in a repeated round and ends after it is not
+    found here. While a cycle goes on, both are the same.
+
+    >>> gui, text = GuiLoops(), Loops()
+    >>> for t, state in enumerate([b"A", b"A", b"B", b"A", b"B"]):
+    ...     gui.update(IssuedStep(t, state, action=b"go"))
+    ...     text.update(IssuedStep(t, state, action=b"go"))
+    >>> gui.loop_steps, text.loop_steps
+    (1, 3)
+    """
+
+    __slots__ = ()
+
+    def update(self, step: IssuedStep) -> None:
+        """Take the next issued step."""
+        if self._cycle and self.matched == len(self._cycle):
+            self._stretch.clear()
+            self._names.clear()
+            self.matched = 0
+        super().update(step)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self.cycles += 1
+        self.cycle_steps += len(self._cycle)
+
+
 LOOP_STEPS: Final = MetricDefinition(
     "tidegauge_loop_steps_total",
     "counter",
@@ -302,6 +334,11 @@ def is_looping(run: RunView) -> bool:
     return run.of(Loops).period > exempt_steps(run)
 
 
+def _made(run: RunView) -> Loops:
+    kind = GuiLoops if run.settings.loop_code == "gui" else Loops
+    return kind(max_period=run.settings.max_period)
+
+
 def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
     onsets = loops.onsets
     loops.update(step)
@@ -330,9 +367,12 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
             totals.lasting_loops += 1
     if loops.settled:
         looping = totals.loop_steps
+        cycles = totals.loop_cycle_actions
         for name in loops.cycle_names:
             label = run.actions.admit(name)
             looping[label] = looping.get(label, 0) + 1
+            if began:
+                cycles[label] = cycles.get(label, 0) + 1
 
 
 def _report(run: RunView, loops: Loops) -> dict[str, object]:
@@ -378,11 +418,12 @@ def loops_on(report: Any) -> bool:
 DECLARATION: Final = Declaration(
     name="loops",
     kind=Loops,
-    make=lambda run: Loops(max_period=run.settings.max_period),
+    make=_made,
     issued=_issued,
     sums=(
         Sum("cycle_steps", zero),
         Sum("loop_steps", no_counts),
+        Sum("loop_cycle_actions", no_counts),
         Sum("onsets", no_counts),
         Sum("lasting_loops", zero),
     ),
@@ -405,6 +446,7 @@ DECLARATION: Final = Declaration(
         "loop_steps": loops.loop_steps,
         "cycle_steps": loops.cycle_steps,
         "loop_actions": tuple(run.totals.loop_steps.items()),
+        "loop_cycle_actions": tuple(run.totals.loop_cycle_actions.items()),
     },
     signals=(
         Signal(

@@ -208,6 +208,7 @@ class FinishedRun(NamedTuple):
         success: whether the task was solved; ``None``, not known.
         steps: how many steps it took.
         outcome: how it ended.
+        reason: why it ended, in a word; ``None``, not reported.
         task: the task's name, for repeated runs of one task.
         t_max: turns within which success counts; ``None``, not set.
         loop_steps: how many of its steps looped.
@@ -220,6 +221,7 @@ class FinishedRun(NamedTuple):
         pending: tasks ready and not achieved when it ended; ``None``, not measured.
         displaced_leads: unvisited leads of older batches; ``None``, not measured.
         loop_actions: how many of the loop steps each action has, by name.
+        loop_cycle_actions: how many actions of each name its loops have in one round.
         entropy: its action entropy; ``None``, not reported.
         recall: its recall lags; ``None``, no entity was recalled.
         stale_score_max: its highest stale score; ``None``, not measured.
@@ -231,6 +233,7 @@ class FinishedRun(NamedTuple):
     success: bool | None
     steps: int
     outcome: RunOutcome = "unknown"
+    reason: str | None = None
     task: str | None = None
     t_max: int | None = None
     loop_steps: int = 0
@@ -243,6 +246,7 @@ class FinishedRun(NamedTuple):
     pending: int | None = None
     displaced_leads: int | None = None
     loop_actions: tuple[tuple[str, int], ...] = ()
+    loop_cycle_actions: tuple[tuple[str, int], ...] = ()
     entropy: EntropySums | None = None
     recall: RecallCounts | None = None
     stale_score_max: int | None = None

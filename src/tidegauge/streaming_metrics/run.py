@@ -639,6 +639,7 @@ class MeasuredRun:
             success=success,
             steps=self.steps,
             outcome=outcome,
+            reason=event.reason,
             task=started.task,
             t_max=self.t_max,
             operations=started.operations,
