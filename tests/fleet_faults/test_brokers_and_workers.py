@@ -21,7 +21,9 @@ from support.fleet import (
     holds,
     packed,
     records,
+    restarted_when_it_exits,
     sending,
+    wait_for_commits,
     working,
 )
 from support.fleet_log import LIMITS, Sent, by_run, nothing_configured, uninterrupted
@@ -71,10 +73,15 @@ def wanted(some: list[RecordedRun], replayed_runs: Entries) -> Wanted:
     )
 
 
-def report(name: str, summaries: dict[str, list[Any]]) -> None:
-    """A line for the documentation."""
-    twice = sum(map(len, summaries.values())) - len(summaries)
-    print(f"\n{name}: {len(summaries)} runs equal, {twice} summaries written again")
+def check(kafka: Kafka, topic: str, runs: Entries, *, once: bool) -> None:
+    """All runs have their summaries, as replay has them; readers of what is committed see them."""
+    summaries = records(
+        kafka, f"{topic}.summaries", len(runs), seconds=240.0, isolation_level="read_committed"
+    )
+    assert entries(summaries) == runs
+    again = sum(map(len, summaries.values())) - len(runs)
+    print(f"\n{topic}: {len(runs)} runs equal, {again} summaries written again")
+    assert not (once and again)
 
 
 @pytest.mark.parametrize("flag", [ONCE, "--exactly-once=off"])
@@ -86,13 +93,11 @@ def test_a_broker_is_killed_and_comes_back(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, flag, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, flag, name="second") as second,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, flag, name="first") as first,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, flag, name="second") as second,
     ):
-        holds(first, PARTITIONS // 2)
-        holds(second, PARTITIONS // 2)
         with sending([one, other], wanted.ways, pause=PAUSE) as sent:
-            first.wait_for(STEPS)
+            wait_for_commits(cluster, topic, 100)
             leaders = list(cluster.leaders(topic).values())
             killed = cluster.brokers[max(set(leaders), key=leaders.count) - 1]
             killed.kill()
@@ -101,13 +106,8 @@ def test_a_broker_is_killed_and_comes_back(
             killed.start()
             killed.wait()
             sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        if flag == ONCE:
-            assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report(f"a broker killed and restarted, {flag}", summaries)
+        check(cluster, topic, wanted.runs, once=flag == ONCE)
+        print(f"workers exited and were restarted: {[*first, *second]}")
         cluster.wait_in_sync()
 
 
@@ -117,24 +117,19 @@ def test_every_broker_is_restarted_in_turn(cluster: Kafka, wanted: Wanted, tmp_p
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
         sending([one, other], wanted.ways, pause=2 * PAUSE) as sent,
     ):
-        first.wait_for(STEPS)
-        second.wait_for(STEPS)
+        wait_for_commits(cluster, topic, 100)
         for broker in cluster.brokers:
             broker.stop()
             broker.start()
             broker.wait()
             cluster.wait_in_sync()
         sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report("every broker restarted in turn", summaries)
+        check(cluster, topic, wanted.runs, once=True)
+        print(f"workers exited and were restarted: {[*first, *second]}")
 
 
 def test_partitions_are_moved_to_other_brokers(
@@ -158,12 +153,7 @@ def test_partitions_are_moved_to_other_brokers(
                 plan[number] = [new, max(had - {new})]
             cluster.move(moved, plan, tmp_path)
         sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report("all partitions moved to other brokers", summaries)
+        check(cluster, topic, wanted.runs, once=True)
 
 
 @pytest.fixture(scope="module")
@@ -197,13 +187,7 @@ def test_the_network_between_a_worker_and_the_brokers_is_cut(
                     time.sleep(CUT_SECONDS)
                 holds(far, PARTITIONS // 2)
                 sent.wait()
-            summaries = records(
-                near, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-            )
-            assert entries(summaries) == wanted.runs
-            if flag == ONCE:
-                assert sum(map(len, summaries.values())) == len(wanted.runs)
-            report(f"network cut for {CUT_SECONDS:.0f} s, {flag}", summaries)
+            check(near, topic, wanted.runs, once=flag == ONCE)
 
 
 def test_exactly_once_with_killed_workers_and_all_runs(
@@ -232,17 +216,15 @@ def test_exactly_once_with_killed_workers_and_all_runs(
         with working(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
             holds(fourth, PARTITIONS // 2)
             sent.wait()
-            committed = {"isolation_level": "read_committed"}
-            summaries = records(cluster, f"{topic}.summaries", COUNT, **committed)
-            assert entries(summaries) == replayed_runs
-            assert sum(map(len, summaries.values())) == COUNT
+            check(cluster, topic, replayed_runs, once=True)
             undisturbed = decided(cluster, topic)
-            decisions = records(cluster, f"{topic}.decisions", len(undisturbed), **committed)
+            decisions = records(
+                cluster, f"{topic}.decisions", len(undisturbed), isolation_level="read_committed"
+            )
             for one_run in decisions.values():
                 for decision in one_run:
                     del decision["time"]
             assert decisions == undisturbed
-            report("two of three workers killed, exactly once", summaries)
             print(f"{sum(map(len, decisions.values()))} decisions, none twice, none missing")
 
 
