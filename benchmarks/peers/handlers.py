@@ -16,7 +16,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from opentelemetry.trace import NoOpTracerProvider
 
 import tidegauge
-from benchmarks.peers.subject import Prepare, Subject, provider_for
+from benchmarks.peers.subject import Prepare, Subject, provider_for, sampling_provider_for
 from benchmarks.scripted_agent import Discard, Floor, scripted_run
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
@@ -42,9 +42,9 @@ def _floor(exporter: Discard) -> Iterator[Prepare]:
 
 @contextmanager
 def _tidegauge(
-    exporter: Discard, *, spans: bool = True, contents: bool = False
+    exporter: Discard, *, spans: bool = True, contents: bool = False, troubled: bool = False
 ) -> Iterator[Prepare]:
-    provider = provider_for(exporter)
+    provider = sampling_provider_for(exporter) if troubled else provider_for(exporter)
     tidegauge.configure(
         tracer_provider=provider if spans else NoOpTracerProvider(),
         capture_content=contents,
@@ -108,6 +108,7 @@ HANDLERS = (
     Subject("floor: four bare spans", _floor),
     Subject("tidegauge", _tidegauge),
     Subject("tidegauge, with contents", partial(_tidegauge, contents=True)),
+    Subject("tidegauge, only troubled runs exported", partial(_tidegauge, troubled=True)),
     Subject("tidegauge, metrics only", partial(_tidegauge, spans=False)),
     Subject("OpenTelemetry GenAI", _GENAI, package="opentelemetry-instrumentation-genai-langchain"),
     Subject(

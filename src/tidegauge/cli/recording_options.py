@@ -168,12 +168,15 @@ class TraceSettings(StepInputSettings):
 
 
 def read_traces(
-    settings: TraceSettings, scores: Iterable[str], rules: Policy | None = None
+    settings: TraceSettings,
+    scores: Iterable[str],
+    rules: Policy | None = None,
+    guards: Iterable[str] = (),
 ) -> tuple[list[RunTrace], int, InputErrors]:
     """The traces of all runs of the files, the number of skipped lines, and the errors."""
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
-    sink = TraceSink(scores, on_trace=traces.append, rules=rules)
+    sink = TraceSink(scores, on_trace=traces.append, rules=rules, guards=guards)
     skipped = read_recordings(
         settings.files,
         sink,

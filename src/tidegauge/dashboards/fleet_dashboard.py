@@ -412,6 +412,21 @@ def _health() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
         ).span(6),
         bars(
+            "Sampling: runs by decision, spans lost",
+            "Runs whose spans were exported, by reason, or not (not_troubled), and spans that the "
+            "exporter lost. See docs/sampling.md. Empty when all runs are exported.",
+            Query(
+                total(EVENTS.increase(catalog.SAMPLING_DECISIONS), ["reason"]), "runs: {{reason}}"
+            ),
+            Query(
+                total(
+                    EVENTS.increase(catalog.SAMPLING_DROPPED_SPANS, 'reason!="not_troubled"'),
+                    ["reason"],
+                ),
+                "spans lost: {{reason}}",
+            ),
+        ).span(6),
+        bars(
             "External spans: lost, repaired, unread, clock skew",
             "Calls in spans of other instrumentations that are not counted, spans that are counted "
             "despite a fault, spans that look like those of an agent and made no step, by scope, "

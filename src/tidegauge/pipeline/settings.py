@@ -15,6 +15,7 @@ from tidegauge._checked import (
     Count,
     Kinds,
     Seconds,
+    Share,
     ValueKind,
     check_fields,
     function,
@@ -48,6 +49,7 @@ FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
 Key: TypeAlias = bytes
 Comparison: TypeAlias = Normaliser | str
+ExportedRuns: TypeAlias = Literal["all", "troubled"]
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
 Price: TypeAlias = float
@@ -98,7 +100,13 @@ def _comparison(value: Any) -> Any:
 
 
 def _shown_messages(value: Any) -> Any:
-    if value not in ("new", "full"):
+    if not (isinstance(value, str) and value in ("new", "full")):
+        raise ValueError
+    return value
+
+
+def _exported_runs(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("all", "troubled")):
         raise ValueError
     return value
 
@@ -112,6 +120,7 @@ def _run_store(value: Any) -> Any:
 
 KINDS: Final[Kinds] = {
     **_checked.KINDS,
+    "ExportedRuns": ValueKind('"all" or "troubled"', _exported_runs),
     "FilePath": ValueKind("the path of a file", _path),
     "HostName": ValueKind("a host name or an address", _host),
     "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
@@ -229,6 +238,13 @@ class Settings:
             it; ``None``, nothing. If it fails, the content is absent.
         digest_key: key of the digests on spans, so that they agree between processes; by default,
             each process draws one.
+        export: the runs whose spans are exported: ``"all"``, or only the ``"troubled"`` ones, which
+            were stopped, failed, looped, were stale or cost more than p95, and a random share.
+            Spans then wait until their run has ended, see
+            :class:`~tidegauge.sampling.TroubledSpanProcessor`. For the exporter that tidegauge
+            makes; put that processor into a provider of your own.
+        sample: share of the runs without trouble that ``export="troubled"`` exports, from 0 to 1,
+            decided by the trace id; the default is 0.01.
         tracer_provider: use this provider for spans.
         logger_provider: use this provider for events.
         meter_provider: use this provider for metrics that go through OpenTelemetry.
@@ -285,6 +301,8 @@ class Settings:
     contents: ShownMessages = "new"
     redact: Redact | None = None
     digest_key: Key | None = None
+    export: ExportedRuns = "all"
+    sample: Share | None = None
     tracer_provider: TracerProvider | None = None
     logger_provider: LoggerProvider | None = None
     meter_provider: MeterProvider | None = None
@@ -303,6 +321,16 @@ class Settings:
             path = getattr(self, name)
             if path is not None and not os.path.isfile(path):
                 raise ConfigurationError(f"{name} is {path!r}; use the path of a file")
+        if self.export == "all" and self.sample is not None:
+            raise ConfigurationError(
+                'sample is for export="troubled"; set both, or OTEL_TRACES_SAMPLER for all runs'
+            )
+        if self.export == "troubled" and self.tracer_provider is not None:
+            raise ConfigurationError(
+                'export="troubled" is for the exporter that tidegauge makes; add a '
+                "tidegauge.sampling.TroubledSpanProcessor with your exporter to your "
+                "tracer_provider instead"
+            )
         AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # reports invalid names now
         self.given_rules()
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.rule import AnySignals
-from tidegauge.streaming_metrics.declaration import Signal
+from tidegauge.streaming_metrics.declaration import Signal, StopKind
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
@@ -31,12 +31,14 @@ class Score:
         read: reads it from a run's signals; ``None``, not measured.
         reads_words: whether it depends on the words of actions, which are read only when needed.
         version: increased when the computation changes: earlier thresholds are then rejected.
+        stop: why a run above the threshold should end.
     """
 
     name: str
     read: Callable[[AnySignals], float | None]
     reads_words: bool = False
     version: int = 1
+    stop: StopKind = "lost cause"
 
     def explain(self, signals: AnySignals) -> str:
         """The score's parts in words, such as ``12 steps + 3 x 4.1 repetition``; or nothing."""
@@ -51,7 +53,7 @@ def _of_signal(signal: Signal) -> Score:
         value: float | None = getattr(signals, signal.name)
         return value
 
-    return Score(signal.name, read, signal.reads_words)
+    return Score(signal.name, read, signal.reads_words, stop=signal.stop)
 
 
 def _staleness(signals: AnySignals) -> float | None:
@@ -70,7 +72,7 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
                 for name, signal in SIGNALS.items()
                 if signal.score and name != _STAGNATION
             ),
-            Score("staleness", _staleness),
+            Score("staleness", _staleness, stop="waste"),
         )
     }
 )

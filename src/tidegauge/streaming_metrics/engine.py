@@ -125,7 +125,7 @@ class Engine:
         self._idle_seconds = idle_seconds
         self._t_max = t_max
         self._t_max_by_group = dict(t_max_by_group or {})
-        self._stale_at = stale_at
+        self.stale_at = stale_at
         self._settings = RunSettings(
             onset_at=onset_at,
             max_period=max_period,
@@ -353,12 +353,12 @@ class Engine:
         _record(faults)
         views: dict[GroupKey, GroupSnapshot] = {}
         for key, group in groups.items():
-            views[key] = view = GroupSnapshot(key, group, stale_at=self._stale_at)
+            views[key] = view = GroupSnapshot(key, group, stale_at=self.stale_at)
             view.totals.add(group.totals)
         for run in runs:
             found = views.get(run.group)
             if found is None:
-                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
+                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self.stale_at)
             with here.critical, run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
@@ -379,7 +379,7 @@ class Engine:
             with self._lock:
                 groups, runs = list(self._groups.values()), list(self._runs.values())
         _record(faults)
-        return Held(groups, runs, self._stale_at, self._settings.onset_at)
+        return Held(groups, runs, self.stale_at, self._settings.onset_at)
 
     def _add_up(self) -> list[tuple[str, Exception]]:
         """Add the pending changes to the groups. Call it with :attr:`_ending` held.

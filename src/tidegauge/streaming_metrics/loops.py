@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
-    GroupView,
     Measured,
     RunView,
     Signal,
@@ -42,6 +41,7 @@ __all__ = [
     "RUN_LOOP_REPEATS",
     "Loops",
     "is_looping",
+    "loops_on",
 ]
 
 _MAX_TOOLS: Final = 10
@@ -391,9 +391,9 @@ def _document(report: Any) -> dict[str, object]:
     }
 
 
-def _lasting_loops(group: GroupView) -> int:
-    """Active runs in a loop that lasts."""
-    return sum(1 for run in group.active if run.looping and run.loop_repeats >= _LASTING)
+def loops_on(report: Any) -> bool:
+    """Whether the run, as reported, is in a loop that lasts."""
+    return bool(report.looping and report.loop_repeats >= _LASTING)
 
 
 DECLARATION: Final = Declaration(
@@ -462,7 +462,7 @@ DECLARATION: Final = Declaration(
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),
         Measured(LASTING_LOOPS, lambda group: group.totals.lasting_loops),
-        Measured(LASTING_LOOPS_ACTIVE, _lasting_loops),
+        Measured(LASTING_LOOPS_ACTIVE, lambda group: sum(map(loops_on, group.active))),
     ),
     of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats if run.looping else 0),),
 )

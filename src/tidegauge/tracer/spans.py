@@ -59,6 +59,7 @@ _SUMMARY: Final = (
     names.LOST_STEPS,
     names.LOST_TOKENS,
     names.LOST_SECONDS,
+    names.TROUBLES,
 )
 """The attributes of a summary, in the order of its fields."""
 
@@ -573,8 +574,10 @@ class RunSpans:
             attributes: Attributes = {}
             if summary is not None:
                 for name, value in zip(_SUMMARY, summary, strict=True):
-                    if value is not None:
+                    if value is not None and value != ():
                         attributes[name] = value
+                if summary.troubles is not None:
+                    attributes[names.TROUBLED] = bool(summary.troubles)
             if self._last_answer is not None and error is None:
                 attributes[names.OUTPUT_MESSAGES] = self._last_answer
             if stopped_reason:
