@@ -99,14 +99,14 @@ def _comparison(value: Any) -> Any:
     return value
 
 
-def _exported_runs(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("all", "troubled")):
+def _shown_messages(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("new", "full")):
         raise ValueError
     return value
 
 
-def _shown_messages(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("new", "full")):
+def _exported_runs(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("all", "troubled")):
         raise ValueError
     return value
 
