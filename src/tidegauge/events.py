@@ -375,6 +375,7 @@ class Signals(NamedTuple):
         similarity: similarity of the last action to the most similar earlier one, from 0 to 1;
             halved if its result was new; ``None``, not measured.
         repetition: sum of the squared similarities of all actions; ``None``, not measured.
+        features: the features of learned scores at the last issued action; ``None``, not measured.
         more: further signals that metrics declare, by name; they are read as attributes, too.
     """
 
@@ -406,6 +407,7 @@ class Signals(NamedTuple):
     completed_steps: int = 0
     similarity: float | None = None
     repetition: float | None = None
+    features: Any = None
     more: Mapping[str, Any] = _NOTHING_MORE
 
     def __getattr__(self, name: str) -> Any:

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "doctor": "Show what is installed and set here, and check that it works.",
     "hook": "Install or remove the hooks of coding agents, for 'tidegauge watch'.",
     "inspect": "Show how the spans of traces are read: runs, steps, and why a span makes none.",
+    "learn": "Learn a score from recorded runs, successful and failed.",
     "judge": "Score the competencies of agents in recorded runs, with a model.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
     "report": "Write an HTML page about recorded runs: loops, words, every step.",
@@ -82,6 +83,8 @@ def cli() -> None:
       tidegauge backtest runs.jsonl       what stopping would save
       tidegauge calibrate runs.jsonl -o policy.toml
                                           a policy from your successful runs
+      tidegauge learn runs.jsonl -o score.json
+                                          a score from your own runs
       tidegauge report runs.jsonl -o report.html
                                           explore them on an HTML page
       tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl

@@ -72,6 +72,7 @@ class RecordedRuns:
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
             repetition=repetition or policy.reads_words,
+            features=policy.reads_features,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)

@@ -83,11 +83,13 @@ def _lasting_loops() -> str:
     repeats = total(_NOW.series(RUN_LOOP_REPEATS), GROUP, operator="max")
     counts = _NOW.series(LASTING_LOOPS)
     same = f"{total(counts, GROUP)} == {total(f'{counts} offset {_MOMENT.window}', GROUP)}"
+    # Once the process is gone, nothing has changed.
+    changed = f"{total(counts, GROUP)}\n    unless ({same})"
     ended = new_events(_SHORT, LASTING_LOOPS)
     return (
         f"({now}\n  unless on () ({_few(_in_trouble())}))"
         f"\nor ({now}\n  and ({repeats} >= {_ALONE_REPEATS}))"
-        f"\nor ({ended}\n  unless ({same})\n  unless ({_looped(_MOMENT)})"
+        f"\nor ({ended}\n  and ({changed})\n  unless ({_looped(_MOMENT)})"
         f"\n  unless on () ({_few(new_events(_SHORT, LASTING_LOOPS, by=()))}))"
     )
 

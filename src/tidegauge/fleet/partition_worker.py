@@ -103,6 +103,7 @@ class Worker:
             t_max=settings.t_max,
             normaliser=volatile(),
             repetition=settings.repetition or settings.policy.reads_words,
+            features=settings.policy.reads_features,
             on_finished=self._run_finished,
             event_log=event_log,
         )

@@ -236,6 +236,11 @@ class OpenRun:
         self.reason, self.success = reason, None
         self.success = truth(success)
 
+    def answered(self, answer: object) -> None:
+        """The run gave this answer: its span has it, if contents are captured."""
+        if self._recorded is not None:
+            self._recorded.answered(answer)
+
     @property
     def id(self) -> str:
         """The run's id."""

@@ -47,7 +47,14 @@ from tidegauge.instrumentation.extraction import (
 )
 from tidegauge.instrumentation.values import is_a, label, named, part, whole
 from tidegauge.instrumentation.waiting_runs import WaitingRuns
-from tidegauge.tracer import ModelRequest, ModelResponse, RequestLabels, RunSpans, SpanFactory
+from tidegauge.tracer import (
+    ModelRequest,
+    ModelResponse,
+    Prompt,
+    RequestLabels,
+    RunSpans,
+    SpanFactory,
+)
 
 __all__ = ["RecordedRun", "Recorder", "new_run_id", "request_labels"]
 
@@ -305,7 +312,7 @@ class RecordedRun:
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:
         self._recorder.sink.run_started(self.event)
-        shown = self._traced and self._recorder.spans.capture_content
+        shown = self._traced and self._recorder.spans.contents.captured
         if self.event.task is not None and not shown:
             self.event = replace(self.event, task=None)  # no span will show it
 
@@ -350,12 +357,18 @@ class RecordedRun:
             self._note(decision)
         return decision
 
+    @property
+    def shows_contents(self) -> bool:
+        """Whether contents are put on its spans."""
+        return self._spans is not None and self._spans.shows_contents
+
     @guarded("recorder.start_chat", default=INVALID_SPAN)
-    def start_chat(self, request: ModelRequest, *, inside: Span | None = None) -> Span:
+    def start_chat(
+        self, request: ModelRequest, prompt: Prompt | None = None, *, inside: Span | None = None
+    ) -> Span:
         """Open the span of a model call; see :meth:`tidegauge.tracer.RunSpans.start_chat`."""
-        return (
-            INVALID_SPAN if self._spans is None else self._spans.start_chat(request, inside=inside)
-        )
+        spans = self._spans
+        return INVALID_SPAN if spans is None else spans.start_chat(request, prompt, inside=inside)
 
     @guarded("recorder.first_chunk", default=None)
     def first_chunk(self, span: Span) -> None:
@@ -368,6 +381,12 @@ class RecordedRun:
         """Close the span of a model call; see :meth:`tidegauge.tracer.RunSpans.end_chat`."""
         if self._spans is not None:
             self._spans.end_chat(span, response, **more)
+
+    @guarded("recorder.answered", default=None)
+    def answered(self, answer: object) -> None:
+        """The run gave this answer; see :meth:`tidegauge.tracer.RunSpans.answered`."""
+        if self._spans is not None:
+            self._spans.answered(answer)
 
     @guarded("recorder.start_retrieval", default=INVALID_SPAN)
     def start_retrieval(self, **details: Any) -> Span:
@@ -668,5 +687,5 @@ def _plain_call(call: Call) -> Call:
 def _metrics(signals: Signals | StepSignals | None) -> dict[str, Any]:
     if signals is None:
         return {}
-    hidden = ("run", "agent", "step", "action_digest", "state_digest")
+    hidden = ("run", "agent", "step", "action_digest", "state_digest", "features")
     return {name: value for name, value in signals._asdict().items() if name not in hidden}

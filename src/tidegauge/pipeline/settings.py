@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
     from tidegauge.run_stores import RunStore
+    from tidegauge.tracer import Redact
 
 __all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]
 
@@ -52,6 +53,7 @@ ExportedRuns: TypeAlias = Literal["all", "troubled"]
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
 Price: TypeAlias = float
+ShownMessages: TypeAlias = Literal["new", "full"]
 RunStorePlace: TypeAlias = "str | RunStore"
 TraceUrl: TypeAlias = str
 
@@ -103,6 +105,12 @@ def _exported_runs(value: Any) -> Any:
     return value
 
 
+def _shown_messages(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("new", "full")):
+        raise ValueError
+    return value
+
+
 _IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
 
 
@@ -124,6 +132,8 @@ KINDS: Final[Kinds] = {
         secret=True,  # a URL has a password
     ),
     "Price": ValueKind("$ per million tokens, 0 or more", _price),
+    "Redact": function("a function from text to text"),
+    "ShownMessages": ValueKind('"new" or "full"', _shown_messages),
     "TraceUrl": ValueKind(
         "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
@@ -220,8 +230,12 @@ class Settings:
             :class:`~tidegauge.run_stores.RunStore`. It is closed with the pipeline.
         judging: judges runs in the background when they end; the contents of the run are sent to
             its model. It is closed with the pipeline.
-        capture_content: put arguments and results on spans; by default, the variable
+        capture_content: put messages, arguments and results on spans; by default, the variable
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
+        contents: which messages a model call's span has then: those that are ``"new"`` since the
+            run's last one, or ``"full"``, the whole history each time.
+        redact: takes every text that is put on spans as a content, and returns what may leave of
+            it; ``None``, nothing. If it fails, the content is absent.
         digest_key: key of the digests on spans, so that they agree between processes; by default,
             each process draws one.
         export: the runs whose spans are exported: ``"all"``, or only the ``"troubled"`` ones, which
@@ -284,6 +298,8 @@ class Settings:
     run_store: RunStorePlace | None = None
     judging: Judging | None = None
     capture_content: bool | None = None
+    contents: ShownMessages = "new"
+    redact: Redact | None = None
     digest_key: Key | None = None
     export: ExportedRuns = "all"
     sample: Share | None = None

@@ -27,7 +27,7 @@ from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
-from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
+from tidegauge.tracer import Contents, SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Pipeline:
             distance=settings.distance,
             declarations=settings.tools,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
+            features=policy.reads_features,
             on_finished=self._run_finished if settings.record_to is not None else None,
             event_log=event_log,
         )
@@ -123,7 +124,11 @@ class Pipeline:
             telemetry.tracer,
             telemetry.logger,
             max_runs=settings.max_runs,
-            capture_content=self._captures_content(_SPAN_CONTENT),
+            contents=Contents(
+                captured=self._captures_content(_SPAN_CONTENT),
+                whole_history=settings.contents == "full",
+                redact=settings.redact,
+            ),
             digest_key=settings.digest_key,
             meter_provider=telemetry.meter_provider,
             owns_meter_provider=telemetry.owns_metrics,

@@ -68,6 +68,7 @@ class RunSettings:
         max_distinct: distinct results and (action, result) pairs that a run remembers.
         directed: whether exits lead one way only.
         repetition: whether runs measure the similarity of their actions.
+        features: whether runs have the features of learned scores.
         asks_distance: whether a user function gives the distances between places.
     """
 
@@ -76,6 +77,7 @@ class RunSettings:
     max_distinct: int = 10_000
     directed: bool = False
     repetition: bool = False
+    features: bool = False
     asks_distance: bool = False
 
 

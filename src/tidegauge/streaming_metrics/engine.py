@@ -83,6 +83,8 @@ class Engine:
         declarations: what is declared of tools, by their names.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
+        features: whether runs have the features of learned scores, which reads the texts of every
+            step, and measures repetition.
         clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: called with the report of each run that ended, without any lock.
@@ -116,6 +118,7 @@ class Engine:
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
         repetition: bool = False,
+        features: bool = False,
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
@@ -131,13 +134,15 @@ class Engine:
             max_period=max_period,
             max_distinct=max_distinct,
             directed=directed,
-            repetition=repetition,
+            repetition=repetition or features,
+            features=features,
             asks_distance=distance is not None,
         )
         self.digester = Digester(
             normaliser,
             declarations,
-            words=repetition,
+            words=repetition or features,
+            clues=features,
             contents=event_log is not None and event_log.contents,
         )
         self._distance = distance

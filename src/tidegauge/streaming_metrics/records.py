@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration, made
+from tidegauge.streaming_metrics.clues import CallClues, ResultClues
 
 __all__ = [
     "ChosenAction",
@@ -46,6 +47,7 @@ class IssuedStep(NamedTuple):
         similarity: its likeness to an earlier action, where that was reported.
         choice_tokens: tokens spent on choosing it; ``None``, not reported.
         at: when, in seconds since the epoch, where that was reported.
+        clues: what its texts say, where they are read.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -63,6 +65,7 @@ class IssuedStep(NamedTuple):
     similarity: float | None = None
     choice_tokens: float | None = None
     at: float | None = None
+    clues: CallClues | None = None
 
 
 class LoopSpending(NamedTuple):
@@ -123,6 +126,7 @@ class ObservedStep(NamedTuple):
         nearer: the answer of the user's distance about the move, if any.
         exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
             in changing something.
+        clues: what the texts of its results say, where they are read.
     """
 
     t: int
@@ -147,6 +151,7 @@ class ObservedStep(NamedTuple):
     result_tokens: float | None = None
     nearer: object = None
     exempt: bool = False
+    clues: ResultClues | None = None
 
 
 class EntropySums(NamedTuple):

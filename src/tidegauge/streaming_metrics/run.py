@@ -182,8 +182,6 @@ class MeasuredRun:
         # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
         self.lock = threading.RLock()
         self.started = started
-        if started.task is not None:
-            self.started = dataclasses.replace(started, task=task_digest(started.task))
         self.agent_name: str | None = None
         self.group = group
         self.settings = settings
@@ -213,6 +211,8 @@ class MeasuredRun:
         for metric in RUNS:
             if metric.kind is not None and is_there_from_start(metric, started, settings):
                 self.metrics[metric.kind] = metric.made(self)
+        if started.task is not None:  # its words are forgotten once the metrics are made
+            self.started = dataclasses.replace(started, task=task_digest(started.task))
         self.plan()
 
     def of(self, kind: type[S], /) -> S:
@@ -259,13 +259,13 @@ class MeasuredRun:
             return None
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
-         at, blockable, similarity, words, shown, not_comparable) = step  # fmt: skip
+         at, blockable, similarity, words, shown, clues, not_comparable) = step  # fmt: skip
         t = self.steps
         seen = reported if given else self.previous
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
         taken = (t, state, action, name, uses, mentions, len(calls), declared,
-                 now if at is None else at, words, similarity, tokens, at)  # fmt: skip
+                 now if at is None else at, words, similarity, tokens, at, clues)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -372,7 +372,7 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved,
-         progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
+         progress, tokens, seconds, at, blocked, shown, nearer, clues) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, matched, settled, first, likeness,
          name, exempt) = issued  # fmt: skip
         latest = t == self.steps - 1
@@ -418,6 +418,7 @@ class MeasuredRun:
             tokens,
             nearer,
             exempt or (exempt is None and not failed),
+            clues,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -446,11 +447,11 @@ class MeasuredRun:
         """
         arrived: BaseException | None = None
         updates: Iterator[Update] | None = None
-        name = ""
+        name = "brought"
+        missing = self._absent[moment]
         while True:
             try:
                 if updates is None:
-                    missing = self._absent[moment]
                     if missing is not None and missing[0](record) != missing[1]:
                         arrived = self._bring(moment, record) or arrived
                     updates = iter(self._plans[moment])
@@ -461,7 +462,10 @@ class MeasuredRun:
                         update(self, metric, record)
                 return arrived
             except BaseException as error:
-                arrived = self._lose(name, error) or arrived
+                outside = self._lose(name, error)
+                arrived = outside or arrived
+                if updates is None and outside is None:
+                    missing = None  # it would fail again
 
     def _lose(self, name: str, error: BaseException) -> BaseException | None:
         """Drop a metric that failed, because it may be incomplete, and switch the policy off.

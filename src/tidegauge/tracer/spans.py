@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -36,12 +36,14 @@ from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunStarted, RunSummary, Signals, StepSignals
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics, CallMetricsSource
+from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
-from tidegauge.tracer.span_texts import content_text, plain_name, span_name
+from tidegauge.tracer.span_texts import Contents, Item, plain_name, span_name
 
 __all__ = ["RequestLabels", "RunSpans", "SpanFactory"]
 
 _MAX_OPEN: Final = 1_000
+_MAX_DESCRIPTION: Final = 1_024
 _SUMMARY: Final = (
     names.STEPS,
     names.OUTCOME,
@@ -92,7 +94,7 @@ class SpanFactory:
         tracer: where spans are started.
         logger: where events are sent, as log records with their span's context.
         max_runs: runs whose spans are held open; one more ends those of the oldest.
-        capture_content: whether arguments and results are put on tool spans.
+        contents: how contents are put on spans; left out, not at all.
         digest_key: key of the exported digests, so that short contents can't be guessed;
             ``None`` draws one for this process.
         meter_provider: collects durations and tokens; left out, the application's does, if and
@@ -106,14 +108,14 @@ class SpanFactory:
         logger: Logger,
         *,
         max_runs: int = 10_000,
-        capture_content: bool = False,
+        contents: Contents | None = None,
         digest_key: bytes | None = None,
         meter_provider: MeterProvider | None = None,
         owns_meter_provider: bool = False,
     ) -> None:
         self.tracer = tracer
         self.logger = logger
-        self.capture_content = capture_content
+        self.contents = contents or Contents()
         # Taken up by every digest: a copy costs less than starting again from the key.
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
         self._metrics = CallMetricsSource(meter_provider, owned=owns_meter_provider)
@@ -144,8 +146,8 @@ class SpanFactory:
             names.OPERATION_NAME: names.INVOKE_AGENT,
             names.RUN_ID: plain_name(event.run),
         }
-        shown = self.capture_content and event.task is not None
-        task = content_text(event.task) if shown else None
+        shown = self.contents.captured and event.task is not None
+        task = self.contents.text(event.task) if shown else None
         texts = (
             (names.AGENT_NAME, event.agent),
             (names.TASK_GROUP, event.task_group),
@@ -156,6 +158,11 @@ class SpanFactory:
             (names.TASK, task),
         )
         attributes.update({name: plain_name(value) for name, value in texts if value})
+        if task:
+            parts = [{"type": "text", "content": event.task}]
+            attributes[names.INPUT_MESSAGES], _ = self.contents.listed(
+                [{"role": "user", "parts": parts}]
+            )
         if event.t_max is not None:
             attributes[names.T_MAX] = event.t_max
         if request is not None:
@@ -202,8 +209,9 @@ class SpanFactory:
 
     def exported_place(self, place: object) -> str:
         """The exported form of a place's name: a digest, unless contents are captured."""
-        if self.capture_content:
-            return plain_name(str(place))
+        text = self.contents.text(str(place)) if self.contents.captured else None
+        if text is not None:
+            return text
         return self.exported_digest(repr(place).encode("utf-8", "surrogateescape"))
 
     @property
@@ -226,6 +234,8 @@ class RunSpans:
         "_began",
         "_children",
         "_factory",
+        "_history",
+        "_last_answer",
         "_metrics",
         "context",
         "owns_span",
@@ -250,6 +260,8 @@ class RunSpans:
         self._metrics = metrics
         self._attributes = attributes or {}
         self._began = perf_counter()
+        self._history = MessageHistory()
+        self._last_answer: str | None = None
 
     @property
     def trace_id(self) -> str | None:
@@ -268,19 +280,32 @@ class RunSpans:
         """Whether spans of calls lead anywhere: they are recorded, or their time is."""
         return self._metrics is not None or self.span.is_recording()
 
+    @property
+    def shows_contents(self) -> bool:
+        """Whether contents are put on its spans."""
+        return self._factory.contents.captured and self.span.is_recording()
+
     def start_chat(
-        self, request: ModelRequest = _NO_REQUEST, *, inside: Span | None = None
+        self,
+        request: ModelRequest = _NO_REQUEST,
+        prompt: Prompt | None = None,
+        *,
+        inside: Span | None = None,
     ) -> Span:
         """Open the span of a model call.
 
         Args:
             request: what the model is asked for.
+            prompt: what it is shown; put on the span only if contents are captured.
             inside: the tool call that makes it; ``None``, the agent itself.
         """
         attributes = request.attributes()
         conversation = self._attributes.get(names.CONVERSATION_ID)
         if conversation is not None:
             attributes[names.CONVERSATION_ID] = conversation
+        if prompt is not None and self.shows_contents:
+            history = self._history if inside is None else MessageHistory()
+            attributes.update(history.asked(prompt, self._factory.contents))
         name = span_name(request.operation, request.model)
         return self._start(name, SpanKind.CLIENT, attributes, inside)
 
@@ -296,15 +321,19 @@ class RunSpans:
         span: Span,
         response: ModelResponse = _NO_RESPONSE,
         *,
+        answer: Reply | None = None,
         request: ModelRequest | None = None,
+        prompt: Prompt | None = None,
         error: BaseException | str | None = None,
     ) -> None:
         """Close the span of a model call.
 
         Args:
             span: the span.
-            response: what the call gave.
+            response: what the call gave, besides contents.
+            answer: what the model said; put on the span only if contents are captured.
             request: what the model was asked for, as far as it was not known at the start.
+            prompt: what the model was shown, if that was not known at the start.
             error: what the call failed with.
         """
         child = self._children.get(id(span))
@@ -316,6 +345,8 @@ class RunSpans:
             attributes = response.attributes()
             if request is not None:
                 attributes.update(request.attributes())
+            if self._factory.contents.captured:
+                attributes.update(self._said(span, prompt, answer))
             if first_chunk is not None:
                 attributes[names.REQUEST_STREAM] = True
                 attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
@@ -333,6 +364,34 @@ class RunSpans:
                 error=_error_type(error),
                 context=self._inside(span),
             )
+
+    def answered(self, answer: object) -> None:
+        """The run gave this answer: put on its span at its end, if contents are captured."""
+        if self.shows_contents:
+            parts = [{"type": "text", "content": answer}]
+            choice = {"role": "assistant", "parts": parts, "finish_reason": "stop"}
+            self._last_answer, _ = self._factory.contents.listed([choice])
+
+    def _said(self, span: Span, prompt: Prompt | None, answer: Reply | None) -> Attributes:
+        """The contents that a model call's span gets at its end."""
+        own = self._is_own(span)
+        found: Attributes = {}
+        if prompt is not None:
+            history = self._history if own else MessageHistory()
+            found.update(history.asked(prompt, self._factory.contents))
+        if answer is not None:
+            text, _ = self._factory.contents.listed(answer.choices)
+            found[names.OUTPUT_MESSAGES] = text
+            if own:
+                self._history.answered(answer)
+                self._last_answer = text
+        return found
+
+    def _is_own(self, span: Span) -> bool:
+        """Whether the agent itself makes a model call, and none of its tools."""
+        parent = getattr(span, "parent", None)
+        known = self.span.get_span_context()
+        return parent is not None and parent.span_id == known.span_id
 
     def start_retrieval(
         self,
@@ -363,14 +422,14 @@ class RunSpans:
         attributes.update({name: plain_name(value) for name, value in texts if value})
         if top_k is not None:
             attributes[names.RETRIEVAL_TOP_K] = top_k
-        if query is not ABSENT and self._factory.capture_content and self.span.is_recording():
-            attributes[names.RETRIEVAL_QUERY] = content_text(query)
+        if query is not ABSENT and self.shows_contents:
+            self._add_content(attributes, names.RETRIEVAL_QUERY, query)
         return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
 
     def end_retrieval(
         self,
         span: Span,
-        documents: object = ABSENT,
+        documents: Sequence[Item] | None = None,
         error: BaseException | str | None = None,
     ) -> None:
         """Close the span of a retrieval.
@@ -380,8 +439,10 @@ class RunSpans:
             documents: what it found; put on the span only if contents are captured.
             error: what it failed with.
         """
-        if documents is not ABSENT and self._factory.capture_content and span.is_recording():
-            span.set_attribute(names.RETRIEVAL_DOCUMENTS, content_text(documents))
+        if documents is not None and self.shows_contents and span.is_recording():
+            span.set_attribute(
+                names.RETRIEVAL_DOCUMENTS, self._factory.contents.listed(documents)[0]
+            )
         self._end(span, error)
 
     def start_tool(
@@ -413,11 +474,11 @@ class RunSpans:
             if call_id:
                 attributes[names.TOOL_CALL_ID] = plain_name(call_id)
             if description:
-                attributes[names.TOOL_DESCRIPTION] = content_text(description)
+                attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
                 self._add_step(attributes, signals)
-            if self._factory.capture_content:
-                attributes[names.TOOL_CALL_ARGUMENTS] = content_text(arguments)
+            if self._factory.contents.captured:
+                self._add_content(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
         return self._start(span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
 
     def end_tool(
@@ -443,8 +504,10 @@ class RunSpans:
         if hand_off is not None and span.is_recording():
             span.set_attribute(names.HAND_OFF_TO, plain_name(hand_off))
         is_known = result is not ABSENT and error is None
-        if is_known and self._factory.capture_content and span.is_recording():
-            span.set_attribute(names.TOOL_CALL_RESULT, content_text(result))
+        if is_known and self._factory.contents.captured and span.is_recording():
+            attributes: Attributes = {}
+            self._add_content(attributes, names.TOOL_CALL_RESULT, result)
+            span.set_attributes(attributes)
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
@@ -515,6 +578,8 @@ class RunSpans:
                         attributes[name] = value
                 if summary.troubles is not None:
                     attributes[names.TROUBLED] = bool(summary.troubles)
+            if self._last_answer is not None and error is None:
+                attributes[names.OUTPUT_MESSAGES] = self._last_answer
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:
@@ -532,9 +597,15 @@ class RunSpans:
     def close(self, error: BaseException | str | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""
         self._factory.forget(self)
+        self._history.clear()
         for child, *_ in list(self._children.values()):
             self._end(child, None)
         _finish(self.span, error)
+
+    def _add_content(self, attributes: Attributes, name: str, value: object) -> None:
+        text = self._factory.contents.text(value)
+        if text is not None:
+            attributes[name] = text
 
     def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
         digest = self._factory.exported_digest

@@ -827,6 +827,27 @@ def test_loop_steps_count_as_such_where_the_last_of_a_repetition_has_no_result()
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
+def test_steps_go_on_where_the_metrics_that_they_call_for_cannot_be_found(monkeypatch) -> None:
+    asked: list[int] = []
+
+    def broken(moment, record):
+        asked.append(moment)
+        if len(asked) > 20:
+            return []  # so that the test ends
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(run_module, "brought_metrics", broken)
+    engine = Engine(clock=None)
+    start(engine)
+    for _ in range(3):
+        engine.step_issued(Step("r1", (Call("look"),), "a room", entropy=0.5))
+        engine.step_observed(Outcome("r1", (CallResult("dust"),), place="hall"))
+    [report] = engine.snapshot().active
+    assert (report.steps, report.loop_steps, report.unguarded) == (3, 2, True)
+    assert len(asked) == internal_errors.counts()["metric.brought"] == 3  # once a step
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_metric_that_keeps_only_sums_fails_once_a_run(monkeypatch) -> None:
     def broken(run, metric, record):
         raise ZeroDivisionError

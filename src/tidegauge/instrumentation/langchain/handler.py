@@ -49,7 +49,13 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import CallResult, made
-from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing, run_starts
+from tidegauge.instrumentation.langchain import (
+    agent_run,
+    chat_contents,
+    control_flow,
+    parsing,
+    run_starts,
+)
 from tidegauge.instrumentation.langchain.agent_run import (
     AgentRun,
     ModelCall,
@@ -354,7 +360,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """The model is about to choose: the last turn is closed, and a stop is raised."""
-        self._start_model(first(messages), run_id, kwargs, chats=True)
+        self._start_model(first(messages), run_id, kwargs)
 
     @_hook
     def on_llm_start(
@@ -366,7 +372,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """As :meth:`on_chat_model_start`, for models that complete text."""
-        self._start_model([], run_id, kwargs, chats=False)
+        self._start_model([], run_id, kwargs, text=first(prompts) or "")
 
     @_hook
     def on_llm_new_token(
@@ -396,7 +402,10 @@ class TidegaugeCallbackHandler(RunHolder):
             leave_model(call.context)
         answer = parsing.model_answer(response)
         if run.traced:
-            run.recorded.end_chat(call.span, answer.response)
+            said = None
+            if run.recorded.shows_contents:
+                said = chat_contents.answer_of(response, answer.response.finish_reasons)
+            run.recorded.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
             run.recorded.without_usage()
         if call.chooses and answer.calls and isinstance(scope, NestedChain):
@@ -604,7 +613,12 @@ class TidegaugeCallbackHandler(RunHolder):
             run.end_node(call, CallResult() if command is None else parsing.node_result(command))
 
     def _start_model(
-        self, messages: object, run_id: UUID, options: Mapping[str, Any], *, chats: bool
+        self,
+        messages: object,
+        run_id: UUID,
+        options: Mapping[str, Any],
+        *,
+        text: str | None = None,
     ) -> None:
         scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
@@ -622,8 +636,15 @@ class TidegaugeCallbackHandler(RunHolder):
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            request = parsing.model_request(metadata, parameters, chats=chats)
-            span = run.recorded.start_chat(request, inside=scope.tool_span)
+            request = parsing.model_request(metadata, parameters, chats=text is None)
+            prompt = None
+            if run.recorded.shows_contents:
+                prompt = (
+                    chat_contents.prompt_of(messages, parameters)
+                    if text is None
+                    else chat_contents.text_prompt_of(text)
+                )
+            span = run.recorded.start_chat(request, prompt, inside=scope.tool_span)
         chooses = scope.tool is None or isinstance(scope, NestedChain)
         chooses = chooses and not parsing.structured_output(form)
         node = label(metadata.get("langgraph_checkpoint_ns"))

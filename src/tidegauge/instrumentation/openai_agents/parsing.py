@@ -35,6 +35,7 @@ __all__ = [
     "generation_answer",
     "generation_request",
     "hook_answer",
+    "output_items",
     "response_answer",
     "response_parameters",
     "tool_result",
@@ -98,6 +99,17 @@ def generation_answer(data: GenerationSpanData) -> ModelAnswer:
         reasons += filter(None, [label(message.get("finish_reason"))])
     known = _response(data.usage, id=_read(whole, "id"), model=_read(whole, "model"))
     return ModelAnswer(tuple(calls), known._replace(finish_reasons=tuple(reasons)))
+
+
+def output_items(data: GenerationSpanData) -> list[Any] | None:
+    """The items and messages of an answer; ``None``, they are not known."""
+    if data.output is None:
+        return None
+    found: list[Any] = []
+    for message in data.output:
+        items = message.get("output")
+        found += [message] if items is None else items
+    return found
 
 
 def tool_result(output: object, error: SpanError | None) -> CallResult:

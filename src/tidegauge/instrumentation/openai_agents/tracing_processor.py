@@ -37,7 +37,7 @@ from agents import (
 from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.openai_agents import parsing
+from tidegauge.instrumentation.openai_agents import item_contents, parsing
 from tidegauge.instrumentation.openai_agents.agent_run import (
     AgentRun,
     Scope,
@@ -46,7 +46,7 @@ from tidegauge.instrumentation.openai_agents.agent_run import (
 )
 from tidegauge.instrumentation.run_map import RunMap, RunScope
 from tidegauge.instrumentation.values import RunLabels
-from tidegauge.tracer import ModelRequest
+from tidegauge.tracer import ModelRequest, Prompt, Reply
 
 __all__ = ["TidegaugeTracingProcessor"]
 
@@ -226,7 +226,9 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.recorded.end_chat(
                 chat,
                 answer.response,
+                answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
                 request=request,
+                prompt=self._shown(span.span_data, run) if run.recorded.shows_contents else None,
                 error=parsing.error_kind(span.error),
             )
         if run.hooked and scope.tool is None:
@@ -236,6 +238,21 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.turns.choose(answer.calls, tokens=answer.tokens)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
+
+    def _said(self, data: Any, answer: parsing.ModelAnswer) -> Reply | None:
+        if isinstance(data, ResponseSpanData):
+            output = None if data.response is None else data.response.output
+        else:
+            output = parsing.output_items(data)
+        return item_contents.answer_of(output, answer.response.finish_reasons)
+
+    def _shown(self, data: Any, run: AgentRun) -> Prompt | None:
+        """What the model was shown, unless the hooks reported it at the start."""
+        if run.hooked or data.input is None:
+            return None
+        response = getattr(data, "response", None)
+        system, tools = getattr(response, "instructions", None), getattr(response, "tools", None)
+        return item_contents.prompt_of(data.input, system, tools)
 
     def _start_tool(self, key: str, name: str, run: AgentRun) -> None:
         call = run.turns.begin(name)
