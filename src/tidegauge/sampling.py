@@ -159,7 +159,7 @@ class TroubledSpanProcessor(SpanProcessor):
         if run is None:
             self._batch.on_end(span)
             return
-        attributes = span.attributes or {}
+        attributes = _attributes(span)
         size = _size(span, attributes.values())
         with here.critical, self._lock:
             if run.ratio is not None:
@@ -184,7 +184,7 @@ class TroubledSpanProcessor(SpanProcessor):
             return
         self._wake.put(None)
         self._hand_over(_CLOSING_SECONDS)
-        self._batch.shutdown()
+        self._batch.shutdown()  # type: ignore[no-untyped-call]
         with here.critical, self._lock:
             left = sum(len(spans) for spans, *_ in self._queue)
             self._queue.clear()
@@ -200,7 +200,8 @@ class TroubledSpanProcessor(SpanProcessor):
     def send_decided(self, timeout_millis: int = 30_000) -> bool:
         """Send what was decided to be exported; runs that wait go on waiting."""
         self._expire()
-        return self._hand_over(timeout_millis / 1_000) and self._batch.force_flush(timeout_millis)
+        handed = self._hand_over(timeout_millis / 1_000)
+        return bool(handed and self._batch.force_flush(timeout_millis))
 
     def _begin(self, name: str, trace_id: int, span_id: int) -> None:
         """A run that no other is around; or one that continues after it waited for a person."""
@@ -324,7 +325,7 @@ class TroubledSpanProcessor(SpanProcessor):
 
     def _give(self, spans: Sequence[ReadableSpan], ratio: float) -> None:
         for span in spans:
-            weighted = {**(span.attributes or {}), names.SAMPLE_RATIO: ratio}
+            weighted = {**_attributes(span), names.SAMPLE_RATIO: ratio}
             self._batch.on_end(SpanCopy(span, weighted))
             self._handed += 1
             if self._handed >= _AT_ONCE:
@@ -384,6 +385,12 @@ class _Counted(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
+def _attributes(span: ReadableSpan) -> dict[str, Any]:
+    """A span's attributes as a plain dict, which is read in a tenth of the instructions."""
+    given: Any = span.attributes
+    return given.copy() if given else {}
+
+
 def _size(span: ReadableSpan, values: Any) -> int:
     """Estimated bytes of a span."""
     size = _SPAN_BYTES
@@ -392,7 +399,7 @@ def _size(span: ReadableSpan, values: Any) -> int:
             size += len(value)
         elif type(value) is tuple:
             size += sum([len(one) if type(one) is str else 8 for one in value])
-    for event in span.events:
+    for event in span.events or ():
         size += _size_of_event(event)
     return size
 

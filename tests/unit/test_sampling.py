@@ -20,6 +20,7 @@ import tidegauge
 from tidegauge import ConfigurationError, testing
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge.events import RunStarted
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.sampling import TroubledSpanProcessor
 from tidegauge.tracer import conventions as names
 
@@ -234,7 +235,7 @@ def test_bytes_are_bounded_over_all_runs() -> None:
     with installed(max_bytes=100_000) as setup:
         setup.configure(capture_content=True)
         context = trace.set_span_in_context(trace.INVALID_SPAN)
-        recorder = tidegauge.instrumentation.current.get_recorder()
+        recorder = get_recorder()
         runs = [recorder.start_run(RunStarted(run=f"r{n}", agent="a"), context) for n in range(20)]
         for run in runs:
             for _ in range(3):
@@ -273,7 +274,7 @@ def test_a_flush_and_a_shutdown_decide_what_waits(setup: Setup) -> None:
 
 def test_an_evicted_run_is_exported_as_unknown(setup: Setup) -> None:
     setup.configure(max_runs=1)
-    recorder = tidegauge.instrumentation.current.get_recorder()
+    recorder = get_recorder()
     context = trace.set_span_in_context(trace.INVALID_SPAN)
     recorder.start_run(RunStarted(run="r1", agent="a"), context)
     recorder.start_run(RunStarted(run="r2", agent="a"), context)
@@ -282,14 +283,14 @@ def test_an_evicted_run_is_exported_as_unknown(setup: Setup) -> None:
 
 
 def test_a_suspended_run_waits_for_its_continuation(setup: Setup) -> None:
-    recorder = tidegauge.instrumentation.current.get_recorder()
+    recorder = get_recorder()
     context = trace.set_span_in_context(trace.INVALID_SPAN)
     for outcome in ("success", "failure"):
         run = recorder.start_run(RunStarted(run=outcome, agent="a"), context)
         run.suspend("interrupt", "checkpoint-1")
         assert setup.sent() == []
         run.resume(context)
-        run.end(outcome=outcome)  # type: ignore[arg-type]
+        run.end(outcome=outcome)
     assert setup.sent() == ["invoke_agent a", "invoke_agent a"]
     assert {(span.attributes or {})[names.RUN_ID] for span in setup.exporter.spans} == {"failure"}
     assert decisions() == {"not_troubled": 1, "failure": 1}
