@@ -171,10 +171,10 @@ class Replay:
 
     def saved(self, run: str) -> list[Any]:
         """A run as plain data, for :meth:`load`."""
-        waiting = self._open_steps.get(run, {})
+        waiting = self._open_steps.get(run)
         return [
             self._standing.get(run),
-            [[step, one.step, one.calls] for step, one in waiting.items()],
+            [[step, one.step, one.calls] for step, one in (waiting or {}).items()],
         ]
 
     def load(self, run: str, saved: Sequence[Any]) -> None:
