@@ -2,8 +2,9 @@
 
 ``python -m benchmarks soak --minutes 10`` loads the receiver for that long, and ``watch-soak``
 ``tidegauge watch``;
-``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen, and
-``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches.
+``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen,
+``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches;
+``python -m benchmarks evidence --data NAME=FOLDER`` makes the numbers of ``docs/evidence.md``.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ def main(names: list[str]) -> int:
         from benchmarks import stop_scores
 
         return stop_scores.main(names[1:])
+    if names[:1] == ["evidence"]:
+        from benchmarks import evidence
+
+        return evidence.main(names[1:])
     unknown = [name for name in names if name not in SUBJECTS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; use one of {', '.join(SUBJECTS)}", file=sys.stderr)
