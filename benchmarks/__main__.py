@@ -3,7 +3,9 @@
 ``python -m benchmarks soak --minutes 10`` loads the receiver for that long, and ``watch-soak``
 ``tidegauge watch``;
 ``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen,
-``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches;
+``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches,
+``python -m benchmarks policy_shift FOLDER`` what the alert on a policy's shift sees,
+``python -m benchmarks stop_kinds FOLDER`` what each kind of stop saves, and guards of others, and
 ``python -m benchmarks evidence --data NAME=FOLDER`` makes the numbers of ``docs/evidence.md``.
 """
 
@@ -52,6 +54,14 @@ def main(names: list[str]) -> int:
         from benchmarks import recorded_signals
 
         return recorded_signals.main(names[1:])
+    if names[:1] == ["policy_shift"]:
+        from benchmarks import policy_shift
+
+        return policy_shift.main(names[1:])
+    if names[:1] == ["stop_kinds"]:
+        from benchmarks import stop_kinds
+
+        return stop_kinds.main(names[1:])
     if names[:1] == ["stop_scores"]:
         from benchmarks import stop_scores
 

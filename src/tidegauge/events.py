@@ -301,7 +301,7 @@ class RunEnded:
 class RunSummary(NamedTuple):
     """A sink's summary of an ended run, for its span. ``None``: not measured.
 
-    The fields are those of the run's report.
+    The fields are those of the run's report, and ``troubles``: what makes it a run to look at.
     """
 
     steps: int
@@ -318,6 +318,7 @@ class RunSummary(NamedTuple):
     lost_steps: int | None = None
     lost_tokens: float | None = None
     lost_seconds: float | None = None
+    troubles: tuple[str, ...] | None = None
 
 
 class StepSignals(NamedTuple):

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
-from tidegauge.cli.command_settings import COUNT, FLAG, TEXT, number, setting, settings_options
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FLAG,
+    IN_FILE,
+    TEXT,
+    number,
+    setting,
+    settings_options,
+)
 from tidegauge.cli.output_files import print_bytes
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
@@ -26,6 +35,7 @@ from tidegauge.policies import (
     Policy,
     PolicyFile,
     RunTrace,
+    Score,
     Threshold,
     Thresholds,
     calibrate,
@@ -36,12 +46,16 @@ from tidegauge.policies import (
 from tidegauge.policies.backtesting import (
     BASELINES,
     Backtest,
-    Share,
+    BootstrapMean,
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
+from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
+from tidegauge.policies.net_effect import Costs, read_prices
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
+from tidegauge.streaming_metrics.declaration import StopKind
+from tidegauge.streaming_metrics.registry import SIGNALS
 
 __all__ = ["backtest"]
 
@@ -66,8 +80,46 @@ class BacktestSettings(TraceSettings):
         "it was not calibrated on. FILE is a policy (.toml), or default for the default rules.",
         metavar="FILE",
     )
+    guards: tuple[str, ...] = setting(
+        click.Choice(["all", *FOREIGN_GUARDS]),
+        (),
+        "Show a guard of another project, too. Can be given several times; all for every one.",
+        "--guard",
+        metavar="NAME",
+        multiple=True,
+    )
+    prices: Path | None = setting(
+        IN_FILE,
+        None,
+        "Show the net effect in $ per run. TOML FILE with $ per million tokens by the name of a "
+        'run\'s model, as in "my-model" = 1.5.',
+        metavar="FILE",
+    )
+    success_value: float = setting(
+        number(float, "DOLLARS", 0),
+        0.0,
+        "Value of a successful run, which is lost if it is stopped. For the net effect.",
+    )
+    retry_cost: float = setting(
+        number(float, "DOLLARS", 0),
+        0.0,
+        "Cost of each stopped run: of a retry, or of a person. For the net effect.",
+    )
     seed: int = setting(number(int, "N", 0), 0, "Seed of the draws.")
     json: bool = setting(FLAG, False, "Print one JSON document instead of a table.")
+
+    def compared(self) -> list[ForeignGuard]:
+        """The guards of other projects."""
+        names = FOREIGN_GUARDS if "all" in self.guards else self.guards
+        return [FOREIGN_GUARDS[name] for name in names]
+
+    def costs(self) -> Costs | None:
+        """For the net effect; ``None``, it is not asked for."""
+        if self.prices is not None:
+            return Costs(read_prices(self.prices), self.success_value, self.retry_cost)
+        if self.success_value or self.retry_cost:
+            raise ConfigurationError("--success-value and --retry-cost need --prices FILE")
+        return None
 
 
 @click.command()
@@ -82,6 +134,9 @@ def backtest(settings: BacktestSettings) -> None:
     baselines. Intervals contain 95% of the draws, with the test runs resampled: the range of
     results of a single calibration.
 
+    With --prices, it also shows the net effect in $ per run: the price of the tokens saved, less
+    the value of successful runs that are stopped, less the cost of a retry for each stop.
+
     \b
     Examples:
       tidegauge backtest runs.jsonl
@@ -90,13 +145,15 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
+      tidegauge backtest runs.jsonl --guard openhands --guard gemini_cli
+      tidegauge backtest runs.jsonl --prices prices.toml --success-value 2 --retry-cost 0.1
       tidegauge backtest runs.jsonl --score score.json --score stagnation
                                             a score of tidegauge learn
 
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
     the input with --strict.
     """
-    policy, traced = _policy(settings.policy), settings.scores
+    policy, traced, costs = _policy(settings.policy), settings.scores, settings.costs()
     if policy is not None:
         traced = tuple(dict.fromkeys(one.measures for one in policy.thresholds))
         if not traced and not policy.rules:
@@ -107,29 +164,41 @@ def backtest(settings: BacktestSettings) -> None:
     )
     scores = [score.name for score in traced]
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
-    traces, skipped, errors = read_traces(settings, traced, rules)
+    guards = settings.compared()
+    fixed = [guard.name for guard in guards if not guard.calibrated]
+    learned = [guard.name for guard in guards if guard.calibrated]
+    if policy is not None and learned and settings.guards != ("all",):
+        raise ConfigurationError(
+            f"--policy: {learned[0]} needs a threshold, which the policy has not; leave it out"
+        )
+    traces, skipped, errors = read_traces(settings, traced, rules, [guard.name for guard in guards])
     shown: float | None = settings.alpha
     if policy is not None:
-        found, shown = _of_policy(policy, traces, scores, settings)
+        found, shown = _of_policy(policy, traces, (*scores, *fixed), settings, costs)
     else:
         with RunProgress(len(traces)) as progress:
             found = judge(
                 traces,
-                scores=scores,
+                scores=(*scores, *learned),
+                fixed=fixed,
                 guarantee=settings.bound(),
                 calibration_runs=settings.calibration_runs,
                 repeats=settings.repeats,
                 leave_out_agent=settings.leave_out == "agent",
                 by_task=settings.by_task,
+                costs=costs,
                 seed=settings.seed,
                 advance=progress.advance,
             )
+    stops = _stops(found, policy, traced)
     if settings.json:
-        data = _document(found, shown, skipped_lines=skipped)
+        data = _document(found, shown, stops, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
         errors.exit_if_nothing_read(len(traces))
-        _print_backtest(found, shown)
+        _print_backtest(found, shown, stops)
+        if costs is not None:
+            _print_unpriced(traces, costs)
     errors.exit_if_unreadable()
 
 
@@ -144,6 +213,7 @@ def _of_policy(
     traces: Sequence[RunTrace],
     scores: Sequence[str],
     settings: BacktestSettings,
+    costs: Costs | None,
 ) -> tuple[Backtest, float | None]:
     """The policy's thresholds, compared with step count calibrated on the same runs, if given."""
     learned_from = [trace for trace in traces if run_mark(trace.run) in policy.calibrated_on]
@@ -163,7 +233,7 @@ def _of_policy(
     held = Thresholds(thresholds)
 
     def above(trace: RunTrace, score: str) -> float | None:
-        if score == RULES:
+        if score == RULES or score in FOREIGN_GUARDS:
             return 0.0
         own = held.of(trace.agent, trace.task_group)
         return next((one.threshold for one in own if one.score == score), None)
@@ -175,10 +245,15 @@ def _of_policy(
         test,
         above,
         scores=[
-            *(score for score in scores if any(one.score == score for one in thresholds)),
+            *(
+                score
+                for score in scores
+                if score in FOREIGN_GUARDS or any(one.score == score for one in thresholds)
+            ),
             *([RULES] if policy.rules else ()),
         ],
         repeats=settings.repeats,
+        costs=costs,
         seed=settings.seed,
     )
     return found, shown
@@ -203,7 +278,30 @@ def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrac
         )
 
 
-def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> dict[str, Any]:
+def _stops(
+    found: Backtest, policy: PolicyFile | None, traced: Sequence[Score]
+) -> dict[str, Sequence[StopKind]]:
+    """Why each score or rule ends runs."""
+    of_scores = {score.name: score.stop for score in traced}
+    rules = () if policy is None else policy.rules
+    of_rules = tuple(dict.fromkeys(SIGNALS[rule.signal].stop for rule in rules))
+    return {
+        one.score: of_rules
+        if one.score == RULES
+        else FOREIGN_GUARDS[one.score].stops
+        if one.score in FOREIGN_GUARDS
+        else (of_scores[one.score],)
+        for one in found.summary
+    }
+
+
+def _document(
+    found: Backtest,
+    alpha: float | None,
+    stops: Mapping[str, Sequence[StopKind]],
+    *,
+    skipped_lines: int,
+) -> dict[str, Any]:
     """The document of ``--json``; ``alpha`` is ``None`` if no threshold was calibrated."""
     return {
         "alpha": alpha,
@@ -212,6 +310,7 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "task_group": row.task_group,
                 "agent": row.agent,
                 "score": row.score,
+                "stop": stops[row.score],
                 "runs": row.runs,
                 "good": row.good,
                 **_shares(row, "good_stopped", "bad_stopped", "steps_saved", "tokens_saved"),
@@ -220,17 +319,22 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
                 "stopped_at": row.stopped_at,
                 "with_threshold": row.with_threshold,
                 "oracle": row.oracle,
+                **_shares(row, "net"),
+                "priced": row.priced,
             }
             for row in found.rows
         ],
         "summary": [
             {
                 "score": one.score,
+                "stop": stops[one.score],
                 **_shares(one, "good_stopped", "steps_saved"),
                 "groups": one.groups,
                 **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
                 "task_groups": one.task_groups,
                 "oracle": one.oracle,
+                **_shares(one, "net"),
+                "priced_groups": one.priced_groups,
             }
             for one in found.summary
         ],
@@ -245,24 +349,31 @@ def _document(found: Backtest, alpha: float | None, *, skipped_lines: int) -> di
 def _shares(of: object, *names: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
-        share: Share | None = getattr(of, name)
+        share: BootstrapMean | None = getattr(of, name)
         found[name] = None if share is None else share.value
         found[f"{name}_interval"] = None if share is None else [share.low, share.high]
     return found
 
 
-def _print_backtest(found: Backtest, alpha: float | None) -> None:
+def _print_backtest(
+    found: Backtest, alpha: float | None, stops: Mapping[str, Sequence[StopKind]]
+) -> None:
     """Print the table, the groups that it leaves out, and a summary."""
     if not found.rows and not found.left_out:
         print_line("no runs")
         return
     numbers = ("successful", "of these stopped", "others stopped", "steps saved", "tokens saved")
-    table = TextTable(("task group", "agent", "score"), (*numbers, "stopped at", "delay"))
+    priced = any(row.net is not None for row in found.rows)
+    more = ("net per run",) if priced else ()
+    table = TextTable(
+        ("task group", "agent", "score", "stop"), (*numbers, "stopped at", "delay", *more)
+    )
     for row in found.rows:
         table.add(
             printable(row.task_group),
             printable(row.agent),
             row.score,
+            ", ".join(stops[row.score]),
             f"{row.good} of {row.runs}",
             _share(row.good_stopped),
             percent(row.bad_stopped.value if row.bad_stopped is not None else None),
@@ -270,6 +381,7 @@ def _print_backtest(found: Backtest, alpha: float | None) -> None:
             percent(row.tokens_saved.value if row.tokens_saved is not None else None),
             NOT_MEASURED if row.stopped_at is None else f"{row.stopped_at:.1f}",
             NOT_MEASURED if row.delay is None else f"{row.delay:+.1f}",
+            *([_dollars(row.net)] if priced else ()),
         )
     table.print()
     for task_group, agent, good in found.left_out:
@@ -293,7 +405,7 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
         line = (
             f"{one.score}: {_share(one.steps_saved)} of the steps saved, "
             f"{_share(one.good_stopped)} of the successful runs stopped "
-            f"({'' if alpha is None else f'alpha {alpha:g}; '}mean of {one.groups} groups)"
+            f"({_bound(one.score, alpha)}mean of {one.groups} groups)"
         )
         if one.score not in BASELINES:
             for baseline, name in zip(BASELINES, ("steps completed", "steps begun"), strict=True):
@@ -309,10 +421,38 @@ def _print_summary(found: Backtest, alpha: float | None) -> None:
         nested = one.steps_saved_of_task_groups
         if one.task_groups > 1 and nested is not None:
             line += f"; mean of {one.task_groups} task groups: {percent(nested.value)}"
+        if one.net is not None:
+            line += f"; net effect per run: {_dollars(one.net)}"
+            if one.priced_groups < one.groups:
+                line += f" (mean of {one.priced_groups} groups)"
         print_line(line)
 
 
-def _share(share: Share | None) -> str:
+def _bound(score: str, alpha: float | None) -> str:
+    fixed = score == RULES or (score in FOREIGN_GUARDS and not FOREIGN_GUARDS[score].calibrated)
+    return "" if alpha is None or fixed else f"alpha {alpha:g}; "
+
+
+def _print_unpriced(traces: Sequence[RunTrace], costs: Costs) -> None:
+    """Say how many runs have no part in the net effect, and why."""
+    known = [trace for trace in traces if trace.success is not None]
+    silent = sum(trace.tokens is None for trace in known)
+    unpriced = [one for one in known if one.tokens is not None and costs.per_token(one) is None]
+    models = sorted({printable(trace.model or "") for trace in unpriced})
+    reasons = [f"{silent} report no tokens"] if silent else []
+    if unpriced:
+        reasons.append(f"{len(unpriced)} have a model without a price ({', '.join(models)})")
+    if reasons:
+        print_line(f"not in the net effect, of {len(known)} runs: {'; '.join(reasons)}")
+
+
+def _dollars(net: BootstrapMean | None) -> str:
+    if net is None:
+        return NOT_MEASURED
+    return f"{net.value:+.4f} $ [{net.low:+.4f} to {net.high:+.4f}]"
+
+
+def _share(share: BootstrapMean | None) -> str:
     if share is None:
         return NOT_MEASURED
     return f"{share.value:.1%} [{100 * share.low:.0f}-{share.high:.0%}]"

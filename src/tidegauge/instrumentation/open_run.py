@@ -27,6 +27,7 @@ from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.turn_calls import OpenTurns, Turn, TurnCall
 from tidegauge.instrumentation.values import failure_text, is_a, truth
+from tidegauge.tracer import RequestLabels
 
 __all__ = [
     "Current",
@@ -211,13 +212,15 @@ class OpenRun:
 
     Args:
         event: what is known of the run.
+        request: whose request it serves.
 
     Attributes:
         closed: whether it has ended, or belongs to the parent process of a fork.
     """
 
-    def __init__(self, event: RunStarted) -> None:
+    def __init__(self, event: RunStarted, request: RequestLabels | None = None) -> None:
         self.event = event
+        self._request = request
         self.success: bool | None = None
         self.reason: str | None = None
         self._recorded: RecordedRun | None = None
@@ -232,6 +235,11 @@ class OpenRun:
         """Set how the run ends."""
         self.reason, self.success = reason, None
         self.success = truth(success)
+
+    def answered(self, answer: object) -> None:
+        """The run gave this answer: its span has it, if contents are captured."""
+        if self._recorded is not None:
+            self._recorded.answered(answer)
 
     @property
     def id(self) -> str:
@@ -252,7 +260,7 @@ class OpenRun:
     @guarded("run.open", default=None)
     def start(self) -> None:
         """Open the run. :meth:`enter` makes it the current one."""
-        recorded = self._recorded = get_recorder().start_run(self.event)
+        recorded = self._recorded = get_recorder().start_run(self.event, request=self._request)
         reset_after_fork(self)
         self.event = recorded.event
         context = recorded.context if recorded.owns_span else None

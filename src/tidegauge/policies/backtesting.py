@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.calibration import Guarantee
+from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.trace import RunTrace
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
     "Backtest",
     "BacktestRow",
     "BacktestSummary",
-    "Share",
+    "BootstrapMean",
     "backtest",
     "backtest_thresholds",
     "summarise",
@@ -39,6 +40,7 @@ _LEAST_BAD: Final = 10
 _INTERVAL: Final = (2.5, 97.5)
 
 _Floats: TypeAlias = NDArray[np.float64]
+_Indices: TypeAlias = NDArray[np.int64]
 
 
 class _Key(NamedTuple):
@@ -46,8 +48,11 @@ class _Key(NamedTuple):
     agent: str
 
 
-class Share(NamedTuple):
+class BootstrapMean(NamedTuple):
     """A mean over the draws, with its 95% bootstrap interval.
+
+    Where runs share a task, whole tasks are resampled.
+
 
     Attributes:
         value: the mean.
@@ -79,7 +84,10 @@ class BacktestRow(NamedTuple):
         stopped_at: mean step, from 1, at which bad runs were stopped.
         with_threshold: share of the draws that gave a threshold.
         oracle: steps that are saved if every bad run, and no other, ends after its first step.
-        draws: share of the successful runs stopped, and of the steps saved, draw by draw.
+        net: what stopping saves less what it costs, per run, over the test runs whose tokens have a
+            price; see :class:`~tidegauge.policies.net_effect.Costs`.
+        priced: how many runs that are.
+        draws: ``good_stopped``, ``steps_saved`` and ``net``, draw by draw.
     """
 
     task_group: str
@@ -87,16 +95,18 @@ class BacktestRow(NamedTuple):
     score: str
     runs: int
     good: int
-    good_stopped: Share | None
-    bad_stopped: Share | None
-    steps_saved: Share | None
-    tokens_saved: Share | None
-    seconds_saved: Share | None
+    good_stopped: BootstrapMean | None
+    bad_stopped: BootstrapMean | None
+    steps_saved: BootstrapMean | None
+    tokens_saved: BootstrapMean | None
+    seconds_saved: BootstrapMean | None
     delay: float | None
     stopped_at: float | None
     with_threshold: float
     oracle: float | None
-    draws: tuple[_Floats, _Floats]
+    net: BootstrapMean | None
+    priced: int
+    draws: Mapping[str, _Floats]
 
     @property
     def counts(self) -> bool:
@@ -116,16 +126,20 @@ class BacktestSummary(NamedTuple):
         steps_saved_of_task_groups: the same of steps saved.
         task_groups: how many task groups.
         oracle: mean over the groups of what an oracle saves, see :class:`BacktestRow`.
+        net: mean net effect per run, over the groups that have one.
+        priced_groups: how many have.
     """
 
     score: str
-    good_stopped: Share | None
-    steps_saved: Share | None
+    good_stopped: BootstrapMean | None
+    steps_saved: BootstrapMean | None
     groups: int
-    good_stopped_of_task_groups: Share | None
-    steps_saved_of_task_groups: Share | None
+    good_stopped_of_task_groups: BootstrapMean | None
+    steps_saved_of_task_groups: BootstrapMean | None
     task_groups: int
     oracle: float | None
+    net: BootstrapMean | None
+    priced_groups: int
 
 
 class Backtest(NamedTuple):
@@ -151,6 +165,8 @@ def backtest(
     repeats: int = 200,
     leave_out_agent: bool = False,
     by_task: bool = False,
+    costs: Costs | None = None,
+    fixed: Sequence[str] = (),
     seed: int = 0,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Backtest:
@@ -166,6 +182,8 @@ def backtest(
         leave_out_agent: learn each agent's thresholds from other agents' runs of its task
             group only.
         by_task: whether runs of one task may be alike: whole tasks are drawn.
+        costs: for the net effect.
+        fixed: names of rules that the traces follow, which stop without a threshold.
         seed: of the draws.
         advance: called after each group with its number of runs.
 
@@ -208,12 +226,17 @@ def backtest(
                 places.setdefault(_task(run, by_task=by_task), []).append(index)
             for draw, kept in zip(draws, test, strict=True):
                 kept[[index for name in draw for index in places[name]]] = 0
-        weights = test * _resampled(test, rng)
+        weights = test * _resampled(test, _units(runs), rng)
         for score in scores:
             highest = {name: [run.highest(score) for run in own] for name, own in pool.items()}
             thresholds = [guarantee.threshold([highest[one] for one in draw]) for draw in draws]
-            rows.append(_row(key, score, runs, [thresholds] * len(runs), (test, weights)))
-    return Backtest(rows, [summarise(score, rows) for score in scores], left_out)
+            each = [thresholds] * len(runs)
+            rows.append(_row(key, score, runs, each, (test, weights), costs=costs))
+        rows += [
+            _row(key, rule, runs, [[0.0]] * len(runs), (test, weights), costs=costs)
+            for rule in fixed
+        ]
+    return Backtest(rows, [summarise(score, rows) for score in (*scores, *fixed)], left_out)
 
 
 def backtest_thresholds(
@@ -222,6 +245,7 @@ def backtest_thresholds(
     *,
     scores: Sequence[str],
     repeats: int = 200,
+    costs: Costs | None = None,
     seed: int = 0,
 ) -> Backtest:
     """Judge given thresholds on runs that they were not learned from.
@@ -231,18 +255,19 @@ def backtest_thresholds(
         above: gives the threshold that holds for a run and a score; ``None``, there is none.
         scores: names of the scores.
         repeats: how often the runs are resampled for the intervals.
+        costs: for the net effect.
         seed: of the resampling.
     """
     rows = []
     for key, runs in _grouped(traces).items():
         rng = _generator(seed, key)
         test = np.ones((repeats, len(runs)))
-        weights = test * _resampled(test, rng)
+        weights = test * _resampled(test, _units(runs), rng)
         for score in scores:
             held = [[above(run, score)] for run in runs]
             if all(threshold is None for (threshold,) in held):
                 continue
-            rows.append(_row(key, score, runs, held, (test, weights)))
+            rows.append(_row(key, score, runs, held, (test, weights), costs=costs))
     return Backtest(rows, [summarise(score, rows) for score in scores], [])
 
 
@@ -260,6 +285,7 @@ def summarise(score: str, rows: Iterable[BacktestRow]) -> BacktestSummary:
         for which in ("good_stopped", "steps_saved")
     ]
     oracles = [row.oracle for row in own if row.oracle is not None]
+    priced = [row for row in own if row.net is not None]
     return BacktestSummary(
         score,
         stopped.share,
@@ -269,18 +295,20 @@ def summarise(score: str, rows: Iterable[BacktestRow]) -> BacktestSummary:
         nested[1].share,
         len(task_groups),
         float(np.mean(oracles)) if oracles else None,
+        _mean_of([_of_row(row, "net") for row in priced]).share,
+        len(priced),
     )
 
 
 class _Drawn(NamedTuple):
     """A share, and its value in each draw."""
 
-    share: Share | None
+    share: BootstrapMean | None
     draws: _Floats
 
 
 def _of_row(row: BacktestRow, which: str) -> _Drawn:
-    return _Drawn(getattr(row, which), row.draws[which == "steps_saved"])
+    return _Drawn(getattr(row, which), row.draws[which])
 
 
 def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
@@ -289,7 +317,7 @@ def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
     if not parts or len(known) < len(parts):
         return _Drawn(None, np.empty(0))
     draws = np.mean([part.draws for part in parts], axis=0)
-    return _Drawn(Share(float(np.mean(known)), *_interval(draws)), draws)
+    return _Drawn(BootstrapMean(float(np.mean(known)), *_interval(draws)), draws)
 
 
 def _task(run: RunTrace, *, by_task: bool) -> object:
@@ -318,13 +346,27 @@ def _generator(seed: int, key: _Key) -> np.random.Generator:
     return np.random.default_rng([seed, xxhash.xxh3_64_intdigest(name)])
 
 
-def _resampled(test: _Floats, rng: np.random.Generator) -> _Floats:
-    """How often each run is drawn when the test runs of each repeat are drawn again."""
-    chances = test / test.sum(axis=1, keepdims=True)
-    sizes = test.sum(axis=1).astype(np.int64)
-    return np.array(
-        [rng.multinomial(size, one) for size, one in zip(sizes, chances, strict=True)], dtype=float
+def _units(runs: Sequence[RunTrace]) -> _Indices:
+    """What is resampled together with each run: the number of its task, in order."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(_task(run, by_task=True), len(numbers)) for run in runs])
+
+
+def _resampled(test: _Floats, units: _Indices, rng: np.random.Generator) -> _Floats:
+    """How often each run is drawn when the tasks of the test runs of each repeat are drawn again.
+
+    Attempts at one task are alike: drawn one by one, they would make intervals too narrow.
+    """
+    tested = np.zeros((len(test), int(units.max()) + 1))
+    for unit, one in zip(units, test.T, strict=True):
+        tested[:, unit] = np.maximum(tested[:, unit], one)
+    sizes = tested.sum(axis=1)
+    drawn = np.array(
+        [rng.multinomial(int(size), one / size) for size, one in zip(sizes, tested, strict=True)],
+        dtype=float,
     )
+    found: _Floats = drawn[:, units]
+    return found
 
 
 def _row(
@@ -333,6 +375,8 @@ def _row(
     runs: Sequence[RunTrace],
     thresholds: Sequence[Sequence[float | None]],
     draws: tuple[_Floats, _Floats],
+    *,
+    costs: Costs | None,
 ) -> BacktestRow:
     """What the thresholds of each run, one a draw or one for all, do to the test runs.
 
@@ -368,7 +412,7 @@ def _row(
         [run.seconds or 0.0 for run in runs],
     ]
 
-    def share(part: _Floats, whole: _Floats) -> tuple[Share | None, _Floats]:
+    def share(part: _Floats, whole: _Floats) -> tuple[BootstrapMean | None, _Floats]:
         def of(weighed: _Floats) -> _Floats:
             whole_of, part_of = (weighed * whole).sum(axis=1), (weighed * part).sum(axis=1)
             none = np.full(repeats, np.nan)
@@ -378,7 +422,7 @@ def _row(
         drawn, plain = of(weights), of(test)
         if np.isnan(plain).all():
             return None, drawn
-        return Share(float(np.nanmean(plain)), *_interval(drawn)), drawn
+        return BootstrapMean(float(np.nanmean(plain)), *_interval(drawn)), drawn
 
     good_stopped, good_draws = share(stopped * good, np.tile(good.astype(float), (repeats, 1)))
     bad_stopped, _ = share(stopped * ~good, np.tile((~good).astype(float), (repeats, 1)))
@@ -389,6 +433,14 @@ def _row(
     after_first = np.array([max(run.steps - 1, 0) for run in runs]) * ~good
     oracle, _ = share(np.tile(after_first.astype(float), (repeats, 1)), wholes[0])
     bad = (test > 0) & ~good
+    net, net_draws, priced = None, np.full(repeats, np.nan), 0
+    if costs is not None:
+        each = [costs.per_token(run) for run in runs]
+        known = np.array([price is not None for price in each])
+        per_stop = np.array([costs.per_stop(run) for run in runs])
+        gain = tokens * np.array([price or 0.0 for price in each]) - stopped * per_stop
+        net, net_draws = share(gain * known, np.tile(known.astype(float), (repeats, 1)))
+        priced = int(known.sum())
     return BacktestRow(
         *key,
         score,
@@ -404,7 +456,9 @@ def _row(
         sum(any(own[draw % len(own)] is not None for own in thresholds) for draw in range(repeats))
         / repeats,
         None if oracle is None else oracle.value,
-        (good_draws, saved[0][1]),
+        net,
+        priced,
+        {"good_stopped": good_draws, "steps_saved": saved[0][1], "net": net_draws},
     )
 
 

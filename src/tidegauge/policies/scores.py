@@ -17,7 +17,7 @@ from typing import Final
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.learned_score import LEARNED, LearnedScore
 from tidegauge.policies.rule import AnySignals
-from tidegauge.streaming_metrics.declaration import Signal
+from tidegauge.streaming_metrics.declaration import Signal, StopKind
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
@@ -33,6 +33,7 @@ class Score:
         read: reads it from a run's signals; ``None``, not measured.
         reads_words: whether it depends on the words of actions, which are read only when needed.
         version: changes when the computation does: earlier thresholds are then rejected.
+        stop: why a run above the threshold should end.
         explain: gives its parts in words, such as ``12 steps + 3 x 4.1 repetition``; or nothing.
         learned: what it reads, if it was learned from recorded runs.
     """
@@ -41,6 +42,7 @@ class Score:
     read: Callable[[AnySignals], float | None]
     reads_words: bool = False
     version: int | str = 1
+    stop: StopKind = "lost cause"
     explain: Callable[[AnySignals], str] = lambda signals: ""
     learned: LearnedScore | None = None
 
@@ -53,7 +55,7 @@ def _of_signal(signal: Signal) -> Score:
         value: float | None = getattr(signals, signal.name)
         return value
 
-    return Score(signal.name, read, signal.reads_words)
+    return Score(signal.name, read, signal.reads_words, stop=signal.stop)
 
 
 def _staleness(signals: AnySignals) -> float | None:
@@ -72,7 +74,7 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
                 for name, signal in SIGNALS.items()
                 if signal.score and name != _STAGNATION
             ),
-            Score("staleness", _staleness),
+            Score("staleness", _staleness, stop="waste"),
         )
     }
 )

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+import orjson
+
 from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
     Decision,
     Outcome,
     PolicyInForce,
@@ -20,6 +25,7 @@ from tidegauge.events import (
     Signals,
     Step,
 )
+from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard, GuardedCall
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.scores import Score, score_named
 from tidegauge.streaming_metrics import Engine
@@ -29,6 +35,8 @@ __all__ = ["RULES", "Crossing", "RunTrace", "TraceSink"]
 
 RULES: Final = "rules"
 """The rules of a policy as a score of a trace: 1 from the first time that one held."""
+
+_DIGEST: Final = "sha:"
 
 
 class Crossing(NamedTuple):
@@ -61,14 +69,16 @@ class RunTrace:
         seconds: seconds that its steps took; ``None``, not reported.
         onset: steps taken at the onset of its first loop, streak or failed rounds; ``None``, none.
         task: its task; ``None``, not known.
+        model: the name of its model; ``None``, not known.
         policy: the calibrated thresholds that applied to it when it was recorded; ``None``, none.
         rises: the moments at which each score rose, by its name; under :data:`RULES`, the moment
-            at which a rule first held.
+            at which a rule first held; under the name of a guard of another project, its numbers.
     """
 
     __slots__ = (
         "agent",
         "finished",
+        "model",
         "onset",
         "policy",
         "rises",
@@ -89,11 +99,13 @@ class RunTrace:
         scores: Iterable[str] = (),
         *,
         task: str | None = None,
+        model: str | None = None,
     ) -> None:
         self.run = run
         self.agent = agent
         self.task_group = task_group
         self.task = task
+        self.model = model
         self.policy: PolicyInForce | None = None
         self.success: bool | None = None
         self.finished = False
@@ -118,6 +130,53 @@ class RunTrace:
         return next((rise for rise in self.rises[score] if rise.value > above), None)
 
 
+class _GuardedRun:
+    """The calls of an open run, and the moments at which they were issued and observed."""
+
+    def __init__(self) -> None:
+        self._calls: list[GuardedCall] = []
+        self._issued: list[Crossing] = []
+        self._observed: dict[int, Crossing] = {}
+        self._of_step: dict[int, range] = {}
+
+    def issued(self, step: int, calls: Sequence[Call], moment: Crossing) -> None:
+        """Take the calls of a step."""
+        begin = len(self._calls)
+        self._calls += [GuardedCall(call.action, _text(call.arguments)) for call in calls]
+        self._issued += [moment] * len(calls)
+        self._of_step[step] = range(begin, len(self._calls))
+
+    def observed(self, step: int, results: Sequence[CallResult], moment: Crossing) -> None:
+        """Take their results."""
+        for place, result in zip(self._of_step.get(step, ()), results, strict=False):
+            self._calls[place] = self._calls[place]._replace(
+                result=None if result.outcome is ABSENT else _text(result.outcome),
+                error=result.error,
+            )
+            self._observed[place] = moment
+
+    def rises(self, guard: ForeignGuard) -> list[Crossing]:
+        """How the guard's number rose; nothing if the contents that it needs are digests."""
+        texts = (text for call in self._calls for text in (call.arguments, call.result))
+        if guard.reads_words and any(text and text.startswith(_DIGEST) for text in texts):
+            return []
+        places = range(len(self._calls)) if guard.at_issue else sorted(self._observed)
+        moments = self._issued if guard.at_issue else self._observed
+        found: list[Crossing] = []
+        for place, value in zip(
+            places, guard.read([self._calls[place] for place in places]), strict=True
+        ):
+            if not found or value > found[-1].value:
+                found.append(moments[place]._replace(value=value))
+        return found
+
+
+def _text(content: object) -> str:
+    if content is None:
+        return ""
+    return content if isinstance(content, str) else orjson.dumps(content, default=repr).decode()
+
+
 class TraceSink:
     """A step sink that traces every run and never intervenes.
 
@@ -125,6 +184,8 @@ class TraceSink:
         scores: the scores to trace, or their names.
         rules: a policy whose rules are traced as well, whatever their action.
         on_trace: called with every run that ended.
+        guards: names of guards of other projects to trace, see
+            :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
 
     Attributes:
         engine: measures the runs, as in a live process.
@@ -139,8 +200,11 @@ class TraceSink:
         *,
         on_trace: Callable[[RunTrace], None],
         rules: Policy | None = None,
+        guards: Iterable[str] = (),
     ) -> None:
         self._rules = rules
+        self._guards = [FOREIGN_GUARDS[name] for name in guards]
+        self._guarded: dict[str, _GuardedRun] = {}
         self._scores: list[Score] = [
             score_named(score) if isinstance(score, str) else score
             for score in dict.fromkeys(scores)
@@ -163,21 +227,32 @@ class TraceSink:
         self.engine.run_started(event)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
         self._open[event.run] = RunTrace(
-            event.run, event.agent, event.task_group, names, task=event.task
+            event.run,
+            event.agent,
+            event.task_group,
+            names,
+            task=event.task,
+            model=event.model,
         )
+        if self._guards:
+            self._guarded[event.run] = _GuardedRun()
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
         signals = self.engine.step_issued(event)
         if signals is not None:
-            self._follow(signals, signals.steps - 1)
+            moment = self._follow(signals, signals.steps - 1)
+            if moment is not None and event.run in self._guarded:
+                self._guarded[event.run].issued(signals.step, event.calls, moment)
         return Decision(signals=signals)
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
         signals = self.engine.step_observed(event)
         if signals is not None:
-            self._follow(signals, signals.steps)
+            moment = self._follow(signals, signals.steps)
+            if moment is not None and event.run in self._guarded:
+                self._guarded[event.run].observed(signals.step, event.results, moment)
         return Decision(signals=signals)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
@@ -195,27 +270,33 @@ class TraceSink:
         for run in list(self._open):
             self._close(run)
 
-    def _follow(self, signals: Signals, steps: int) -> None:
+    def _follow(self, signals: Signals, steps: int) -> Crossing | None:
+        """Take the scores of a moment; gives the moment."""
         trace, state = self._open.get(signals.run), self.engine.get(signals.run)
         if trace is None or state is None:
-            return
+            return None
         timed = state.totals.step_seconds
         trace.steps, trace.tokens = signals.steps, signals.tokens
         trace.seconds = timed.total if sum(timed.counts) else None
         if trace.onset is None and state.totals.onsets:
             trace.onset = steps
+        moment = Crossing(1.0, steps, signals.tokens, trace.seconds)
         for score in self._scores:
             value = score.read(signals)
             rises = trace.rises[score.name]
             if value is not None and (not rises or value > rises[-1].value):
-                rises.append(Crossing(value, steps, signals.tokens, trace.seconds))
+                rises.append(moment._replace(value=value))
         if self._rules is not None and not trace.rises[RULES] and _holds(self._rules, signals):
-            trace.rises[RULES].append(Crossing(1.0, steps, signals.tokens, trace.seconds))
+            trace.rises[RULES].append(moment)
+        return moment
 
     def _close(self, run: str) -> None:
-        trace = self._open.pop(run, None)
-        if trace is not None:
-            self._on_trace(trace)
+        trace, guarded = self._open.pop(run, None), self._guarded.pop(run, None)
+        if trace is None:
+            return
+        if guarded is not None:
+            trace.rises.update((guard.name, guarded.rises(guard)) for guard in self._guards)
+        self._on_trace(trace)
 
 
 def _holds(rules: Policy, signals: Signals) -> bool:

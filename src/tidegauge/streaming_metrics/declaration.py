@@ -31,6 +31,7 @@ __all__ = [
     "RunSettings",
     "RunView",
     "Signal",
+    "StopKind",
     "Sum",
     "counts",
     "loop_in_words",
@@ -68,6 +69,7 @@ class RunSettings:
         directed: whether exits lead one way only.
         repetition: whether runs measure the similarity of their actions.
         features: whether runs have the features of learned scores.
+        loop_code: how loops are read, see :class:`~tidegauge.streaming_metrics.loops.GuiLoops`.
         asks_distance: whether a user function gives the distances between places.
     """
 
@@ -77,6 +79,7 @@ class RunSettings:
     directed: bool = False
     repetition: bool = False
     features: bool = False
+    loop_code: Literal["text", "gui"] = "text"
     asks_distance: bool = False
 
 
@@ -226,6 +229,11 @@ class GroupHistogram:
     read: Callable[[FinishedRun], float | None]
 
 
+StopKind: TypeAlias = Literal["waste", "lost cause"]
+"""Why a run should end: its steps do the same again, which helps no run, whether it would succeed
+or not; or it has come to where runs do not succeed, whatever it does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """A number of a run that policy rules compare with thresholds.
@@ -243,6 +251,7 @@ class Signal:
         score: whether it is a score, which grows with trouble.
         reads_words: whether it depends on the words of actions, which are read only when needed.
         moment: when it can change: as a step is issued, as its result is observed, or at both.
+        stop: why a run that reaches the threshold should end, see :data:`StopKind`.
     """
 
     name: str
@@ -256,6 +265,7 @@ class Signal:
     score: bool = True
     reads_words: bool = False
     moment: Literal["issued", "observed", "both"] = "both"
+    stop: StopKind = "waste"
 
 
 @dataclass(frozen=True, slots=True)

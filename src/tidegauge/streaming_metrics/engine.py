@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tidegauge._canonical import ValueCache
 from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
@@ -85,6 +85,7 @@ class Engine:
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
             step, and measures repetition.
+        loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: called with the report of each run that ended, without any lock.
@@ -119,6 +120,7 @@ class Engine:
         declarations: Mapping[str, ToolDeclaration] | None = None,
         repetition: bool = False,
         features: bool = False,
+        loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
@@ -128,7 +130,7 @@ class Engine:
         self._idle_seconds = idle_seconds
         self._t_max = t_max
         self._t_max_by_group = dict(t_max_by_group or {})
-        self._stale_at = stale_at
+        self.stale_at = stale_at
         self._settings = RunSettings(
             onset_at=onset_at,
             max_period=max_period,
@@ -136,6 +138,7 @@ class Engine:
             directed=directed,
             repetition=repetition or features,
             features=features,
+            loop_code=loop_code,
             asks_distance=distance is not None,
         )
         self.digester = Digester(
@@ -358,12 +361,12 @@ class Engine:
         _record(faults)
         views: dict[GroupKey, GroupSnapshot] = {}
         for key, group in groups.items():
-            views[key] = view = GroupSnapshot(key, group, stale_at=self._stale_at)
+            views[key] = view = GroupSnapshot(key, group, stale_at=self.stale_at)
             view.totals.add(group.totals)
         for run in runs:
             found = views.get(run.group)
             if found is None:
-                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
+                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self.stale_at)
             with here.critical, run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
@@ -384,7 +387,7 @@ class Engine:
             with self._lock:
                 groups, runs = list(self._groups.values()), list(self._runs.values())
         _record(faults)
-        return Held(groups, runs, self._stale_at, self._settings.onset_at)
+        return Held(groups, runs, self.stale_at, self._settings.onset_at)
 
     def _add_up(self) -> list[tuple[str, Exception]]:
         """Add the pending changes to the groups. Call it with :attr:`_ending` held.

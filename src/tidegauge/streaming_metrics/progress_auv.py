@@ -128,6 +128,7 @@ DECLARATION: Final = Declaration(
             threshold="share",
             falls=True,
             score=False,
+            stop="lost cause",
         ),
     ),
     of_run=(

@@ -184,6 +184,6 @@ def metrics_table() -> str:
 
 def signals_table() -> str:
     """The signals as the Markdown table of ``docs/stepping-in.md``."""
-    rows = ["| signal | value |", "| --- | --- |"]
-    rows += [f"| `{signal.name}` | {signal.help} |" for signal in SIGNALS.values()]
+    rows = ["| signal | value | a stop is for |", "| --- | --- | --- |"]
+    rows += [f"| `{signal.name}` | {signal.help} | {signal.stop} |" for signal in SIGNALS.values()]
     return "\n".join(rows) + "\n"

@@ -171,6 +171,7 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
             message=lambda now, at: f"stagnation {now.stagnation:.4g} ({stagnation_in_words(now)})",
             threshold="positive",
             reads_words=True,
+            stop="lost cause",
         ),
     ),
     of_group=(Measured(STAGNATION, over_active_runs("stagnation")),),

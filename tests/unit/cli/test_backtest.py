@@ -16,16 +16,17 @@ from tidegauge.cli.terminal import RunProgress
 from tidegauge.testing import SteppedClock
 
 ROW = {
-    *("task_group", "agent", "score", "runs", "good", "good_stopped", "bad_stopped"),
+    *("task_group", "agent", "score", "stop", "runs", "good", "good_stopped", "bad_stopped"),
     *("steps_saved", "tokens_saved", "delay"),
 }
 MORE_OF_ROW = {
-    *("seconds_saved", "stopped_at", "with_threshold", "oracle"),
+    *("seconds_saved", "stopped_at", "with_threshold", "oracle", "net", "net_interval", "priced"),
     *(f"{name}_interval" for name in ("good_stopped", "bad_stopped")),
     *(f"{name}_saved_interval" for name in ("steps", "tokens", "seconds")),
 }
-SUMMARY = {"score", "good_stopped", "steps_saved", "groups", "task_groups", "oracle"}
+SUMMARY = {"score", "stop", "good_stopped", "steps_saved", "groups", "task_groups", "oracle"}
 MORE_OF_SUMMARY = {
+    *("net", "net_interval", "priced_groups"),
     *("good_stopped_interval", "steps_saved_interval"),
     *("good_stopped_of_task_groups", "good_stopped_of_task_groups_interval"),
     *("steps_saved_of_task_groups", "steps_saved_of_task_groups_interval"),
@@ -70,9 +71,8 @@ def test_the_table(tidegauge, recording) -> None:
     assert (ran.code, ran.err) == (0, "")
     heading, tokens, steps, begun, blank, *summary = ran.out.splitlines()
     assert heading.split("  ")[0] == "task group"
-    assert tokens.split()[:6] == ["g", "a", "tokens", "30", "of", "40"]
-    assert steps.split()[:6] == ["g", "a", "steps", "30", "of", "40"]
-    assert begun.split()[:6] == ["g", "a", "steps_begun", "30", "of", "40"]
+    for line, score in ((tokens, "tokens"), (steps, "steps"), (begun, "steps_begun")):
+        assert line.split()[:8] == ["g", "a", score, "lost", "cause", "30", "of", "40"]
     assert blank == ""
     assert [line.split(":")[0] for line in summary] == ["tokens", "steps", "steps_begun"]
     # tokens are known when an action is issued, as steps begun; steps when it was completed
@@ -98,6 +98,7 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
     assert document["left_out"] == [{"task_group": "g", "agent": "a", "good": 12}]
     assert document["summary"][0] == {
         "score": "stagnation",
+        "stop": ["lost cause"],
         "good_stopped": None,
         "good_stopped_interval": None,
         "steps_saved": None,
@@ -109,6 +110,9 @@ def test_a_group_of_too_few_runs_is_reported(tidegauge, write) -> None:
         "steps_saved_of_task_groups_interval": None,
         "task_groups": 0,
         "oracle": None,
+        "net": None,
+        "net_interval": None,
+        "priced_groups": 0,
     }
     ran = tidegauge("backtest", recording)
     assert "left out: g a, because 12 successful runs are too few" in ran.out
@@ -314,3 +318,161 @@ def test_other_scores_than_those_of_the_calibration_are_reported(tidegauge, writ
     ran = tidegauge("backtest", other, "--policy", "policy.toml")
     assert ran.code == 0
     assert ran.err.startswith("g a: the steps of 40 successful runs differs from that of the cal")
+
+
+class TestGuardsOfOthers:
+    @pytest.fixture
+    def recording(self, write) -> str:
+        """Thirty good runs, and ten others that do the same again from their sixth step on."""
+        lines = walks([8] * 30, [20] * 10)
+        for line in lines:
+            if "bad" in line["run"] and line["type"] == "step" and int(line["action"][2:]) >= 5:
+                line.update(action="again", args="same", outcome="nothing")
+        return write(*lines)
+
+    def test_each_has_a_row(self, tidegauge, recording) -> None:
+        options = [recording, "--repeats", "5", "--guard", "identical_3", "--guard", "openhands"]
+        options += ["--guard", "loopbrake_exact"]
+        document = tidegauge("backtest", *options, "--json").document
+        rows = {row["score"]: row for row in document["rows"]}
+        assert list(rows) == [
+            *("stagnation", "steps", "steps_begun", "loopbrake_exact", "identical_3", "openhands")
+        ]
+        assert {
+            name: row["stop"] for name, row in rows.items() if row["stop"] == ["waste"]
+        }.keys() == {*("identical_3", "openhands", "loopbrake_exact")}
+        assert [rows[name]["stopped_at"] for name in ("identical_3", "openhands")] == [7, 9]
+        assert rows["loopbrake_exact"]["stopped_at"] == 7  # no successful run did anything twice
+        assert {rows[name]["good_stopped"] for name in rows} == {0}
+        assert rows["identical_3"]["steps_saved"] == pytest.approx(130 / 280)
+        assert [one["score"] for one in document["summary"]] == list(rows)
+        lines = {
+            line.split(":")[0]: line for line in tidegauge("backtest", *options).out.splitlines()
+        }
+        assert "(mean of 1 groups)" in lines["openhands"]
+        assert "(alpha 0.05; mean of 1 groups)" in lines["loopbrake_exact"]
+
+    def test_all_of_them_beside_a_policy(self, tidegauge, recording) -> None:
+        options = [recording, "--json", "--policy", "default"]
+        rows = tidegauge("backtest", *options, "--guard", "all").document["rows"]
+        assert {row["score"]: row["stop"] for row in rows} == {
+            "identical_3": ["waste"],
+            "identical_5": ["waste"],
+            "openhands": ["waste"],
+            "gemini_cli": ["waste"],
+            "loopbrake_fixed": ["waste", "lost cause"],
+            "rules": ["waste"],
+        }
+        ran = tidegauge("backtest", *options, "--guard", "loopbrake_max")
+        assert (ran.code, ran.out) == (2, "")
+        assert "loopbrake_max needs a threshold, which the policy has not; leave it out" in ran.err
+
+    def test_an_unknown_one_is_rejected(self, tidegauge, recording) -> None:
+        ran = tidegauge("backtest", recording, "--guard", "nobody")
+        assert (ran.code, ran.out) == (2, "")
+        assert "'nobody' is not one of 'all', 'identical_3'" in ran.err
+
+
+class TestNetEffect:
+    """Every run takes 10 tokens a step, at 1 $ per 100."""
+
+    @pytest.fixture
+    def prices(self, tmp_path: Path) -> str:
+        path = tmp_path / "prices.toml"
+        path.write_text('"m.1" = 10_000\n')
+        return str(path)
+
+    def test_it_is_what_is_saved_less_what_is_lost(self, tidegauge, write, prices) -> None:
+        recording = write(*walks([10] * 25, [30] * 5, model="m.1"))
+        options = [recording, "--json", "--repeats", "5", "--score", "steps", "--prices", prices]
+        plain, lost, retried = (
+            tidegauge("backtest", *options, *more).document["rows"][0]
+            for more in ((), ("--success-value", "7"), ("--retry-cost", "0.5"))
+        )
+        # five good runs are left to test on; each of the five others is stopped after 11 steps
+        assert (plain["good_stopped"], plain["bad_stopped"]) == (0, 1)
+        assert plain["net"] == pytest.approx(5 * 19 * 0.1 / 10)
+        assert lost["net"] == plain["net"]
+        assert retried["net"] == pytest.approx(5 * (19 * 0.1 - 0.5) / 10)
+        low, high = plain["net_interval"]
+        assert low < plain["net"] < high
+        assert plain["priced"] == 30
+
+    def test_a_successful_run_that_is_stopped_loses_its_value(
+        self, tidegauge, write, prices
+    ) -> None:
+        recording = write(
+            *walks([2] * 25, [30] * 5, model="m.1"),
+            *walks([10] * 25, [30] * 5, name="b", agent="b", model="m.1"),
+        )
+        options = [recording, "--json", "--repeats", "5", "--score", "steps", "--prices", prices]
+        options += ["--leave-out", "agent", "--success-value", "7"]
+        rows = tidegauge("backtest", *options).document["rows"]
+        [row] = [row for row in rows if (row["agent"], row["score"]) == ("b", "steps")]
+        assert row["good_stopped"] == row["bad_stopped"] == 1  # after 3 steps
+        assert row["net"] == pytest.approx((25 * (7 * 0.1 - 7) + 5 * 27 * 0.1) / 30)
+
+    def test_runs_without_tokens_or_price_are_absent_and_not_nothing(
+        self, tidegauge, write, prices
+    ) -> None:
+        silent = walks([10] * 25, [30] * 5, name="b", agent="b", model="m.1")
+        for line in silent:
+            line.pop("tokens", None)
+        other = walks([10] * 25, [30] * 5, name="c", agent="c", model="dear")
+        recording = write(*walks([10] * 25, [30] * 5, model="m.1"), *silent, *other)
+        options = [recording, "--repeats", "5", "--score", "steps", "--prices", prices]
+        rows = tidegauge("backtest", *options, "--json").document["rows"]
+        found = {row["agent"]: (row["net"], row["priced"]) for row in rows}
+        assert found == {"a": (pytest.approx(0.95), 30), "b": (None, 0), "c": (None, 0)}
+        lines = tidegauge("backtest", *options).out.splitlines()
+        assert "net per run" in lines[0]
+        assert "+0.9500 $ [+" in lines[1]
+        assert lines[3].endswith("  -")
+        assert lines[-1] == (
+            "not in the net effect, of 90 runs: 30 report no tokens; "
+            "30 have a model without a price (dear)"
+        )
+
+    def test_without_any_price_there_is_one_line(self, tidegauge, write, prices) -> None:
+        recording = write(*walks([10] * 25, [30] * 5))
+        ran = tidegauge("backtest", recording, "--repeats", "5", "--prices", prices)
+        assert "net per run" not in ran.out
+        assert ran.out.count("not in the net effect, of 30 runs: 30 have a model without") == 1
+
+    def test_it_is_in_the_summary(self, tidegauge, write, prices) -> None:
+        recording = write(
+            *walks([10] * 40, [30] * 10, model="m.1"),
+            *walks([10] * 40, [30] * 10, name="b", agent="b"),
+        )
+        options = [recording, "--repeats", "5", "--score", "steps", "--prices", prices]
+        one = tidegauge("backtest", *options, "--json").document["summary"][0]
+        assert (one["groups"], one["priced_groups"]) == (2, 1)
+        assert one["net"] == pytest.approx(10 * 1.9 / 30)
+        assert "; net effect per run: +0.6333 $ [" in tidegauge("backtest", *options).out
+        assert "(mean of 1 groups)" in tidegauge("backtest", *options).out
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("m = -1", "'m' is -1; use $ per million tokens"),
+            ("m = true", "'m' is True; use"),
+            ("m = inf", "'m' is inf; use"),
+            ("[m]\na = 1", "'m' is {'a': 1}; use"),
+            ("m = ", "not valid TOML"),
+            ("m = '\udcff'", "not valid TOML"),
+        ],
+    )
+    def test_a_file_without_prices_is_rejected(
+        self, tidegauge, recording, tmp_path: Path, text, said
+    ) -> None:
+        path = tmp_path / "wrong.toml"
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        ran = tidegauge("backtest", recording, "--prices", path)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+        assert len(ran.err.splitlines()) == 1
+
+    def test_values_need_prices(self, tidegauge, recording) -> None:
+        ran = tidegauge("backtest", recording, "--success-value", "2")
+        assert (ran.code, ran.out) == (2, "")
+        assert "--success-value and --retry-cost need --prices FILE" in ran.err

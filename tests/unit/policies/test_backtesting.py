@@ -145,8 +145,8 @@ def test_every_score_is_judged_on_the_same_draws() -> None:
     stagnation, steps = judged(mixed(1)).rows
     assert (stagnation.score, steps.score) == ("stagnation", "steps")
     assert numbers(stagnation) == numbers(steps)
-    for own, other in zip(stagnation.draws, steps.draws, strict=True):
-        np.testing.assert_array_equal(own, other)
+    for name in ("good_stopped", "steps_saved"):
+        np.testing.assert_array_equal(stagnation.draws[name], steps.draws[name])
     alone = judged(mixed(1), scores=["steps"]).rows[0]
     assert numbers(alone) == numbers(steps)
 
@@ -196,7 +196,24 @@ class TestDraws:
     def test_groups_are_drawn_from_apart_from_each_other(self) -> None:
         """Else what chance does to one it would do to all, and their mean would be no surer."""
         rows = judged([*mixed(1, agent="b"), *mixed(1, agent="c")], scores=["steps"]).rows
-        assert not np.array_equal(rows[0].draws[1], rows[1].draws[1])
+        assert not np.array_equal(rows[0].draws["steps_saved"], rows[1].draws["steps_saved"])
+
+    def test_attempts_at_one_task_are_drawn_together(self) -> None:
+        """Eight attempts at each of ten tasks: what is known is as unsure as ten runs, not 80."""
+        apart, alike = mixed(5, 80), mixed(5, 80)
+        for number, run in enumerate(alike):
+            run.task = f"task {number // 8}"
+            run.rises = apart[number - number % 8].rises
+            run.steps, run.success = run.rises["steps"][-1].steps, number % 24 >= 8
+        for number, run in enumerate(apart):
+            run.rises, run.steps = alike[number].rises, alike[number].steps
+            run.success = alike[number].success
+        widths = []
+        for runs in (apart, alike):
+            [row] = backtest_thresholds(runs, lambda run, score: 8, scores=["steps"]).rows
+            assert row.steps_saved is not None
+            widths.append(row.steps_saved.high - row.steps_saved.low)
+        assert widths[1] > 1.8 * widths[0] > 0
 
     def test_one_draw_is_enough(self) -> None:
         [row, _] = judged(mixed(1), repeats=1).rows
@@ -241,7 +258,7 @@ class TestSummary:
         assert share.high - share.low < min(widths)
 
     def test_of_no_rows_there_is_none(self) -> None:
-        assert summarise("steps", []) == ("steps", None, None, 0, None, None, 0, None)
+        assert summarise("steps", []) == ("steps", None, None, 0, None, None, 0, None, None, 0)
 
 
 class TestLinesThatAreThere:

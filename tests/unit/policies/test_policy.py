@@ -25,7 +25,7 @@ def signals(**known: Any) -> Signals:
 
 def with_the_table(page: str) -> str:
     """The page with the table of the signals as it must be."""
-    begin = page.index("| signal | value |")
+    begin = page.index("| signal | value | a stop is for |")
     return page[:begin] + signals_table() + page[page.index("\n\n", begin) + 1 :]
 
 

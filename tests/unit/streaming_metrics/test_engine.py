@@ -22,6 +22,7 @@ from tidegauge.events import (
     RunStarted,
     Step,
     Task,
+    ToolDeclaration,
 )
 from tidegauge.streaming_metrics import Exploration, SuccessRate, update_plan
 from tidegauge.streaming_metrics import run as run_module
@@ -379,6 +380,17 @@ class TestAmounts:
             (0, None),
         ]
         assert group_of(engine.snapshot()).totals.loop_tokens == 2 + 3 + 4 + 5
+
+    def test_a_call_that_changes_something_costs_only_if_it_fails(self):
+        engine = Engine(declarations={"go": ToolDeclaration(mutates=True)})
+        start(engine)
+        costs = []
+        for error in (False, False, False, True, True, False):
+            issue(engine, action="go", state="A", tokens=1)
+            observe(engine, error=error, tokens=2)
+            report = engine.get("r1").report()
+            costs.append((report.lost_steps, report.lost_tokens))
+        assert costs == [(0, None), (0, None), (0, None), (1, 3), (2, 6), (2, 6)]
 
     def test_a_second_loop_does_not_inherit_the_cost_of_the_first(self):
         engine = Engine()
@@ -824,6 +836,27 @@ def test_loop_steps_count_as_such_where_the_last_of_a_repetition_has_no_result()
     [group] = engine.snapshot().groups
     assert group.totals.loop_tokens == 4 + 16 + 64 + 128
     assert (group.active[0].loop_entropy, group.active[0].other_entropy) == (0.25, 1.0)
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_steps_go_on_where_the_metrics_that_they_call_for_cannot_be_found(monkeypatch) -> None:
+    asked: list[int] = []
+
+    def broken(moment, record):
+        asked.append(moment)
+        if len(asked) > 20:
+            return []  # so that the test ends
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(run_module, "brought_metrics", broken)
+    engine = Engine(clock=None)
+    start(engine)
+    for _ in range(3):
+        engine.step_issued(Step("r1", (Call("look"),), "a room", entropy=0.5))
+        engine.step_observed(Outcome("r1", (CallResult("dust"),), place="hall"))
+    [report] = engine.snapshot().active
+    assert (report.steps, report.loop_steps, report.unguarded) == (3, 2, True)
+    assert len(asked) == internal_errors.counts()["metric.brought"] == 3  # once a step
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")

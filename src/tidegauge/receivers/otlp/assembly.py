@@ -8,10 +8,10 @@ nor on the order of their arrival within that time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
@@ -35,6 +35,7 @@ from tidegauge.receivers.otlp.causal_order import in_causal_order
 from tidegauge.receivers.otlp.held_spans import HeldSpans, order
 from tidegauge.receivers.otlp.open_trace import OpenTrace
 from tidegauge.receivers.otlp.pending_calls import PendingCall, PendingCalls
+from tidegauge.receivers.otlp.saved_trace import read_trace, write_trace
 from tidegauge.receivers.otlp.span_events import SpanEvents
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
@@ -101,6 +102,7 @@ class Assembly:
     ) -> None:
         self._limits = limits
         self._on_forgotten = on_forgotten
+        self._recorder = recorder
         self._now = 0.0
         self._spans = ArrivedSpans(
             recorder,
@@ -169,6 +171,52 @@ class Assembly:
         if trace_id in self._traces:
             self._drop(trace_id)
         span_faults.drop_contents("too_many", self._events.drop(trace_id))
+
+    def saved(self, trace_id: int, run_ids: Collection[str]) -> Any:
+        """What is held of a trace as plain data, for :meth:`load`; not across traces.
+
+        Args:
+            trace_id: the trace.
+            run_ids: the ids of its open runs.
+
+        Raises:
+            TypeError: something that is held has no plain form.
+        """
+        trace = self._traces.get(trace_id)
+        span_ids: dict[int, None] = {}
+        if trace is not None:
+            span_ids = dict.fromkeys((*trace.parents, *sorted(trace.awaited)))
+        return write_trace(
+            {
+                "trace": trace,
+                "held": self._held.saved(trace_id),
+                "events": self._events.saved(trace_id),
+                "pending": self._pending.saved(trace_id),
+                "spans": self._spans.saved(trace_id, span_ids, run_ids),
+            }
+        )
+
+    def load(self, trace_id: int, saved: Any) -> None:
+        """Continue a trace that another process has held; call :meth:`in_order` after the last.
+
+        Raises:
+            ValueError: the data have another version or form.
+        """
+        held = read_trace(saved, self._recorder())
+        trace = held["trace"]
+        if trace is not None:
+            self._traces[trace_id] = trace
+            self._remembered += len(trace.parents)
+        self._held.load(trace_id, held["held"])
+        self._events.load(trace_id, held["events"])
+        self._pending.load(trace_id, held["pending"])
+        self._spans.load(trace_id, held["spans"])
+
+    def in_order(self) -> None:
+        """After loads: what was idle for longest comes first."""
+        self._traces = OrderedDict(sorted(self._traces.items(), key=_last_seen))
+        self._events.in_order()
+        self._spans.in_order()
 
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Take spans that arrived together, in any order; ``now`` never goes back.
@@ -463,5 +511,10 @@ class Assembly:
         self._pending.pop_all(trace_id)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)
+        self._spans.forget_trace(trace_id)
         if self._on_forgotten is not None:
             self._on_forgotten(trace_id)
+
+
+def _last_seen(item: tuple[int, OpenTrace]) -> float:
+    return item[1].last_seen
