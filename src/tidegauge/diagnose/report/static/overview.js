@@ -24,6 +24,8 @@ function openOverview() {
   openMemory(memory);
   openPairs(store.data.memory_pairs);
   openProfiles(store.data.profiles);
+  openExploring(groups.filter((group) => group.exploring));
+  openFits(store.data.error_fits);
 }
 
 function openGroups(groups) {
@@ -116,6 +118,25 @@ function openProfiles(profiles) {
     axis("1 − loop ratio", "no_loops"),
     axis("Memory index", "memory_index"),
   ]).show(profiles);
+}
+
+function openExploring(groups) {
+  byId("exploring-card").hidden = !groups.length;
+  const part = (_, index) => ({ title: `${10 * index}–${10 * (index + 1)}%`, number: true, show: (group) => share(group.exploring[index]) });
+  new SortedTable(byId("exploring"), [{ title: "Group", show: nameOfGroup }, ...Array.from({ length: 10 }, part)]).show(groups);
+}
+
+function openFits(fits) {
+  byId("fits-card").hidden = !fits.length;
+  const number = (title, show) => ({ title, number: true, show });
+  new SortedTable(byId("fits"), [
+    { title: "Task group", show: (fit) => fit.task_group || ABSENT },
+    { title: "Error", show: (fit) => fit.error },
+    number("Agents", (fit) => count(fit.agents)),
+    number("Slope", (fit) => fit.slope.toFixed(2)),
+    number("Intercept", (fit) => fit.intercept.toFixed(2)),
+    number("R²", (fit) => (absent(fit.r2) ? ABSENT : fit.r2.toFixed(2))),
+  ]).show(fits);
 }
 
 function showOverview() {
