@@ -13,7 +13,8 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -56,7 +57,8 @@ _QUIET_SECONDS: Final = 5.0
 
 _MIN_LOG_BYTES: Final = 1_000
 _SNAPSHOT_SECONDS: Final = 0.02
-"""Limit of the time for snapshots of quiet runs, whenever changes are written."""
+"""Limit of the time for snapshots of quiet runs, and to read those that were restored, whenever
+changes are written."""
 
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 _LATE_SECONDS: Final = 3_600.0
@@ -252,7 +254,9 @@ class Partition:
 
     def changes(self) -> Changes:
         """The changes of the changelog since the last call."""
-        self._take_snapshots()
+        until = time.perf_counter() + _SNAPSHOT_SECONDS
+        self._assembly.wake(until)
+        self._take_snapshots(until)
         changes, self._changes = self._changes, {}
         if self._assembly.names.changed:
             changes[NAMES_KEY] = self._assembly.names.saved().encode()
@@ -301,9 +305,8 @@ class Partition:
             internal_errors.record("fleet.restore", error)
         self._clean()
 
-    def _take_snapshots(self) -> None:
+    def _take_snapshots(self, until: float) -> None:
         """Replace the messages of runs that have been quiet by snapshots, for a short while."""
-        until = time.perf_counter() + _SNAPSHOT_SECONDS
         while self._unsaved:
             key = next(iter(self._unsaved))
             kept = self._records[key]
@@ -329,16 +332,19 @@ class Partition:
     @guarded("fleet.snapshot", default=None)
     def _snapshot(self, key: str) -> bytes | None:
         trace_id = _trace_id(key)
-        trace = None
-        if trace_id is not None:
-            trace = self._assembly.saved(trace_id, self._sink.open_runs(key))
-        saved = {
-            "trace": trace,
+        head: dict[str, Any] = {
             "steps": self._steps.saved(key),
             "runs": self._sink.saved(key),
             "ran": key in self._ran,
+            "trace": None,
         }
-        return zlib.compress(orjson.dumps(saved), _COMPRESSION)
+        parts = b""
+        if trace_id is not None:
+            trace = dict(self._assembly.saved(trace_id, self._sink.open_runs(key)))
+            parts = zlib.compress(orjson.dumps(trace.pop("parts")), _COMPRESSION)
+            head["trace"] = trace
+        packed = zlib.compress(orjson.dumps(head), _COMPRESSION)
+        return len(packed).to_bytes(4) + packed + parts
 
     def _load(self, key: str, snapshot: bytes) -> None:
         """Continue the runs of a key where a snapshot was taken.
@@ -347,14 +353,16 @@ class Partition:
             ValueError: it has another version or form.
         """
         try:
-            saved = orjson.loads(zlib.decompress(snapshot))
+            size = int.from_bytes(snapshot[:4]) + 4
+            head = orjson.loads(zlib.decompress(snapshot[4:size]))
             trace_id = _trace_id(key)
-            if trace_id is not None and saved["trace"] is not None:
-                self._assembly.load(trace_id, saved["trace"])
-            if saved["steps"] is not None:
-                self._steps.load(key, saved["steps"])
-            self._sink.load(saved["runs"])
-            if saved["ran"]:
+            if trace_id is not None and head["trace"] is not None:
+                parts = partial(_unpacked, snapshot[size:])
+                self._assembly.load(trace_id, **head["trace"], parts=parts)
+            if head["steps"] is not None:
+                self._steps.load(key, head["steps"])
+            self._sink.load(head["runs"])
+            if head["ran"]:
                 self._ran.add(key)
         except (zlib.error, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a snapshot has another form: {error}") from error
@@ -434,6 +442,10 @@ class Partition:
         trace_id = _trace_id(run)
         if trace_id is not None:
             self._assembly.finish(trace_id)
+
+
+def _unpacked(data: bytes) -> Any:
+    return orjson.loads(zlib.decompress(data))
 
 
 def _trace_id(run: str) -> int | None:

@@ -170,10 +170,11 @@ class Replay:
 
     def saved(self, run: str) -> list[Any]:
         """A run as plain data, for :meth:`load`."""
-        waiting = self._open_steps.get(run, {})
+        waiting = self._open_steps.get(run)
+        steps = waiting.items() if waiting is not None else ()
         return [
             self._standing.get(run),
-            [[step, one.step, one.calls] for step, one in waiting.items()],
+            [[step, one.step, one.calls] for step, one in steps],
         ]
 
     def load(self, run: str, saved: Sequence[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,13 +53,21 @@ def log_of(path: Path, seconds: float) -> list[Sent]:
 def states(worker: WorkerHere) -> dict[str, Any]:
     """What it knows of each run or trace."""
     partition = worker.partition
-    return {key: json.loads(zlib.decompress(partition._snapshot(key))) for key in partition.keys}
+    partition._assembly.wake(math.inf)
+    return {key: unpacked(partition._snapshot(key)) for key in partition.keys}
+
+
+def unpacked(snapshot: bytes) -> Any:
+    """What is in a snapshot."""
+    size = int.from_bytes(snapshot[:4]) + 4
+    parts = [part for part in (snapshot[4:size], snapshot[size:]) if part]
+    return [json.loads(zlib.decompress(part)) for part in parts]
 
 
 def kept(store: dict[bytes, bytes]) -> list[Any]:
     """The snapshots that were written."""
     values = [data.partition(b"\n")[2] for key, data in store.items() if is_snapshot(key)]
-    return [json.loads(zlib.decompress(value)) for value in values]
+    return list(map(unpacked, values))
 
 
 def different_parts(one: Any, other: Any, place: str = "") -> Iterator[str]:
