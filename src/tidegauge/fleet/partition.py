@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import operator
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
-
-import orjson
 
 from tidegauge._guard import guarded, internal_errors
 from tidegauge._span_faults import span_faults
@@ -35,6 +31,7 @@ from tidegauge.fleet.kafka_records import (
     snapshot_key,
 )
 from tidegauge.fleet.sink import FleetSink
+from tidegauge.fleet.snapshots import Snapshot
 from tidegauge.fleet.step_runs import StepRuns
 from tidegauge.instrumentation.spans.external_run import RunDefaults
 from tidegauge.instrumentation.spans.span import SpanData
@@ -48,7 +45,6 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 _MAX_ENDED: Final = 50_000
-_COMPRESSION: Final = 6
 _MAX_LOG_BYTES: Final = 16_384
 """A run with so many bytes of messages, and twice those of its snapshot, gets another one."""
 
@@ -338,33 +334,30 @@ class Partition:
             "ran": key in self._ran,
             "trace": None,
         }
-        parts = b""
+        parts = None
         if trace_id is not None:
             trace = dict(self._assembly.saved(trace_id, self._sink.open_runs(key)))
-            parts = zlib.compress(orjson.dumps(trace.pop("parts")), _COMPRESSION)
+            parts = trace.pop("parts")
             head["trace"] = trace
-        packed = zlib.compress(orjson.dumps(head), _COMPRESSION)
-        return len(packed).to_bytes(4) + packed + parts
+        return Snapshot(head, lambda: parts).written()
 
-    def _load(self, key: str, snapshot: bytes) -> None:
+    def _load(self, key: str, data: bytes) -> None:
         """Continue the runs of a key where a snapshot was taken.
 
         Raises:
             ValueError: it has another version or form.
         """
+        head, parts = Snapshot.read(data)
         try:
-            size = int.from_bytes(snapshot[:4]) + 4
-            head = orjson.loads(zlib.decompress(snapshot[4:size]))
             trace_id = _trace_id(key)
             if trace_id is not None and head["trace"] is not None:
-                parts = partial(_unpacked, snapshot[size:])
                 self._assembly.load(trace_id, **head["trace"], parts=parts)
             if head["steps"] is not None:
                 self._steps.load(key, head["steps"])
             self._sink.load(head["runs"])
             if head["ran"]:
                 self._ran.add(key)
-        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a snapshot has another form: {error}") from error
 
     def _apply(self, message: Message) -> bool:
@@ -442,10 +435,6 @@ class Partition:
         trace_id = _trace_id(run)
         if trace_id is not None:
             self._assembly.finish(trace_id)
-
-
-def _unpacked(data: bytes) -> Any:
-    return orjson.loads(zlib.decompress(data))
 
 
 def _trace_id(run: str) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from support.fleet_log import (
 )
 from support.framework_spans import parsed
 from tidegauge.fleet.kafka_records import is_snapshot
+from tidegauge.fleet.snapshots import Snapshot
 from tidegauge.instrumentation.spans.span import SpanData
 
 SPANS = 3
@@ -57,11 +57,10 @@ def states(worker: WorkerHere) -> dict[str, Any]:
     return {key: unpacked(partition._snapshot(key)) for key in partition.keys}
 
 
-def unpacked(snapshot: bytes) -> Any:
+def unpacked(data: bytes) -> Any:
     """What is in a snapshot."""
-    size = int.from_bytes(snapshot[:4]) + 4
-    parts = [part for part in (snapshot[4:size], snapshot[size:]) if part]
-    return [json.loads(zlib.decompress(part)) for part in parts]
+    head, trace = Snapshot.read(data)
+    return head, trace()
 
 
 def kept(store: dict[bytes, bytes]) -> list[Any]:
@@ -75,7 +74,9 @@ def different_parts(one: Any, other: Any, place: str = "") -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key in one:
             yield from different_parts(one[key], other[key], f"{place}.{key}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    elif (
+        isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other)
+    ):
         for number, pair in enumerate(zip(one, other, strict=True)):
             yield from different_parts(*pair, f"{place}[{number}]")
     elif one != other:
