@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,19 @@ BROKERS = 3
 SOME = 300
 ONCE = "--exactly-once=on"
 POLICY = "--policy=loop_repeats=2,failed_rounds=3"
+EAGER = "from tidegauge.fleet import partition; partition._QUIET_SECONDS = 0.2"
+"""Workers take snapshots of most runs between two of their messages."""
+
+eager = partial(working, before=EAGER)
+supervised = partial(restarted_when_it_exits, before=EAGER)
+
+NEXT = """
+from tidegauge.fleet import snapshots
+snapshots.UPGRADES = {1: snapshots.Upgrade()}
+snapshots.VERSION = 2
+"""
+"""The next release, which writes another version of snapshots, and reads this one's."""
+
 CUT_SECONDS = 15.0
 """Longer than it takes until a worker is missed."""
 
@@ -139,8 +154,8 @@ def test_partitions_are_moved_to_other_brokers(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
+        eager(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
+        eager(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
         sending([one, other], wanted.ways, pause=PAUSE) as sent,
     ):
         first.wait_for(STEPS)
@@ -175,7 +190,7 @@ def test_the_network_between_a_worker_and_the_brokers_is_cut(
         with (
             gateway(tmp_path, near, topic) as one,
             gateway(tmp_path, near, topic) as other,
-            working(tmp_path, near, topic, LATENESS, flag, name="here") as here,
+            eager(tmp_path, near, topic, LATENESS, flag, name="here") as here,
             working(tmp_path, near, topic, LATENESS, flag, name="far", host=elsewhere) as far,
         ):
             holds(here, PARTITIONS // 2)
@@ -203,9 +218,9 @@ def test_exactly_once_with_killed_workers_and_all_runs(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, *flags, name="first") as first,
-        working(tmp_path, cluster, topic, *flags, name="second") as second,
-        working(tmp_path, cluster, topic, *flags, name="third") as third,
+        eager(tmp_path, cluster, topic, *flags, name="first") as first,
+        eager(tmp_path, cluster, topic, *flags, name="second") as second,
+        eager(tmp_path, cluster, topic, *flags, name="third") as third,
         sending([one, other], ways, pause=PAUSE) as sent,
     ):
         first.wait_for(STEPS, lambda found: found > 2_000)
@@ -213,7 +228,7 @@ def test_exactly_once_with_killed_workers_and_all_runs(
         holds(third, PARTITIONS // 2)
         second.kill()
         holds(third, PARTITIONS)
-        with working(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
+        with eager(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
             holds(fourth, PARTITIONS // 2)
             sent.wait()
             check(cluster, topic, replayed_runs, once=True)
@@ -226,6 +241,38 @@ def test_exactly_once_with_killed_workers_and_all_runs(
                     del decision["time"]
             assert decisions == undisturbed
             print(f"{sum(map(len, decisions.values()))} decisions, none twice, none missing")
+
+
+def test_workers_are_upgraded_in_turn_to_another_version_of_the_state(
+    cluster: Kafka, wanted: Wanted, tmp_path: Path
+) -> None:
+    topic = create_topics(cluster, "upgraded")
+    kinds = {"old": EAGER, "new": EAGER + NEXT}
+
+    def worker(kind: str, number: int) -> AbstractContextManager[list[str]]:
+        name = f"{kind}-{number}"
+        flags = (LATENESS, ONCE)
+        return restarted_when_it_exits(
+            tmp_path, cluster, topic, *flags, name=name, before=kinds[kind]
+        )
+
+    with (
+        gateway(tmp_path, cluster, topic) as one,
+        gateway(tmp_path, cluster, topic) as other,
+        sending([one, other], wanted.ways, pause=2 * PAUSE) as sent,
+        ExitStack() as new,
+    ):
+        total = sum(map(len, wanted.ways))
+        with worker("old", 1), ExitStack() as second:
+            second.enter_context(worker("old", 2))
+            wait_for_commits(cluster, topic, total)
+            second.close()
+            new.enter_context(worker("new", 2))
+            wait_for_commits(cluster, topic, 4 * total)
+        exits = new.enter_context(worker("new", 1))
+        sent.wait()
+        check(cluster, topic, wanted.runs, once=True)
+        assert exits == []
 
 
 def decided(kafka: Kafka, topic: str) -> Entries | dict[str, list[dict[str, Any]]]:

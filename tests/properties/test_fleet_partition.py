@@ -24,6 +24,7 @@ from support.fleet_log import (
     uninterrupted,
 )
 from support.wire_runs import WireRun
+from tidegauge.fleet import snapshots as fleet_snapshots
 from tidegauge.fleet.kafka_records import NAMES_KEY
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.totals import Totals
@@ -212,3 +213,39 @@ def test_state_of_another_version_is_refused() -> None:
     other = value.replace(b'{"version":1,', b'{"version":2,', 1)
     with pytest.raises(ValueError, match="version 2"):
         WorkerHere(Produced.nothing(), {key: other}, 0)
+
+
+def test_snapshots_of_the_release_before_are_read_and_those_of_the_next_are_refused() -> None:
+    spans = spans_of(WireRun(1))
+    log = [spans_message([span], 1.0 + n) for n, span in enumerate(spans)]
+    expected, _ = uninterrupted(log)
+    produced, store = Produced.nothing(), dict[bytes, bytes]()
+    before = WorkerHere(produced, store, 0)
+    for _ in log[:5]:
+        before.take(log)
+    with snapshots("all"):
+        position = before.commit()
+    upgraded: list[str] = []
+
+    def head(data: dict[str, Any]) -> dict[str, Any]:
+        upgraded.append("head")
+        return data
+
+    def trace(data: Any) -> Any:
+        upgraded.append("trace")
+        return data
+
+    with pytest.MonkeyPatch.context() as next_release, snapshots("all"):
+        next_release.setattr(fleet_snapshots, "VERSION", 2)
+        next_release.setattr(fleet_snapshots, "UPGRADES", {1: fleet_snapshots.Upgrade(head, trace)})
+        worker = WorkerHere(produced, store, position)
+        worker.take(log)
+        worker.commit()
+        assert upgraded == ["head", "trace"]
+        kept = dict(store)
+        while worker.partition.position < len(log):
+            worker.take(log)
+        finish(worker, log)
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    with pytest.raises(ValueError, match="a snapshot has version 2; this release has 1"):
+        WorkerHere(produced, kept, position)

@@ -25,7 +25,6 @@ from support.prometheus import free_port
 from support.serve import Ports, Server, serving
 from tidegauge import catalog
 
-COMMAND = (sys.executable, "-c", "from tidegauge.cli.main import main; main()")
 BUSY = 503
 """What a sender is answered that is to try again."""
 
@@ -63,6 +62,7 @@ def worker_command(
     *flags: str,
     name: str = "worker",
     config: Mapping[str, object] = CONFIG,
+    before: str = "pass",
 ) -> list[str]:
     """How a worker is started.
 
@@ -73,11 +73,12 @@ def worker_command(
         flags: what the command line says beside that.
         name: of its files.
         config: properties of librdkafka.
+        before: Python that its process runs before.
     """
     settings = directory / f"{name}.toml"
     settings.write_text("".join(f'"{key}" = {json.dumps(one)}\n' for key, one in config.items()))
     return [
-        *COMMAND,
+        *(sys.executable, "-c", f"{before}\nfrom tidegauge.cli.main import main; main()"),
         "worker",
         f"--kafka={kafka.address}",
         f"--topic={topic}",
@@ -126,11 +127,12 @@ def working(
 
 @contextlib.contextmanager
 def restarted_when_it_exits(
-    directory: Path, kafka: Kafka, topic: str, *flags: str, name: str
+    directory: Path, kafka: Kafka, topic: str, *flags: str, name: str, before: str = "pass"
 ) -> Iterator[list[str]]:
     """A worker under a supervisor, as in production; yields the error of each exit."""
     log = directory / f"{name}.log"
-    command = worker_command(directory, kafka, topic, "--metrics-port=0", *flags, name=name)
+    flags = ("--metrics-port=0", *flags)
+    command = worker_command(directory, kafka, topic, *flags, name=name, before=before)
     over, errors = threading.Event(), list[str]()
 
     def supervise() -> None:

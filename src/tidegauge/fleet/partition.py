@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import operator
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
-
-import orjson
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge._guard import guarded, internal_errors
 from tidegauge._span_faults import span_faults
@@ -34,6 +31,7 @@ from tidegauge.fleet.kafka_records import (
     snapshot_key,
 )
 from tidegauge.fleet.sink import FleetSink
+from tidegauge.fleet.snapshots import Snapshot
 from tidegauge.fleet.step_runs import StepRuns
 from tidegauge.instrumentation.spans.external_run import RunDefaults
 from tidegauge.instrumentation.spans.span import SpanData
@@ -47,7 +45,6 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 _MAX_ENDED: Final = 50_000
-_COMPRESSION: Final = 6
 _MAX_LOG_BYTES: Final = 16_384
 """A run with so many bytes of messages, and twice those of its snapshot, gets another one."""
 
@@ -56,7 +53,8 @@ _QUIET_SECONDS: Final = 5.0
 
 _MIN_LOG_BYTES: Final = 1_000
 _SNAPSHOT_SECONDS: Final = 0.02
-"""Limit of the time for snapshots of quiet runs, whenever changes are written."""
+"""Limit of the time for snapshots of quiet runs, and to read those that were restored, whenever
+changes are written."""
 
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 _LATE_SECONDS: Final = 3_600.0
@@ -252,7 +250,9 @@ class Partition:
 
     def changes(self) -> Changes:
         """The changes of the changelog since the last call."""
-        self._take_snapshots()
+        until = time.perf_counter() + _SNAPSHOT_SECONDS
+        self._assembly.wake(until)
+        self._take_snapshots(until)
         changes, self._changes = self._changes, {}
         if self._assembly.names.changed:
             changes[NAMES_KEY] = self._assembly.names.saved().encode()
@@ -301,9 +301,8 @@ class Partition:
             internal_errors.record("fleet.restore", error)
         self._clean()
 
-    def _take_snapshots(self) -> None:
+    def _take_snapshots(self, until: float) -> None:
         """Replace the messages of runs that have been quiet by snapshots, for a short while."""
-        until = time.perf_counter() + _SNAPSHOT_SECONDS
         while self._unsaved:
             key = next(iter(self._unsaved))
             kept = self._records[key]
@@ -329,34 +328,36 @@ class Partition:
     @guarded("fleet.snapshot", default=None)
     def _snapshot(self, key: str) -> bytes | None:
         trace_id = _trace_id(key)
-        trace = None
-        if trace_id is not None:
-            trace = self._assembly.saved(trace_id, self._sink.open_runs(key))
-        saved = {
-            "trace": trace,
+        head: dict[str, Any] = {
             "steps": self._steps.saved(key),
             "runs": self._sink.saved(key),
             "ran": key in self._ran,
+            "trace": None,
         }
-        return zlib.compress(orjson.dumps(saved), _COMPRESSION)
+        parts = None
+        if trace_id is not None:
+            trace = dict(self._assembly.saved(trace_id, self._sink.open_runs(key)))
+            parts = trace.pop("parts")
+            head["trace"] = trace
+        return Snapshot(head, lambda: parts).written()
 
-    def _load(self, key: str, snapshot: bytes) -> None:
+    def _load(self, key: str, data: bytes) -> None:
         """Continue the runs of a key where a snapshot was taken.
 
         Raises:
             ValueError: it has another version or form.
         """
+        head, parts = Snapshot.read(data)
         try:
-            saved = orjson.loads(zlib.decompress(snapshot))
             trace_id = _trace_id(key)
-            if trace_id is not None and saved["trace"] is not None:
-                self._assembly.load(trace_id, saved["trace"])
-            if saved["steps"] is not None:
-                self._steps.load(key, saved["steps"])
-            self._sink.load(saved["runs"])
-            if saved["ran"]:
+            if trace_id is not None and head["trace"] is not None:
+                self._assembly.load(trace_id, **head["trace"], parts=parts)
+            if head["steps"] is not None:
+                self._steps.load(key, head["steps"])
+            self._sink.load(head["runs"])
+            if head["ran"]:
                 self._ran.add(key)
-        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a snapshot has another form: {error}") from error
 
     def _apply(self, message: Message) -> bool:

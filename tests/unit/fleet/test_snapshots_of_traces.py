@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import zlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from support.fleet_log import (
 )
 from support.framework_spans import parsed
 from tidegauge.fleet.kafka_records import is_snapshot
+from tidegauge.fleet.snapshots import Snapshot
 from tidegauge.instrumentation.spans.span import SpanData
 
 SPANS = 3
@@ -52,13 +53,20 @@ def log_of(path: Path, seconds: float) -> list[Sent]:
 def states(worker: WorkerHere) -> dict[str, Any]:
     """What it knows of each run or trace."""
     partition = worker.partition
-    return {key: json.loads(zlib.decompress(partition._snapshot(key))) for key in partition.keys}
+    partition._assembly.wake(math.inf)
+    return {key: unpacked(partition._snapshot(key)) for key in partition.keys}
+
+
+def unpacked(data: bytes) -> Any:
+    """What is in a snapshot."""
+    head, trace = Snapshot.read(data)
+    return head, trace()
 
 
 def kept(store: dict[bytes, bytes]) -> list[Any]:
     """The snapshots that were written."""
     values = [data.partition(b"\n")[2] for key, data in store.items() if is_snapshot(key)]
-    return [json.loads(zlib.decompress(value)) for value in values]
+    return list(map(unpacked, values))
 
 
 def different_parts(one: Any, other: Any, place: str = "") -> Iterator[str]:
@@ -66,7 +74,9 @@ def different_parts(one: Any, other: Any, place: str = "") -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key in one:
             yield from different_parts(one[key], other[key], f"{place}.{key}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    elif (
+        isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other)
+    ):
         for number, pair in enumerate(zip(one, other, strict=True)):
             yield from different_parts(*pair, f"{place}[{number}]")
     elif one != other:
