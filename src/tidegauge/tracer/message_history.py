@@ -141,6 +141,7 @@ class MessageHistory:
             return False
         self._tools = tools
         before = self._tools_digest
+        digest: bytes | None
         try:
             digest: bytes | None = digest_of((orjson.dumps(tools, None, _PLAIN),))
         except TypeError:
