@@ -42,6 +42,10 @@ SPANS_AT_ONCE: Final = 8
 TAKEN: Final = catalog.WORKER_MESSAGES.name
 DELIVERED: Final = catalog.GATEWAY_MESSAGES.name
 LIVE: Final = catalog.WORKER_RUNS.name
+STATE: Final = catalog.WORKER_STATE_BYTES.name
+SETTLED: Final = 15
+"""Seconds without a change of the state, more than it takes until a run counts as quiet."""
+
 RESTORED: Final = catalog.WORKER_RESTORE_SECONDS.name
 
 _numbers = itertools.count(1)
@@ -200,8 +204,9 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
     )
     with workers(folder, topic, 1) as [worker]:
         wait_until(lambda: worker.value(TAKEN) >= count and topic.committed() >= count)
+        _wait_for_snapshots(worker)
         state = sum(path.stat().st_size for path in folder.glob("worker-0/**/*") if path.is_file())
-        kept, held = worker.value(catalog.WORKER_STATE_BYTES.name), worker.resident_bytes
+        kept, held = worker.value(STATE), worker.resident_bytes
         worker.kill()
     changelog = topic.changelog_bytes()
     with_state = _restored(folder, topic)
@@ -213,11 +218,19 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
         Line("restored from the changelog alone", without, "s", note="of the same"),
         Line("a message of 8 spans", size / count, "B"),
         Line("in the topic, a step", size / steps, "B"),
-        Line("state of live runs, a step", kept / steps, "B"),
+        Line("state of a live run", kept / LIVE_RUNS, "B"),
         Line("on disk, a step", state / steps, "B"),
         Line("in the changelog, a step", changelog / steps, "B"),
         Line("memory of the worker, a live run", held / LIVE_RUNS / 1e3, "kB"),
     ]
+
+
+def _wait_for_snapshots(worker: Any) -> None:
+    """Wait until the worker has replaced the messages of quiet runs by snapshots."""
+    sizes = [float(worker.value(STATE))]
+    while len(set(sizes[-SETTLED:])) > 1 or len(sizes) <= SETTLED:
+        time.sleep(1.0)
+        sizes.append(float(worker.value(STATE)))
 
 
 def _restored(folder: Path, topic: Topic) -> float:

@@ -13,7 +13,7 @@ __all__ = ["read_sight"]
 
 _HERE: Final = re.compile(r"(?:You are at|from) \((\d+), (\d+)\)\.")
 _WAYS: Final = re.compile(r"You can go ([a-z, ]+)\.")
-_FOUND: Final = re.compile(r"Here is ([^:]+): (?:(achieved)|it needs (.+))\.$")
+_FOUND: Final = re.compile(r"Here is ([^:]+): (?:(achieved)|it needs (.+?))\.(?: It |$)")
 
 
 def read_sight(call: Call, result: CallResult) -> Observation | None:

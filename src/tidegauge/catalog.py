@@ -20,6 +20,7 @@ __all__ = [
     "POLICY",
     "RECEIVER",
     "RECORDING",
+    "RUNBOOKS",
     "SAMPLING",
     "SESSION_METRICS",
     "SPAN_FAULTS",
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+RUNBOOKS: Final = "https://tidegauge.example/docs/runbooks"
+"""Default address of the runbooks, in alerts and on the live page: a placeholder, because only you
+know where you serve them."""
 
 GROUP_LABELS: Final = ("agent", "task_group")
 """Labels of every metric but those of our own health."""

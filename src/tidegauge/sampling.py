@@ -94,7 +94,7 @@ class TroubledSpanProcessor(SpanProcessor):
         max_seconds: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sample = checked("sample", sample, "Share", KINDS)
+        self.sample: float = checked("sample", sample, "Share", KINDS)
         self.max_spans = checked("max_spans", max_spans, "Count", KINDS)
         self.max_bytes = checked("max_bytes", max_bytes, "Count", KINDS)
         self.max_seconds = checked("max_seconds", max_seconds, "Seconds", KINDS)

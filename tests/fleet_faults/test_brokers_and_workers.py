@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,9 @@ from support.fleet import (
     holds,
     packed,
     records,
+    restarted_when_it_exits,
     sending,
+    wait_for_commits,
     working,
 )
 from support.fleet_log import LIMITS, Sent, by_run, nothing_configured, uninterrupted
@@ -33,6 +37,19 @@ BROKERS = 3
 SOME = 300
 ONCE = "--exactly-once=on"
 POLICY = "--policy=loop_repeats=2,failed_rounds=3"
+EAGER = "from tidegauge.fleet import partition; partition._QUIET_SECONDS = 0.2"
+"""Workers take snapshots of most runs between two of their messages."""
+
+eager = partial(working, before=EAGER)
+supervised = partial(restarted_when_it_exits, before=EAGER)
+
+NEXT = """
+from tidegauge.fleet import snapshots
+snapshots.UPGRADES = {1: snapshots.Upgrade()}
+snapshots.VERSION = 2
+"""
+"""The next release, which writes another version of snapshots, and reads this one's."""
+
 CUT_SECONDS = 15.0
 """Longer than it takes until a worker is missed."""
 
@@ -71,10 +88,15 @@ def wanted(some: list[RecordedRun], replayed_runs: Entries) -> Wanted:
     )
 
 
-def report(name: str, summaries: dict[str, list[Any]]) -> None:
-    """A line for the documentation."""
-    twice = sum(map(len, summaries.values())) - len(summaries)
-    print(f"\n{name}: {len(summaries)} runs equal, {twice} summaries written again")
+def check(kafka: Kafka, topic: str, runs: Entries, *, once: bool) -> None:
+    """All runs have their summaries, as replay has them; readers of what is committed see them."""
+    summaries = records(
+        kafka, f"{topic}.summaries", len(runs), seconds=240.0, isolation_level="read_committed"
+    )
+    assert entries(summaries) == runs
+    again = sum(map(len, summaries.values())) - len(runs)
+    print(f"\n{topic}: {len(runs)} runs equal, {again} summaries written again")
+    assert not (once and again)
 
 
 @pytest.mark.parametrize("flag", [ONCE, "--exactly-once=off"])
@@ -86,13 +108,11 @@ def test_a_broker_is_killed_and_comes_back(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, flag, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, flag, name="second") as second,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, flag, name="first") as first,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, flag, name="second") as second,
     ):
-        holds(first, PARTITIONS // 2)
-        holds(second, PARTITIONS // 2)
         with sending([one, other], wanted.ways, pause=PAUSE) as sent:
-            first.wait_for(STEPS)
+            wait_for_commits(cluster, topic, 100)
             leaders = list(cluster.leaders(topic).values())
             killed = cluster.brokers[max(set(leaders), key=leaders.count) - 1]
             killed.kill()
@@ -101,13 +121,8 @@ def test_a_broker_is_killed_and_comes_back(
             killed.start()
             killed.wait()
             sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        if flag == ONCE:
-            assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report(f"a broker killed and restarted, {flag}", summaries)
+        check(cluster, topic, wanted.runs, once=flag == ONCE)
+        print(f"workers exited and were restarted: {[*first, *second]}")
         cluster.wait_in_sync()
 
 
@@ -117,24 +132,19 @@ def test_every_broker_is_restarted_in_turn(cluster: Kafka, wanted: Wanted, tmp_p
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
+        restarted_when_it_exits(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
         sending([one, other], wanted.ways, pause=2 * PAUSE) as sent,
     ):
-        first.wait_for(STEPS)
-        second.wait_for(STEPS)
+        wait_for_commits(cluster, topic, 100)
         for broker in cluster.brokers:
             broker.stop()
             broker.start()
             broker.wait()
             cluster.wait_in_sync()
         sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report("every broker restarted in turn", summaries)
+        check(cluster, topic, wanted.runs, once=True)
+        print(f"workers exited and were restarted: {[*first, *second]}")
 
 
 def test_partitions_are_moved_to_other_brokers(
@@ -144,8 +154,8 @@ def test_partitions_are_moved_to_other_brokers(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
-        working(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
+        eager(tmp_path, cluster, topic, LATENESS, ONCE, name="first") as first,
+        eager(tmp_path, cluster, topic, LATENESS, ONCE, name="second") as second,
         sending([one, other], wanted.ways, pause=PAUSE) as sent,
     ):
         first.wait_for(STEPS)
@@ -158,12 +168,7 @@ def test_partitions_are_moved_to_other_brokers(
                 plan[number] = [new, max(had - {new})]
             cluster.move(moved, plan, tmp_path)
         sent.wait()
-        summaries = records(
-            cluster, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-        )
-        assert entries(summaries) == wanted.runs
-        assert sum(map(len, summaries.values())) == len(wanted.runs)
-        report("all partitions moved to other brokers", summaries)
+        check(cluster, topic, wanted.runs, once=True)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +190,7 @@ def test_the_network_between_a_worker_and_the_brokers_is_cut(
         with (
             gateway(tmp_path, near, topic) as one,
             gateway(tmp_path, near, topic) as other,
-            working(tmp_path, near, topic, LATENESS, flag, name="here") as here,
+            eager(tmp_path, near, topic, LATENESS, flag, name="here") as here,
             working(tmp_path, near, topic, LATENESS, flag, name="far", host=elsewhere) as far,
         ):
             holds(here, PARTITIONS // 2)
@@ -197,13 +202,7 @@ def test_the_network_between_a_worker_and_the_brokers_is_cut(
                     time.sleep(CUT_SECONDS)
                 holds(far, PARTITIONS // 2)
                 sent.wait()
-            summaries = records(
-                near, f"{topic}.summaries", len(wanted.runs), isolation_level="read_committed"
-            )
-            assert entries(summaries) == wanted.runs
-            if flag == ONCE:
-                assert sum(map(len, summaries.values())) == len(wanted.runs)
-            report(f"network cut for {CUT_SECONDS:.0f} s, {flag}", summaries)
+            check(near, topic, wanted.runs, once=flag == ONCE)
 
 
 def test_exactly_once_with_killed_workers_and_all_runs(
@@ -219,9 +218,9 @@ def test_exactly_once_with_killed_workers_and_all_runs(
     with (
         gateway(tmp_path, cluster, topic) as one,
         gateway(tmp_path, cluster, topic) as other,
-        working(tmp_path, cluster, topic, *flags, name="first") as first,
-        working(tmp_path, cluster, topic, *flags, name="second") as second,
-        working(tmp_path, cluster, topic, *flags, name="third") as third,
+        eager(tmp_path, cluster, topic, *flags, name="first") as first,
+        eager(tmp_path, cluster, topic, *flags, name="second") as second,
+        eager(tmp_path, cluster, topic, *flags, name="third") as third,
         sending([one, other], ways, pause=PAUSE) as sent,
     ):
         first.wait_for(STEPS, lambda found: found > 2_000)
@@ -229,21 +228,51 @@ def test_exactly_once_with_killed_workers_and_all_runs(
         holds(third, PARTITIONS // 2)
         second.kill()
         holds(third, PARTITIONS)
-        with working(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
+        with eager(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
             holds(fourth, PARTITIONS // 2)
             sent.wait()
-            committed = {"isolation_level": "read_committed"}
-            summaries = records(cluster, f"{topic}.summaries", COUNT, **committed)
-            assert entries(summaries) == replayed_runs
-            assert sum(map(len, summaries.values())) == COUNT
+            check(cluster, topic, replayed_runs, once=True)
             undisturbed = decided(cluster, topic)
-            decisions = records(cluster, f"{topic}.decisions", len(undisturbed), **committed)
+            decisions = records(
+                cluster, f"{topic}.decisions", len(undisturbed), isolation_level="read_committed"
+            )
             for one_run in decisions.values():
                 for decision in one_run:
                     del decision["time"]
             assert decisions == undisturbed
-            report("two of three workers killed, exactly once", summaries)
             print(f"{sum(map(len, decisions.values()))} decisions, none twice, none missing")
+
+
+def test_workers_are_upgraded_in_turn_to_another_version_of_the_state(
+    cluster: Kafka, wanted: Wanted, tmp_path: Path
+) -> None:
+    topic = create_topics(cluster, "upgraded")
+    kinds = {"old": EAGER, "new": EAGER + NEXT}
+
+    def worker(kind: str, number: int) -> AbstractContextManager[list[str]]:
+        name = f"{kind}-{number}"
+        flags = (LATENESS, ONCE)
+        return restarted_when_it_exits(
+            tmp_path, cluster, topic, *flags, name=name, before=kinds[kind]
+        )
+
+    with (
+        gateway(tmp_path, cluster, topic) as one,
+        gateway(tmp_path, cluster, topic) as other,
+        sending([one, other], wanted.ways, pause=2 * PAUSE) as sent,
+        ExitStack() as new,
+    ):
+        total = sum(map(len, wanted.ways))
+        with worker("old", 1), ExitStack() as second:
+            second.enter_context(worker("old", 2))
+            wait_for_commits(cluster, topic, total)
+            second.close()
+            new.enter_context(worker("new", 2))
+            wait_for_commits(cluster, topic, 4 * total)
+        exits = new.enter_context(worker("new", 1))
+        sent.wait()
+        check(cluster, topic, wanted.runs, once=True)
+        assert exits == []
 
 
 def decided(kafka: Kafka, topic: str) -> Entries | dict[str, list[dict[str, Any]]]:

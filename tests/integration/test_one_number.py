@@ -242,6 +242,9 @@ def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_pa
     assert on_page["looper"]["loop"]["steps"] == 7
     assert entries["looper"]["loop_steps"] == 6  # complete repetitions
     assert entries["stopped"]["lost_in_loops"] == {"steps": 1, "tokens": 10, "seconds": None}
+    assert entries["poller"]["lost_in_loops"]["steps"] == 0
+    assert not entries["poller"]["lost_in_loops"]["tokens"]
+    assert entries["poller"]["loop_steps"] == 5  # they repeat, as declared
     assert entries["rewording"]["lost_in_loops"]["steps"] == 0
     sums = {
         "steps": sum(entry["steps"] for entry in entries.values()),

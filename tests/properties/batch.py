@@ -48,12 +48,6 @@ def _read(steps, max_period):
         since, kept = pairs[end:], pairs[start:end]
         if len(since) < len(kept) and since == kept[: len(since)]:
             open_steps = len(since)
-    lost = 0  # steps from the first repeated one of each loop on, as long as the cycle continues
-    for first, period, repeats in found:
-        after = first + period * repeats
-        while after < len(pairs) and pairs[after] == pairs[after - period]:
-            after += 1
-        lost += after - first
     current = (0, 0, -1)
     if found:
         first, period, repeats = found[-1]
@@ -70,13 +64,56 @@ def _read(steps, max_period):
         "cycle_ratio": sum(lengths) / total if total else None,
         "loops": [tuple(loop) for loop in found],
         "onsets": len(found),
-        "lost_steps": lost,
         "period": current[0],
         "repeats": current[1],
         "first_step": current[2],
         "pending": open_steps,
     }
     return fields, flags
+
+
+def gui_loops(steps, max_period=10_000):
+    """The same as in TIDE's code for interfaces: it goes on after the rounds that it matched."""
+    pairs = [(step.state, step.action) for step in steps]
+    total = len(pairs)
+    found = []
+    cursor = loop_steps = cycles = cycle_steps = lost = 0
+    kept = []
+    while (cycle := _first_to_close(pairs, cursor, max_period)) is not None:
+        start, end = cycle
+        kept = pairs[start:end]
+        cursor = end
+        while pairs[cursor : cursor + len(kept)] == kept:
+            cursor += len(kept)
+        repeats = (cursor - end) // len(kept)
+        cycles += 1 + repeats
+        cycle_steps += cursor - start
+        if repeats:
+            found.append((end, len(kept), repeats))
+            loop_steps += cursor - end
+            rest = pairs[cursor:]
+            both = zip(rest, kept, strict=False)
+            on = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+            lost += cursor - end + on
+    rest = pairs[cursor:]
+    on = bool(kept) and len(rest) < len(kept) and rest == kept[: len(rest)]
+    current = (0, 0, -1)
+    if on and found and found[-1][0] + found[-1][1] * found[-1][2] == cursor:
+        current = (found[-1][1], found[-1][2], found[-1][0])
+    return {
+        "steps": total,
+        "loop_steps": loop_steps,
+        "value": loop_steps / total if total else None,
+        "cycles": cycles,
+        "cycle_steps": cycle_steps,
+        "loops": found,
+        "onsets": len(found),
+        "lost_steps": lost,
+        "period": current[0],
+        "repeats": current[1],
+        "first_step": current[2],
+        "pending": len(rest) if on else 0,
+    }
 
 
 def _first_to_close(pairs, cursor, max_period):
@@ -94,16 +131,18 @@ def _ends_at(loop):
 
 
 def loop_cost(spendings):
-    """Tokens and seconds of every loop, and of what repeats last."""
+    """Steps, tokens and seconds of every loop, and of what repeats last."""
     looped = {one.since for one in spendings if one.looping}
     last = max((one.since for one in spendings), default=-1)
     lost = [one for one in spendings if one.since in looped]
     current = [one for one in spendings if one.since == last]
     return {
+        "steps": sum(one.steps for one in lost),
         "tokens": _total(one.tokens for one in lost),
         "seconds": _total(one.seconds for one in lost),
         "value": _total(one.tokens for one in lost),
         "since": last,
+        "last_steps": sum(one.steps for one in current),
         "last_tokens": _total(one.tokens for one in current),
         "last_seconds": _total(one.seconds for one in current),
     }
@@ -249,6 +288,8 @@ def auv(runs):
     spread = statistics.variance(areas) if len(areas) > 1 else None
     return {
         "runs": len(areas),
+        "solved": sum(area > 0 for area in areas),
+        "success_at_t_max": sum(area > 0 for area in areas) / len(areas) if areas else None,
         "total": sum(areas),
         "value": statistics.fmean(areas) if areas else None,
         "variance": spread,

@@ -9,7 +9,7 @@ from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
-from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.loops import GuiLoops, Loops
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.navigation import Navigation, zone_of
 from tidegauge.streaming_metrics.novelty import Novelty
@@ -30,6 +30,7 @@ def curve(metric):
 
 COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     Loops: Counterpart(streams.issued_steps(), batch.loops),
+    GuiLoops: Counterpart(streams.issued_steps(), batch.gui_loops),
     LoopCost: Counterpart(streams.loop_spendings(), batch.loop_cost),
     ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),

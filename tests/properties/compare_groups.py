@@ -40,13 +40,14 @@ def runs_of_arms():
 
 
 def looping_runs():
-    name = st.sampled_from("abc")
+    counts = st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), max_size=3).map(
+        lambda counts: tuple(counts.items())
+    )
     return runs(
         t_max=st.just(10),
         loop_steps=st.sampled_from([0, 0, 1, 5]),
-        loop_actions=st.dictionaries(name, st.integers(1, 4), max_size=3).map(
-            lambda counts: tuple(counts.items())
-        ),
+        loop_actions=counts,
+        loop_cycle_actions=counts,
     )
 
 
@@ -61,7 +62,14 @@ def runs_of_horizons():
 
 def exploring_runs():
     left = st.sampled_from([None, 0, 0, 1, 3])
-    return runs(frontier=left, pending=left, displaced_leads=left)
+    return runs(
+        frontier=left,
+        pending=left,
+        displaced_leads=left,
+        t_max=st.sampled_from([None, 5, 10]),
+        outcome=st.sampled_from(["failure", "failure", "stopped", "error"]),
+        reason=st.sampled_from([None, None, "ValueError", "max_steps"]),
+    )
 
 
 @st.composite
@@ -129,7 +137,10 @@ def _difference(left, right):
 def loop_action_share(runs):
     """Loop steps by action."""
     names = [name for run in runs for name, count in run.loop_actions for _ in range(count)]
+    once = [name for run in runs for name, count in run.loop_cycle_actions for _ in range(count)]
     return {
+        "cycle_counts": dict(Counter(once)),
+        "cycle_shares": [once.count(name) / len(once) for name in "abc"] if once else None,
         "loop_steps": len(names),
         "counts": dict(Counter(names)),
         "value": max(Counter(names).values()) / len(names) if names else None,
@@ -181,10 +192,22 @@ def premature_halts(runs):
         for run in runs
         if run.success is not None and not (run.frontier is None and run.pending is None)
     ]
-    halts = [run for run in known if not run.success and (run.frontier or 0) + (run.pending or 0)]
+    left = [run for run in known if not run.success and (run.frontier or 0) + (run.pending or 0)]
+    cut = {"policy": 0, "budget": 0, "error": 0}
+    halts = []
+    for run in left:
+        if run.outcome == "stopped":
+            cut["policy"] += 1
+        elif run.reason == "max_steps" or (run.t_max is not None and run.steps >= run.t_max):
+            cut["budget"] += 1
+        elif run.outcome == "error":
+            cut["error"] += 1
+        else:
+            halts.append(run)
     return {
         "runs": len(known),
         "halts": len(halts),
+        "cut_short": {what: count for what, count in cut.items() if count},
         "frontier_left": sum(run.frontier or 0 for run in halts),
         "pending_left": sum(run.pending or 0 for run in halts),
         "displaced_leads": sum(run.displaced_leads or 0 for run in halts),
@@ -268,7 +291,12 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     LoopActionShare: Counterpart(
         looping_runs(),
         loop_action_share,
-        seen={"shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None},
+        seen={
+            "shares": lambda m: [m.share(name) for name in "abc"] if m.loop_steps else None,
+            "cycle_shares": lambda m: (
+                [m.cycle_share(name) for name in "abc"] if m.cycle_counts else None
+            ),
+        },
     ),
     PassAtK: Counterpart(
         attempts(),

@@ -204,9 +204,9 @@ def test_a_live_run_has_the_score_that_the_arrays_give_at_every_step(walk, seed)
     read: list[float | None] = []
     sink.run_started(RunStarted(run="r", agent="a", task=TASK))
     for call, outcome, error, place in walk:
-        signals = sink.step_issued(Step("r", (call,))).signals
+        signals: Any = sink.step_issued(Step("r", (call,))).signals
         read.append(live.read(signals))
-        observed = sink.step_observed(Outcome("r", (CallResult(outcome, error),), place=place))
+        observed: Any = sink.step_observed(Outcome("r", (CallResult(outcome, error),), place=place))
         assert live.read(observed.signals) == read[-1]  # it is read when an action is issued
     sink.run_ended(RunEnded(run="r", success=True))
     assert list(score.scores(FeatureTable(kept))) == pytest.approx(read)

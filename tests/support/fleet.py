@@ -25,7 +25,6 @@ from support.prometheus import free_port
 from support.serve import Ports, Server, serving
 from tidegauge import catalog
 
-COMMAND = (sys.executable, "-c", "from tidegauge.cli.main import main; main()")
 BUSY = 503
 """What a sender is answered that is to try again."""
 
@@ -63,6 +62,7 @@ def worker_command(
     *flags: str,
     name: str = "worker",
     config: Mapping[str, object] = CONFIG,
+    before: str = "pass",
 ) -> list[str]:
     """How a worker is started.
 
@@ -73,11 +73,12 @@ def worker_command(
         flags: what the command line says beside that.
         name: of its files.
         config: properties of librdkafka.
+        before: Python that its process runs before.
     """
     settings = directory / f"{name}.toml"
     settings.write_text("".join(f'"{key}" = {json.dumps(one)}\n' for key, one in config.items()))
     return [
-        *COMMAND,
+        *(sys.executable, "-c", f"{before}\nfrom tidegauge.cli.main import main; main()"),
         "worker",
         f"--kafka={kafka.address}",
         f"--topic={topic}",
@@ -122,6 +123,37 @@ def working(
         wait_until_ready(process, log, lambda: worker.get("/healthz").status == 200)
         with worker.explained():
             yield worker
+
+
+@contextlib.contextmanager
+def restarted_when_it_exits(
+    directory: Path, kafka: Kafka, topic: str, *flags: str, name: str, before: str = "pass"
+) -> Iterator[list[str]]:
+    """A worker under a supervisor, as in production; yields the error of each exit."""
+    log = directory / f"{name}.log"
+    flags = ("--metrics-port=0", *flags)
+    command = worker_command(directory, kafka, topic, *flags, name=name, before=before)
+    over, errors = threading.Event(), list[str]()
+
+    def supervise() -> None:
+        while not over.is_set():
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    command, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ)
+                )
+            with stopped_in_the_end(process):
+                while process.poll() is None and not over.wait(0.2):
+                    pass
+            if process.returncode:
+                errors.append(log.read_text().splitlines()[-1])
+
+    supervisor = threading.Thread(target=supervise)
+    supervisor.start()
+    try:
+        yield errors
+    finally:
+        over.set()
+        supervisor.join()
 
 
 def packed(ways: Sequence[Sequence[ExportTraceServiceRequest]]) -> list[list[bytes]]:
@@ -233,10 +265,10 @@ def entries(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, d
 
 
 def create_topics(kafka: Kafka, topic: str, **config: Any) -> str:
-    """A topic and those beside it."""
-    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
+    """A topic and those beside it, as the documentation creates them."""
+    for name in (f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
         kafka.create(name, PARTITIONS, **config)
-    return topic
+    return kafka.create(topic, PARTITIONS, message_timestamp_type="LogAppendTime", **config)
 
 
 def steps(*workers: Worker) -> float:
@@ -253,6 +285,14 @@ def holds(worker: Worker, partitions: int) -> None:
     """Wait until a worker has so many partitions."""
     name = catalog.WORKER_PARTITIONS.name
     worker.wait_for(name, lambda found: found == partitions, seconds=4 * PATIENCE)
+
+
+def wait_for_commits(kafka: Kafka, topic: str, messages: int) -> None:
+    """Wait until the workers of a topic have committed so many messages."""
+    until = time.monotonic() + 4 * PATIENCE
+    while (found := sum(kafka.committed(topic, topic, PARTITIONS).values())) < messages:
+        assert time.monotonic() < until, f"{found} of {messages} messages of {topic}"
+        time.sleep(0.2)
 
 
 def halves(ways: list[list[bytes]]) -> tuple[list[list[bytes]], list[list[bytes]]]:

@@ -94,7 +94,7 @@ class Broker:
     def wait(self) -> None:
         """Wait until it answers."""
         assert self.process is not None
-        wait_until_ready(self.process, self.log, self._answers)
+        wait_until_ready(self.process, self.log, self._answers, 4 * PATIENCE)
 
     def stop(self) -> None:
         """Let it end: others become the leaders of its partitions before (SIGTERM)."""
@@ -281,7 +281,17 @@ class Kafka:
 
     def wait_for_groups(self) -> None:
         """Wait until there is a coordinator of groups: the first request for one takes seconds."""
-        self.committed("tests", "any", 1)
+        from confluent_kafka import KafkaException
+
+        until = time.monotonic() + 2 * PATIENCE
+        while True:
+            try:
+                self.committed("tests", "any", 1)
+            except KafkaException:
+                assert time.monotonic() < until, "no coordinator of groups"
+                time.sleep(0.2)
+            else:
+                return
 
     def pause(self) -> None:
         """Nothing is answered until :meth:`resume`, and nothing is lost."""

@@ -35,6 +35,7 @@ from tidegauge.policies import (
     Policy,
     PolicyFile,
     RunTrace,
+    Score,
     Threshold,
     Thresholds,
     calibrate,
@@ -189,7 +190,7 @@ def backtest(settings: BacktestSettings) -> None:
                 seed=settings.seed,
                 advance=progress.advance,
             )
-    stops = _stops(found, policy)
+    stops = _stops(found, policy, traced)
     if settings.json:
         data = _document(found, shown, stops, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
@@ -277,8 +278,11 @@ def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrac
         )
 
 
-def _stops(found: Backtest, policy: PolicyFile | None) -> dict[str, Sequence[StopKind]]:
+def _stops(
+    found: Backtest, policy: PolicyFile | None, traced: Sequence[Score]
+) -> dict[str, Sequence[StopKind]]:
     """Why each score or rule ends runs."""
+    of_scores = {score.name: score.stop for score in traced}
     rules = () if policy is None else policy.rules
     of_rules = tuple(dict.fromkeys(SIGNALS[rule.signal].stop for rule in rules))
     return {
@@ -286,7 +290,7 @@ def _stops(found: Backtest, policy: PolicyFile | None) -> dict[str, Sequence[Sto
         if one.score == RULES
         else FOREIGN_GUARDS[one.score].stops
         if one.score in FOREIGN_GUARDS
-        else (score_named(one.score).stop,)
+        else (of_scores[one.score],)
         for one in found.summary
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -77,6 +77,12 @@ class JudgeSettings(InputSettings):
         metavar="MODULE:NAME",
         multiple=True,
     )
+    view: Any = setting(
+        click.Choice(["whole", "original"]),
+        "whole",
+        "What the judges of competencies read: the whole record of a run; or only what the agent "
+        "thought and did, without what it saw, as AgentDiagnose's judges.",
+    )
     dry_run: bool = setting(
         FLAG,
         False,
@@ -138,7 +144,7 @@ def judge(settings: JudgeSettings) -> None:
         from tidegauge.cli import judge_output
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "langchain_core", extra="judge") from error
-    judges = judge_output.chosen_judges(settings.competencies, settings.own_judges)
+    judges = judge_output.chosen_judges(settings.competencies, settings.own_judges, settings.view)
     errors = InputErrors(strict=settings.strict)
     runs = judge_output.RunsToJudge(
         settings.files,

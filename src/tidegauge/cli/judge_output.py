@@ -18,7 +18,7 @@ from tidegauge.cli.recording_options import read_recordings
 from tidegauge.cli.terminal import NOT_MEASURED, printable
 from tidegauge.cli.text_table import TextTable
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
-from tidegauge.diagnose.judges.competencies import rubric_named
+from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
 from tidegauge.diagnose.judges.cost import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, Estimate, Price
 from tidegauge.diagnose.judges.judgement import (
     Judgement,
@@ -28,7 +28,7 @@ from tidegauge.diagnose.judges.judgement import (
 )
 from tidegauge.diagnose.judges.judging import Judging
 from tidegauge.diagnose.judges.model_client import Usage
-from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, RubricJudge
+from tidegauge.diagnose.judges.rubric_judge import Judge, RubricJudge, View
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
@@ -106,14 +106,23 @@ class RunsToJudge:
             )
 
 
-def chosen_judges(competencies: Sequence[str], own: Sequence[str]) -> tuple[Judge, ...]:
+def chosen_judges(
+    competencies: Sequence[str], own: Sequence[str], view: View = "whole"
+) -> tuple[Judge, ...]:
     """The judges of these competencies, then the user's own; without either, the five.
+
+    Args:
+        competencies: names of competencies.
+        own: the user's judges, as ``module:name``.
+        view: what the judges of competencies read.
 
     Raises:
         ConfigurationError: a competency or a judge does not exist.
     """
-    named = [RubricJudge(rubric_named(name)) for name in dict.fromkeys(competencies)]
-    return (*named, *(_own_judge(place) for place in own)) or FIVE_JUDGES
+    if not competencies and not own:
+        competencies = tuple(COMPETENCIES)
+    named = [RubricJudge(rubric_named(name), view=view) for name in dict.fromkeys(competencies)]
+    return (*named, *(_own_judge(place) for place in own))
 
 
 def _own_judge(place: str) -> Judge:

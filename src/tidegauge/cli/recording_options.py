@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -49,10 +49,12 @@ from tidegauge.receivers.transcripts.session_files import (
     read_session,
 )
 from tidegauge.recordings.line_replay import Fault, Line, Replay, read_lines
+from tidegauge.streaming_metrics.auv import TIDE_T_MAX
 
 __all__ = [
     "InputSettings",
     "MeasuredInputSettings",
+    "TMax",
     "TraceSettings",
     "read_recordings",
     "read_traces",
@@ -63,12 +65,25 @@ __all__ = [
 _BUFFER_BYTES: Final = 1 << 20
 
 
+TMax: TypeAlias = int | Mapping[str, int] | None
+"""Turns within which success counts, of all runs or by task group."""
+
+
+def _t_max(value: Any) -> TMax:
+    if value == "tide":
+        return TIDE_T_MAX
+    found: int = COUNT.convert(value, None, None)
+    return found
+
+
 def t_max_setting() -> Any:
     """The field ``t_max``."""
+    groups = ", ".join(f"{group} {t_max}" for group, t_max in TIDE_T_MAX.items())
     return setting(
-        COUNT,
+        SettingType("N|tide", _t_max),
         None,
-        "Turns within which success counts towards AUV, for every run; overrides the recording.",
+        "Turns within which success counts towards AUV, for every run; overrides the recording. "
+        f"tide: those of TIDE's task groups ({groups}).",
     )
 
 
@@ -123,7 +138,13 @@ class StepInputSettings(InputSettings):
 class MeasuredInputSettings(StepInputSettings):
     """Settings that ``replay`` and ``report`` share."""
 
-    t_max: int | None = t_max_setting()
+    t_max: TMax = t_max_setting()
+    loop_code: Any = setting(
+        click.Choice(["text", "gui"]),
+        "text",
+        "How loops are read: as in TIDE's released code for texts, or in its code for graphical "
+        "interfaces, which looks for the next cycle after the rounds that were repeated.",
+    )
     policy: str | None = setting(
         POLICY,
         None,
@@ -223,7 +244,7 @@ def read_recordings(
     errors: InputErrors,
     *,
     ignore_actions: Iterable[str] = (),
-    t_max: int | None = None,
+    t_max: TMax = None,
     keep_line: Callable[[str, bytes], None] | None = None,
     sessions_of: str | None = None,
 ) -> int:
@@ -234,7 +255,7 @@ def read_recordings(
         sink: takes the step events.
         errors: reports invalid lines and unreadable files.
         ignore_actions: actions whose steps are left out.
-        t_max: turns within which success counts, for every run.
+        t_max: turns within which success counts, for every run or by task group.
         keep_line: gets the run and the text of every line that was not skipped.
         sessions_of: the coding agent whose sessions the files are, or ``auto``; ``None``, they are
             recordings.

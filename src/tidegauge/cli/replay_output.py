@@ -6,7 +6,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
@@ -55,6 +55,7 @@ class RecordedRuns:
     Args:
         policy: decides what follows each step.
         repetition: measure the similarity of actions also if the policy does not need it.
+        loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         normaliser: applied to texts before they are compared; ``None`` compares exactly, as the
             numbers of recorded runs are defined.
 
@@ -63,7 +64,12 @@ class RecordedRuns:
     """
 
     def __init__(
-        self, policy: Policy, *, repetition: bool = False, normaliser: Normaliser | None = None
+        self,
+        policy: Policy,
+        *,
+        repetition: bool = False,
+        loop_code: Literal["text", "gui"] = "text",
+        normaliser: Normaliser | None = None,
     ) -> None:
         self.engine = Engine(
             clock=None,
@@ -73,6 +79,7 @@ class RecordedRuns:
             max_actions=_MAX_ACTIONS,
             repetition=repetition or policy.reads_words,
             features=policy.reads_features,
+            loop_code=loop_code,
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)
@@ -166,7 +173,7 @@ def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
 def _table(
     groups: dict[GroupKey, GroupSnapshot], loops: Counter[GroupKey], stops: Counter[GroupKey]
 ) -> TextTable:
-    numbers = ("runs", "success", "AUV", "loop ratio", "runs with a loop")
+    numbers = ("runs", "success", "at t_max", "AUV", "loop ratio", "runs with a loop")
     table = TextTable(
         ("agent", "task group", "memory"), (*numbers, "stopped") if stops else numbers
     )
@@ -175,6 +182,7 @@ def _table(
             *(printable(name) for name in key),
             str(group.runs_started),
             percent(group.finished.of(SuccessRate).value),
+            percent(group.finished.of(AUV).success_at_t_max),
             _auv(group.finished.of(AUV)),
             percent(group.loop_ratio),
             str(loops[key]),

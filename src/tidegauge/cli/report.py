@@ -59,6 +59,7 @@ def report(settings: ReportSettings) -> None:
         scores=settings.scores,
         with_contents=not settings.no_contents,
         t_max=settings.t_max,
+        loop_code=settings.loop_code,
         policy=settings.rules(),
         ignore_actions=settings.ignore_actions,
         errors=errors,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -39,13 +39,14 @@ class ReportData:
 
     Args:
         policy: decides what follows each step.
+        loop_code: how loops are read, see :class:`RecordedRuns`.
 
     Attributes:
         runs: the runs' reports and groups.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self.runs = RecordedRuns(policy)
+    def __init__(self, policy: Policy, *, loop_code: Literal["text", "gui"] = "text") -> None:
+        self.runs = RecordedRuns(policy, loop_code=loop_code)
         self._sink = StepLines(self.runs, self.runs.engine, self._measured)
         self._all: list[_RunData] = []
         self._last: dict[str, _RunData] = {}

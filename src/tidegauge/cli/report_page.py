@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
 from tidegauge._private_files import private
 from tidegauge._version import __version__
 from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import read_recordings
+from tidegauge.cli.recording_options import TMax, read_recordings
 from tidegauge.cli.replay_output import document
 from tidegauge.cli.report_data import ReportData
 from tidegauge.cli.terminal import StageProgress
@@ -44,7 +44,8 @@ def write_report(
     *,
     scores: str | os.PathLike[str] | None = None,
     with_contents: bool = True,
-    t_max: int | None = None,
+    t_max: TMax = None,
+    loop_code: Literal["text", "gui"] = "text",
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
@@ -58,7 +59,8 @@ def write_report(
         out: the file of the page.
         scores: the file of the scores of judges.
         with_contents: whether the page shows contents, or digests of them.
-        t_max: turns within which success counts, for every run.
+        t_max: turns within which success counts, for every run or by task group.
+        loop_code: how loops are read, see ``--loop-code``.
         policy: marks where it would intervene, and ends runs where it stops them.
         ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
@@ -74,7 +76,7 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(policy or Policy())
+    report = ReportData(policy or Policy(), loop_code=loop_code)
     skipped = read_recordings(
         files,
         report,

@@ -17,6 +17,7 @@ from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import (
     InputSettings,
+    TMax,
     read_recordings,
     scores_setting,
     t_max_setting,
@@ -49,7 +50,7 @@ class SelectSettings(InputSettings):
         OUT_FILE, None, "Write the runs to this file instead of standard output.", "-o"
     )
     scores: Path | None = scores_setting()
-    t_max: int | None = t_max_setting()
+    t_max: TMax = t_max_setting()
 
 
 @click.command()
@@ -67,7 +68,7 @@ def select(settings: SelectSettings) -> None:
 
     \b
       run agent task_group memory model outcome success finished stopped
-      steps t_max tokens auv progress_auv novelty recall_lag premature_halt
+      steps t_max tokens auv progress_auv novelty recall_lag premature_halt cut_short
       loop_ratio loop_steps loops cycles cycle_steps
       lost_steps lost_tokens lost_seconds
       result_streak_max failed_rounds_max stale_score stale_score_max

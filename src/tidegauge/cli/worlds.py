@@ -22,6 +22,7 @@ _COLUMNS = (
     ("exploitation_error", "exploitation error"),
     ("stale_max", "stale max"),
     ("premature_halt", "premature halt"),
+    ("out_of_budget", "out of budget"),
     ("displaced_leads", "displaced leads"),
     ("failed_rounds_max", "failed rounds max"),
     ("loop_ratio", "loop ratio"),

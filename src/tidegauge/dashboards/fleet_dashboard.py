@@ -48,8 +48,8 @@ from tidegauge.streaming_metrics.interventions import (
     SAVED_STEPS,
     SAVED_TOKENS,
 )
-from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
-from tidegauge.streaming_metrics.loops import LOST_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS, LOST_STEPS
+from tidegauge.streaming_metrics.loops import RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
 from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION

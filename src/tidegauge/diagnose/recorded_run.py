@@ -45,6 +45,7 @@ FIELDS = (
     "failed_rounds_max",
     "result_streak_max",
     "premature_halt",
+    "cut_short",
     "progress_auv",
     "recall_lag",
     "novelty",

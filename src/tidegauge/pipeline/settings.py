@@ -56,6 +56,7 @@ Price: TypeAlias = float
 ShownMessages: TypeAlias = Literal["new", "full"]
 RunStorePlace: TypeAlias = "str | RunStore"
 TraceUrl: TypeAlias = str
+WebAddress: TypeAlias = str
 
 
 def _path(value: Any) -> str:
@@ -79,11 +80,17 @@ def _key(value: Any) -> bytes:
     return key
 
 
-def _trace_url(value: Any) -> str:
+def _web_address(value: Any) -> str:
     parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.netloc or "{trace_id}" not in value:
+    if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError
     return str(value)
+
+
+def _trace_url(value: Any) -> str:
+    if "{trace_id}" not in value:
+        raise ValueError
+    return _web_address(value)
 
 
 def _price(value: Any) -> float:
@@ -99,14 +106,14 @@ def _comparison(value: Any) -> Any:
     return value
 
 
-def _exported_runs(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("all", "troubled")):
+def _shown_messages(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("new", "full")):
         raise ValueError
     return value
 
 
-def _shown_messages(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("new", "full")):
+def _exported_runs(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("all", "troubled")):
         raise ValueError
     return value
 
@@ -137,6 +144,7 @@ KINDS: Final[Kinds] = {
     "TraceUrl": ValueKind(
         "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
+    "WebAddress": ValueKind("an http:// or https:// address", _web_address),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
     "Comparison": ValueKind('"volatile", "exact" or a function from text to text', _comparison),
@@ -216,6 +224,8 @@ class Settings:
             the page links each run to its trace.
         prices: $ per million tokens, by the name of the model, as in ``{"my-model": 1.5}``; the
             page then shows what runs and loops cost in $.
+        runbooks: address that serves ``docs/runbooks``, for the page's links; the default is the
+            variable TIDEGAUGE_RUNBOOKS.
         registry: put the metrics into this Prometheus registry and serve nothing.
         otlp_metrics: whether the metrics are also pushed over OTLP; by default, they are if
             OTEL_METRICS_EXPORTER names ``otlp`` and an OTLP endpoint is set.
@@ -289,6 +299,7 @@ class Settings:
     page_contents: bool | None = None
     trace_url: TraceUrl | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
+    runbooks: WebAddress | None = None
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
     record_to: FilePath | None = None

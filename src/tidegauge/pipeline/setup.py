@@ -17,7 +17,7 @@ from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
 from tidegauge._guard import guarded, internal_errors, log
 from tidegauge._net.hosts import is_loopback
-from tidegauge.catalog import MetricDefinition
+from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
 from tidegauge.exporters.reading import Exporter, More, Reader
@@ -159,6 +159,7 @@ class Pipeline:
                 digest=spans.exported_digest,
                 trace_url=settings.trace_url,
                 prices=settings.prices,
+                runbooks=settings.runbooks or os.environ.get("TIDEGAUGE_RUNBOOKS") or RUNBOOKS,
             )
             self._exporters.append(self.page)
         for exporter in self._exporters:

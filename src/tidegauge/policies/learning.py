@@ -5,11 +5,9 @@ action, each with its features and whether its run failed in the end. All moment
 as much as the run. Own runs of an agent weigh most, runs of the other agents of its task group a
 tenth.
 
-Three choices are for the use as a stop rule. The stagnation is hardly penalised and everything else
-strongly, so that with few runs the score is close to the stagnation. A run that succeeds is stopped
-by mistake at its worst moment, so its weight is moved there, and the weights are fitted again. And
-the threshold must come from tasks that the score has not seen: :func:`learn` leaves out half of
-them.
+The stagnation is hardly penalised and everything else strongly, so that with few runs the score is
+close to the stagnation. The threshold must come from tasks that the score has not seen:
+:func:`learn` leaves out half of them.
 """
 
 from __future__ import annotations
@@ -34,6 +32,7 @@ from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 __all__ = [
     "BUCKETS",
     "LEAST",
+    "OTHERS",
     "Example",
     "ExampleSink",
     "FeatureTable",
@@ -47,7 +46,7 @@ __all__ = [
 BUCKETS: Final = 256
 """Into how many buckets the words of each kind go."""
 
-_OTHERS: Final = 0.1
+OTHERS: Final = 0.1
 """How much a run of another agent of the task group weighs, beside 1."""
 
 _FREEDOM: Final = 5.0
@@ -56,15 +55,11 @@ _FREEDOM: Final = 5.0
 _WORDS: Final = 3.0
 """The same of the words."""
 
-_STRENGTH: Final = 0.003
+_STRENGTH: Final = 0.001
 """Inverse of the penalty (``C`` of scikit-learn), at a mean weight of 1."""
 
-_ROUNDS: Final = 2
-"""How often weights are moved to the worst moments of successful runs."""
-
-_SHARPNESS: Final = 2.0
-"""How much of the weight is moved: weights are proportional to exp(sharpness x score)."""
-
+_FREE: Final = frozenset({"stagnation"})
+_NAMES: Final = [feature.name for feature in FEATURES]
 _LIMIT: Final = 5.0
 _NO_LIMIT: Final = 1e6
 LEAST: Final = 10
@@ -252,31 +247,20 @@ def fit(table: FeatureTable, runs: _Floats) -> Fitted:
         raise MissingExtraError("scikit-learn", extra="learn") from error
     of_runs = (runs / table.steps)[table.run]
     rows = np.flatnonzero(of_runs)
-    run, failed, weights = table.run[rows], table.failed[table.run][rows], of_runs[rows]
+    failed, weights = table.failed[table.run][rows], of_runs[rows]
     values = table.numbers[rows]
     mean = np.average(values, axis=0, weights=weights)
     scale = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
     varies = scale > 1e-9
     scale[~varies] = 1.0
-    limit = np.full(len(FEATURES), _LIMIT)
-    limit[0] = _NO_LIMIT
-    freedom = np.ones(len(FEATURES))
-    freedom[0] = _FREEDOM
+    limit = np.array([_NO_LIMIT if name in _FREE else _LIMIT for name in _NAMES])
+    freedom = np.array([_FREEDOM if name in _FREE else 1.0 for name in _NAMES])
     standard = np.clip((values - mean) / scale, -limit, limit) * freedom * varies
     inputs = sparse.csr_matrix(
         sparse.hstack([sparse.csr_matrix(standard), table.words[rows] * _WORDS])
     )
-    per_run = np.bincount(run, weights, len(table.steps))
     model = LogisticRegression(C=_STRENGTH, max_iter=200, tol=1e-3)
-    for round_ in range(_ROUNDS + 1):
-        model.fit(inputs, failed, sample_weight=weights / weights.mean())
-        if round_ < _ROUNDS:
-            scores = inputs @ model.coef_[0]
-            highest = np.full(len(table.steps), -np.inf)
-            np.maximum.at(highest, run, scores)
-            near = np.exp(_SHARPNESS * (scores - highest[run]))
-            share = near / np.bincount(run, near, len(table.steps))[run]
-            weights = np.where(failed, of_runs[rows], per_run[run] * share)
+    model.fit(inputs, failed, sample_weight=weights / weights.mean())
     found = model.coef_[0]
     weight = found[: len(FEATURES)] * freedom * varies
     return Fitted(
@@ -345,7 +329,7 @@ def learn(
             of_agent = [one for one in chosen if agent in (None, one.agent)]
             weights = None
             if table is not None and (agent is None or _enough(of_agent)):
-                runs = np.array([1.0 if agent in (None, one.agent) else _OTHERS for one in chosen])
+                runs = np.array([1.0 if agent in (None, one.agent) else OTHERS for one in chosen])
                 weights = fit(table, runs).weights()
             advance(len(of_agent))
             groups.append(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final, Self
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Self
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import GroupDeclaration, GroupView, Measured
@@ -19,9 +20,16 @@ __all__ = [
     "AUV_SUM",
     "AUV_UPPER",
     "OF_GROUPS",
+    "TIDE_T_MAX",
     "auv_bounds",
     "auv_contribution",
 ]
+
+
+TIDE_T_MAX: Final[Mapping[str, int]] = MappingProxyType(
+    {"blocksworld": 20, "frozen_lake": 30, "sudoku": 20, "alfworld": 60, "webshop": 15}
+)
+"""The ``t_max`` of TIDE's five environments with texts (appendix C.4), by task group."""
 
 
 def auv_contribution(turn: int | None, t_max: int) -> float:
@@ -44,17 +52,24 @@ class AUV(GroupMetric):
 
     Source: TIDE (arXiv 2602.02196), section 3.1, lemma 1 and proposition 2.
 
+    Attributes:
+        runs: runs that count.
+        solved: those that were solved within their ``t_max`` turns.
+        total: the sum of their areas.
+
     >>> auv = AUV()
     >>> for turn in (None, None, 3):
     ...     auv.update(FinishedRun(success=turn is not None, steps=turn or 5, t_max=5))
-    >>> round(auv.value, 6), auv.runs
-    (0.166667, 3)
+    >>> round(auv.value, 6), auv.runs, round(auv.success_at_t_max, 6)
+    (0.166667, 3, 0.333333)
     """
 
-    __slots__ = ("_mean", "_second_moment", "runs", "total")
+    version: ClassVar[int] = 2
+    __slots__ = ("_mean", "_second_moment", "runs", "solved", "total")
 
     def __init__(self) -> None:
         self.runs = 0
+        self.solved = 0
         self.total = 0.0
         self._mean = 0.0
         self._second_moment = 0.0
@@ -65,6 +80,7 @@ class AUV(GroupMetric):
             return
         area = auv_contribution(step.steps if step.success else None, step.t_max)
         self.runs += 1
+        self.solved += area > 0
         self.total += area
         away = area - self._mean
         self._mean += away / self.runs
@@ -79,12 +95,21 @@ class AUV(GroupMetric):
         self._second_moment += other._second_moment + away * away * self.runs * other.runs / runs
         self._mean += away * other.runs / runs
         self.total += other.total
+        self.solved += other.solved
         self.runs = runs
 
     @property
     def value(self) -> float | None:
         """Mean area, 0 to 1; ``None`` without a run."""
         return self.total / self.runs if self.runs else None
+
+    @property
+    def success_at_t_max(self) -> float | None:
+        """P_t at ``t_max``: share of the runs solved within it; ``None`` without a run.
+
+        TIDE's success rate. One over all turns counts runs that were solved later, too.
+        """
+        return self.solved / self.runs if self.runs else None
 
     @property
     def variance(self) -> float | None:
@@ -181,5 +206,9 @@ OF_GROUPS: Final = GroupDeclaration(
         Measured(AUV_RUNS, lambda arm: arm.finished.of(AUV).runs if _measurable(arm) else None),
         Measured(AUV_OF_PROCESS, lambda arm: arm.finished.of(AUV).value),
     ),
-    document=lambda auv: {"auv": auv.value, "auv_stderr": auv.standard_error},
+    document=lambda auv: {
+        "auv": auv.value,
+        "auv_stderr": auv.standard_error,
+        "success_at_t_max": auv.success_at_t_max,
+    },
 )

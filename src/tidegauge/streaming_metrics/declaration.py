@@ -69,6 +69,7 @@ class RunSettings:
         directed: whether exits lead one way only.
         repetition: whether runs measure the similarity of their actions.
         features: whether runs have the features of learned scores.
+        loop_code: how loops are read, see :class:`~tidegauge.streaming_metrics.loops.GuiLoops`.
         asks_distance: whether a user function gives the distances between places.
     """
 
@@ -78,6 +79,7 @@ class RunSettings:
     directed: bool = False
     repetition: bool = False
     features: bool = False
+    loop_code: Literal["text", "gui"] = "text"
     asks_distance: bool = False
 
 

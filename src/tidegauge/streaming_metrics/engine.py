@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tidegauge._canonical import ValueCache
 from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
@@ -85,6 +85,7 @@ class Engine:
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
             step, and measures repetition.
+        loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
         on_finished: called with the report of each run that ended, without any lock.
@@ -119,6 +120,7 @@ class Engine:
         declarations: Mapping[str, ToolDeclaration] | None = None,
         repetition: bool = False,
         features: bool = False,
+        loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
         on_finished: Callable[[RunReport], None] | None = None,
@@ -136,6 +138,7 @@ class Engine:
             directed=directed,
             repetition=repetition or features,
             features=features,
+            loop_code=loop_code,
             asks_distance=distance is not None,
         )
         self.digester = Digester(

@@ -5,7 +5,7 @@ Source: TIDE (arXiv 2602.02196), section 4.2 and table 3.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
@@ -64,8 +64,10 @@ class LoopSplit(GroupMetric):
 class LoopActionShare(GroupMetric):
     """Share of each action among the loop steps: what the agent does when it loops.
 
-    TIDE's click ratio is ``share("click")``. O(1) a run; memory grows with the actions' names,
-    up to ``max_names``, past which they share the name ``other``.
+    TIDE defines its click ratio as ``share("click")``, the share of all loop actions. Its released
+    code counts one round of each loop, however often it was repeated: ``cycle_share("click")``.
+    O(1) a run; memory grows with the actions' names, up to ``max_names``, past which they share the
+    name ``other``.
 
     Args:
         max_names: names distinguished.
@@ -76,27 +78,43 @@ class LoopActionShare(GroupMetric):
     (0.67, 0.0)
     """
 
-    __slots__ = ("_counts", "loop_steps", "max_names")
+    version: ClassVar[int] = 2
+    __slots__ = ("_counts", "_in_cycles", "loop_steps", "max_names")
 
     def __init__(self, *, max_names: int = 50) -> None:
         self.max_names = max_names
         self.loop_steps = 0
         self._counts: dict[str, int] = {}
+        self._in_cycles: dict[str, int] = {}
 
     def update(self, step: FinishedRun) -> None:
         """Take a finished run."""
         for name, count in step.loop_actions:
             self._add(name, count)
+        for name, count in step.loop_cycle_actions:
+            self._add_to(self._in_cycles, name, count)
 
     def merge(self, other: Self) -> None:
         """Add the runs of ``other``."""
         for name, count in other._counts.items():
             self._add(name, count)
+        for name, count in other._in_cycles.items():
+            self._add_to(self._in_cycles, name, count)
 
     @property
     def counts(self) -> dict[str, int]:
         """Loop steps of each action, by name."""
         return dict(self._counts)
+
+    @property
+    def cycle_counts(self) -> dict[str, int]:
+        """Actions of one round of each loop, by name."""
+        return dict(self._in_cycles)
+
+    def cycle_share(self, name: str) -> float | None:
+        """Share of this action in one round of each loop; ``None`` without a loop."""
+        total = sum(self._in_cycles.values())
+        return self._in_cycles.get(name, 0) / total if total else None
 
     def share(self, name: str) -> float | None:
         """Share of the loop steps that are of this action; ``None`` without a loop step."""
@@ -108,11 +126,13 @@ class LoopActionShare(GroupMetric):
         return max(self._counts.values()) / self.loop_steps if self.loop_steps else None
 
     def _add(self, name: str, count: int) -> None:
-        counts = self._counts
+        self._add_to(self._counts, name, count)
+        self.loop_steps += count
+
+    def _add_to(self, counts: dict[str, int], name: str, count: int) -> None:
         if name not in counts and len(counts) - (OTHER in counts) >= self.max_names:
             name = OTHER
         counts[name] = counts.get(name, 0) + count
-        self.loop_steps += count
 
 
 LOOP_SPLIT: Final = MetricDefinition(
@@ -142,6 +162,7 @@ SHARE: Final = GroupDeclaration(
     kind=LoopActionShare,
     loops=True,
     document=lambda shares: {
-        "loop_action_share": {name: shares.share(name) for name in shares.counts}
+        "loop_action_share": {name: shares.share(name) for name in shares.counts},
+        "loop_cycle_action_share": {name: shares.cycle_share(name) for name in shares.cycle_counts},
     },
 )

@@ -36,9 +36,9 @@ __all__ = [
     "LASTING_LOOPS_ACTIVE",
     "LOOPS",
     "LOOP_STEPS",
-    "LOST_STEPS",
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
+    "GuiLoops",
     "Loops",
     "is_looping",
     "loops_on",
@@ -60,8 +60,8 @@ class Loops(Metric[IssuedStep]):
     cycle, state and action one by one, they are *loop steps*. This is known when the last of these
     actions is issued, before it runs.
 
-    A loop lasts as long as the cycle continues. What it costs are all steps from its first repeated
-    one on, also those of a round that is not complete: *lost steps*.
+    A loop lasts as long as the cycle continues, also in a round that is not complete. What it costs
+    is counted by :class:`LoopCost`.
 
     O(1) amortised per step. Memory grows with the longest stretch without a closed cycle, up to
     ``max_period`` steps; longer cycles are not detected.
@@ -78,7 +78,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     __slots__ = (
         "_cycle",
         "_listed",
@@ -91,7 +91,6 @@ class Loops(Metric[IssuedStep]):
         "first_step",
         "lasting",
         "loop_steps",
-        "lost_steps",
         "matched",
         "max_loops",
         "max_period",
@@ -109,7 +108,6 @@ class Loops(Metric[IssuedStep]):
         self.max_loops = max_loops
         self.steps = 0
         self.loop_steps = 0
-        self.lost_steps = 0
         self.cycles = 0
         self.cycle_steps = 0
         self.onsets = 0
@@ -163,8 +161,6 @@ class Loops(Metric[IssuedStep]):
             self.since = step.at
         if matched + 1 == len(cycle):
             self._settle()
-        if self.repeats:
-            self.lost_steps += 1
 
     @property
     def value(self) -> float | None:
@@ -235,7 +231,6 @@ class Loops(Metric[IssuedStep]):
         self.onsets += 1
         self.period = length
         self.first_step = self.steps - length
-        self.lost_steps += length - 1
         if len(self._listed) < self.max_loops:
             self._listed.append((self.first_step, length, 1))
         else:
@@ -249,6 +244,37 @@ class Loops(Metric[IssuedStep]):
         self.lasting = False
 
 
+class GuiLoops(Loops):
+    """Loops as in TIDE's code for graphical interfaces, which skips the rounds that it has matched.
+
+    After a repeated round, :class:`Loops` looks for the next cycle from the beginning of that round
+    on, this one from its end. So a cycle that begins in a repeated round and ends after it is not
+    found here. While a cycle goes on, both are the same.
+
+    >>> gui, text = GuiLoops(), Loops()
+    >>> for t, state in enumerate([b"A", b"A", b"B", b"A", b"B"]):
+    ...     gui.update(IssuedStep(t, state, action=b"go"))
+    ...     text.update(IssuedStep(t, state, action=b"go"))
+    >>> gui.loop_steps, text.loop_steps
+    (1, 3)
+    """
+
+    __slots__ = ()
+
+    def update(self, step: IssuedStep) -> None:
+        """Take the next issued step."""
+        if self._cycle and self.matched == len(self._cycle):
+            self._stretch.clear()
+            self._names.clear()
+            self.matched = 0
+        super().update(step)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self.cycles += 1
+        self.cycle_steps += len(self._cycle)
+
+
 LOOP_STEPS: Final = MetricDefinition(
     "tidegauge_loop_steps_total",
     "counter",
@@ -256,13 +282,6 @@ LOOP_STEPS: Final = MetricDefinition(
     "Steps that repeated the cycle just before them, step by step, by action. Divided by "
     "tidegauge_steps_total, this is the loop ratio.",
     labels=(*GROUP_LABELS, "action"),
-)
-LOST_STEPS: Final = MetricDefinition(
-    "tidegauge_lost_steps_total",
-    "counter",
-    "steps",
-    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
-    "its loop steps, and the steps of its last round, if that was not complete.",
 )
 CYCLE_STEPS: Final = MetricDefinition(
     "tidegauge_cycle_steps_total",
@@ -315,10 +334,9 @@ def is_looping(run: RunView) -> bool:
     return run.of(Loops).period > exempt_steps(run)
 
 
-def _current_cost(run: RunView) -> int:
-    """Steps of the run's current loop, from the first repeated one on."""
-    loops = run.of(Loops)
-    return run.steps - loops.first_step if loops.period else 0
+def _made(run: RunView) -> Loops:
+    kind = GuiLoops if run.settings.loop_code == "gui" else Loops
+    return kind(max_period=run.settings.max_period)
 
 
 def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
@@ -331,15 +349,15 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
         return
     if matched == 1 and loops.since is None and loops.first_step in (-1, step.t):
         loops.since = None if step.time is None else time.time()
-    totals.lost_steps = loops.lost_steps
     began = loops.onsets != onsets
-    if began or step.choice_tokens is not None:
-        cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
-        if cost is not None:
-            first = loops.first_step
-            since = first if first >= 0 else step.t + 1 - matched
-            cost.take(since, first >= 0, step.choice_tokens, None)
-            count_cost(totals, cost, tokens=True, seconds=began)
+    cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
+    if cost is not None:
+        first, lost, tokens = loops.first_step, 1, step.choice_tokens
+        if exempt_steps(run):
+            lost, tokens = 0, None
+        since = first if first >= 0 else step.t + 1 - matched
+        cost.take(since, first >= 0, lost, tokens, None)
+        count_cost(totals, cost, tokens=began or tokens is not None, seconds=began)
     if is_looping(run):
         if not loops.reported:
             loops.reported = True
@@ -349,9 +367,12 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
             totals.lasting_loops += 1
     if loops.settled:
         looping = totals.loop_steps
+        cycles = totals.loop_cycle_actions
         for name in loops.cycle_names:
             label = run.actions.admit(name)
             looping[label] = looping.get(label, 0) + 1
+            if began:
+                cycles[label] = cycles.get(label, 0) + 1
 
 
 def _report(run: RunView, loops: Loops) -> dict[str, object]:
@@ -367,8 +388,6 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loop_first_step": loops.first_step if loops.period else None,
         "loop_since": loops.since if loops.period else None,
         "loop_tools": tuple(loops.cycle_names[:_MAX_TOOLS]) if loops.period else (),
-        "loop_cost_steps": _current_cost(run),
-        "lost_steps": loops.lost_steps,
     }
 
 
@@ -399,12 +418,12 @@ def loops_on(report: Any) -> bool:
 DECLARATION: Final = Declaration(
     name="loops",
     kind=Loops,
-    make=lambda run: Loops(max_period=run.settings.max_period),
+    make=_made,
     issued=_issued,
     sums=(
         Sum("cycle_steps", zero),
         Sum("loop_steps", no_counts),
-        Sum("lost_steps", zero),
+        Sum("loop_cycle_actions", no_counts),
         Sum("onsets", no_counts),
         Sum("lasting_loops", zero),
     ),
@@ -420,8 +439,6 @@ DECLARATION: Final = Declaration(
         "loop_first_step": None,
         "loop_since": None,
         "loop_tools": (),
-        "loop_cost_steps": 0,
-        "lost_steps": 0,
     },
     report=_report,
     document=_document,
@@ -429,6 +446,7 @@ DECLARATION: Final = Declaration(
         "loop_steps": loops.loop_steps,
         "cycle_steps": loops.cycle_steps,
         "loop_actions": tuple(run.totals.loop_steps.items()),
+        "loop_cycle_actions": tuple(run.totals.loop_cycle_actions.items()),
     },
     signals=(
         Signal(
@@ -440,14 +458,6 @@ DECLARATION: Final = Declaration(
             blocks=True,
             moment="issued",
         ),
-        Signal(
-            name="loop_cost_steps",
-            read=_current_cost,
-            help="steps of the loop, from its first repeated step on",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
-            exempt="loop",
-            blocks=True,
-        ),
     ),
     details={
         "loop_period": lambda run: run.of(Loops).period,
@@ -457,7 +467,6 @@ DECLARATION: Final = Declaration(
         # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop
         # ratio of a group without loops is 0 and not absent.
         Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
-        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),

@@ -74,12 +74,14 @@ class LoopSpending(NamedTuple):
     Attributes:
         since: the first step of the repetition that it belongs to, or of the loop.
         looping: whether it is a loop by now: a repetition was complete.
+        steps: 1 if the step is counted with this moment, else 0.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
     """
 
     since: int
     looping: bool = False
+    steps: int = 0
     tokens: float | None = None
     seconds: float | None = None
 
@@ -125,7 +127,7 @@ class ObservedStep(NamedTuple):
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
         exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
-            in changing something.
+            in changing something. ``None``: it was to change something, and failed.
         clues: what the texts of its results say, where they are read.
     """
 
@@ -150,7 +152,7 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
-    exempt: bool = False
+    exempt: bool | None = False
     clues: ResultClues | None = None
 
 
@@ -206,6 +208,7 @@ class FinishedRun(NamedTuple):
         success: whether the task was solved; ``None``, not known.
         steps: how many steps it took.
         outcome: how it ended.
+        reason: why it ended, in a word; ``None``, not reported.
         task: the task's name, for repeated runs of one task.
         t_max: turns within which success counts; ``None``, not set.
         loop_steps: how many of its steps looped.
@@ -218,6 +221,7 @@ class FinishedRun(NamedTuple):
         pending: tasks ready and not achieved when it ended; ``None``, not measured.
         displaced_leads: unvisited leads of older batches; ``None``, not measured.
         loop_actions: how many of the loop steps each action has, by name.
+        loop_cycle_actions: how many actions of each name its loops have in one round.
         entropy: its action entropy; ``None``, not reported.
         recall: its recall lags; ``None``, no entity was recalled.
         stale_score_max: its highest stale score; ``None``, not measured.
@@ -229,6 +233,7 @@ class FinishedRun(NamedTuple):
     success: bool | None
     steps: int
     outcome: RunOutcome = "unknown"
+    reason: str | None = None
     task: str | None = None
     t_max: int | None = None
     loop_steps: int = 0
@@ -241,6 +246,7 @@ class FinishedRun(NamedTuple):
     pending: int | None = None
     displaced_leads: int | None = None
     loop_actions: tuple[tuple[str, int], ...] = ()
+    loop_cycle_actions: tuple[tuple[str, int], ...] = ()
     entropy: EntropySums | None = None
     recall: RecallCounts | None = None
     stale_score_max: int | None = None

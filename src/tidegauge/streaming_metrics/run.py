@@ -27,7 +27,7 @@ from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
-from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.loops import Loops, is_looping
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
 from tidegauge.streaming_metrics.records import (
@@ -322,6 +322,8 @@ class MeasuredRun:
             )  # fmt: skip
             if self.history is not None:
                 repeats = loops.repeats
+                if repeats and not is_looping(self):
+                    repeats = 0
                 new = 0 if not repeats else loops.settled if repeats == 1 and loops.settled else 1
                 self.history.issued(t, action, name, new, shown)
             if not_comparable:
@@ -417,7 +419,7 @@ class MeasuredRun:
             latest,
             tokens,
             nearer,
-            exempt or (exempt is None and not failed),
+            exempt if exempt is not None else None if failed else True,
             clues,
         )
         record = made(ObservedStep, taken)
@@ -637,6 +639,7 @@ class MeasuredRun:
             success=success,
             steps=self.steps,
             outcome=outcome,
+            reason=event.reason,
             task=started.task,
             t_max=self.t_max,
             operations=started.operations,

@@ -142,7 +142,7 @@ class MessageHistory:
         self._tools = tools
         before = self._tools_digest
         try:
-            digest = digest_of((orjson.dumps(tools, None, _PLAIN),))
+            digest: bytes | None = digest_of((orjson.dumps(tools, None, _PLAIN),))
         except TypeError:
             digest = canonical_digest(tools)
         self._tools_digest = digest

@@ -148,7 +148,7 @@ class Contents:
     def _redacted(self, text: str) -> str | None:
         assert self._redact is not None  # noqa: S101 -- for the type checker
         found = self._redact(text)
-        return str.__str__(found) if issubclass(type(found), str) else None  # type: ignore[arg-type]
+        return str.__str__(found) if issubclass(type(found), str) else None
 
 
 _NAMES: Final = frozenset({"role", "type", "id", "name", "finish_reason", "modality", "score"})

@@ -10,14 +10,14 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, Task
 from tidegauge.worlds.attempts import Start, Steps
-from tidegauge.worlds.task_graph import TaskGraph, is_met
+from tidegauge.worlds.task_graph import Counts, Naming, TaskGraph, is_met
 
-__all__ = ["DIRECTIONS", "Cell", "GridWorld", "Walk"]
+__all__ = ["DIRECTIONS", "Cell", "Demand", "GridWorld", "Logic", "Size", "Walk"]
 
 Cell: TypeAlias = tuple[int, int]
 """Column and row; (0, 0) is the upper left corner."""
@@ -26,6 +26,25 @@ DIRECTIONS: Final[Mapping[str, Cell]] = MappingProxyType(
     {"up": (0, -1), "right": (1, 0), "down": (0, 1), "left": (-1, 0)}
 )
 """What each move adds to a cell."""
+
+Size: TypeAlias = Literal["small", "medium", "large"]
+Demand: TypeAlias = Literal["low", "medium", "high"]
+Logic: TypeAlias = Literal["easy", "medium", "hard"]
+
+_SIZES: Final[Mapping[Size, int]] = MappingProxyType({"small": 4, "medium": 6, "large": 8})
+_DEMANDS: Final[Mapping[Demand, tuple[float, tuple[int, int]]]] = MappingProxyType(
+    {"low": (0.1, (2, 3)), "medium": (0.25, (1, 3)), "high": (0.4, (1, 1))}
+)
+"""Density, and widths of corridors."""
+
+_LOGIC: Final[Mapping[Logic, tuple[Counts, Counts]]] = MappingProxyType(
+    {
+        "easy": ({1: 1.0}, {1: 1.0, 2: 1.0}),
+        "medium": ({1: 0.8, 2: 0.2}, {1: 1.0, 2: 1.0}),
+        "hard": ({1: 0.6, 2: 0.4}, {1: 1.0, 2: 1.0, 3: 1.0}),
+    }
+)
+"""How many alternatives a task has, and how many tasks each of these."""
 
 
 class GridWorld:
@@ -90,6 +109,42 @@ class GridWorld:
         self.tasks: Mapping[Cell, Task] = dict(zip(sites, tasks, strict=True))
         self.cells = frozenset(self._corridors(draw, corridor_widths))
         self.budget = int(alpha * len(self.cells))
+
+    @classmethod
+    def preset(
+        cls,
+        seed: int = 0,
+        *,
+        size: Size = "medium",
+        exploitation: Demand = "medium",
+        logic: Logic = "medium",
+        naming: Naming = "symbolic",
+    ) -> GridWorld:
+        """A world with the settings of the paper's appendix C.1.
+
+        Args:
+            seed: random seed.
+            size: of the graph: 4, 6 or 8 tasks.
+            exploitation: how much exploitation the map demands; the less, the more exploration. Low
+                has few tasks on a large map with wide corridors.
+            logic: how many alternatives and prerequisites the tasks have.
+            naming: of the tasks.
+
+        >>> world = GridWorld.preset(seed=1, size="large", exploitation="low")
+        >>> len(world.tasks), world.columns * world.rows
+        (8, 81)
+        """
+        density, widths = _DEMANDS[exploitation]
+        options, dependencies = _LOGIC[logic]
+        graph = TaskGraph.sample(
+            seed,
+            nodes=_SIZES[size],
+            option_counts=options,
+            dependency_counts=dependencies,
+            goal_dependency_counts=dependencies,
+            naming=naming,
+        )
+        return cls(seed, graph=graph, density=density, corridor_widths=widths)
 
     def exits(self, cell: Cell) -> tuple[Cell, ...]:
         """The open neighbors of an open cell, in the order of :data:`DIRECTIONS`."""
@@ -164,7 +219,7 @@ class Walk:
     >>> world = GridWorld(seed=6)
     >>> walk = world.walk(Recording(**world.start()))
     >>> walk.move("right")
-    'You are at (4, 2). You can go left. Here is VQYX: achieved.'
+    'You are at (4, 2). You can go left. Here is VQYX: achieved. It is needed for WGU6.'
     """
 
     def __init__(self, world: GridWorld, steps: Steps) -> None:
@@ -242,13 +297,22 @@ class Walk:
         return seen if task is None else f"{seen} {self._attempt(task)}"
 
     def _attempt(self, task: Task) -> str:
-        """The agent is where a task is: it is achieved if it is ready."""
+        """The agent is where a task is: it is achieved if it is ready.
+
+        It sees the task's parents and children in the graph, and not where they are.
+        """
         self.found[task] = self.here
-        if is_met(task.requires, self.achieved):
+        met = is_met(task.requires, self.achieved)
+        options = ", or ".join(" and ".join(map(str, option)) for option in task.requires)
+        if met:
             self.achieved.add(task.id)
-            return f"Here is {task.id}: achieved."
-        options = [" and ".join(map(str, option)) for option in task.requires]
-        return f"Here is {task.id}: it needs {', or '.join(options)}."
+        shown = f"Here is {task.id}: {'achieved' if met else f'it needs {options}'}."
+        if met and options:
+            shown += f" It needed {options}."
+        children = self.world.graph.children(task.id)
+        return (
+            f"{shown} It is needed for {' and '.join(map(str, children))}." if children else shown
+        )
 
     def _join(self, cell: Cell, other: Cell) -> None:
         for one, two in ((cell, other), (other, cell)):

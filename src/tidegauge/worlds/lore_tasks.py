@@ -10,6 +10,7 @@ and appendices B.1 (bottom-up mode) and B.3 (top-down mode).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Final
@@ -180,6 +181,7 @@ class _Archive:
         ]
 
 
+_INSTANT: Final = " Only sleeping takes time."
 _MAIN: Final = "main"
 _GUARD: Final = '\n\nif __name__ == "__main__":\n    print(main())\n'
 
@@ -191,6 +193,7 @@ def code_task(
     max_leaves: int = 8,
     consolidation: float = 0.5,
     conditionals: float = 0.3,
+    concurrent: float = 0.0,
     distractors: int = 2,
 ) -> LoreTask:
     """Draw a task: the same one for the same arguments.
@@ -207,6 +210,8 @@ def code_task(
         consolidation: the probability that they then are, after each operation.
         conditionals: the share of conditionals among the operations. The branch that is not
             taken is not needed, nor are the files that only it calls.
+        concurrent: the share of concurrent operations, as in LORE-Hard: several coroutines read and
+            write one variable at different times, so that some of their additions are lost.
         distractors: files that are imported and not called.
 
     Raises:
@@ -223,7 +228,8 @@ def code_task(
     >>> sorted(task.needed), task.answer
     (['m1.py', 'm2.py', 'main.py'], '162')
     """
-    program = _Program(random.Random(seed), conditionals)  # noqa: S311 -- reproducible, no secret
+    draw = random.Random(seed)  # noqa: S311 -- reproducible, no secret
+    program = _Program(draw, conditionals, concurrent)
     leaves = grow(
         program.add(depth=0),
         program.draw,
@@ -240,7 +246,8 @@ def code_task(
     program.distract(distractors)
     return LoreTask(
         kind="code",
-        question="What does main() in main.py return? Read the files it depends on.",
+        question="What does main() in main.py return? Read the files it depends on."
+        + (_INSTANT if any(module.times for module in needed) else ""),
         pages={page.id: page for page in program.pages()},
         needed=frozenset([module.file for module in needed]),
         answer=str(answer),
@@ -259,6 +266,8 @@ class _Module:
     calls: list[_Module] = field(default_factory=list)
     signs: list[int] = field(default_factory=list)  # of the calls; the first is 1
     limit: int | None = None  # given, the first call decides between the other two
+    # when the coroutine of each call reads the total, and when it writes; empty: no coroutines
+    times: list[tuple[int, int]] = field(default_factory=list)
     unused: list[_Module] = field(default_factory=list)  # imported and not called
 
     @property
@@ -267,7 +276,9 @@ class _Module:
 
     def text(self) -> str:
         imports = [f"import {module.name}\n" for module in (*self.calls, *self.unused)]
-        body = "".join([f"    {line}\n" for line in self._body()])
+        body = "".join([f"    {line}\n" if line else "\n" for line in self._body()])
+        if self.times:
+            imports.insert(0, "import asyncio\n")
         gap = "\n\n" if imports else ""
         return (
             "".join(imports) + f"{gap}def main():\n{body}" + (_GUARD if self.name == _MAIN else "")
@@ -278,6 +289,8 @@ class _Module:
         if self.limit is not None:
             tested, yes, no = calls
             return [f"if {tested} > {self.limit}:", f"    return {yes}", f"return {no}"]
+        if self.times:
+            return self._coroutines(calls)
         terms = list(zip(self.signs, calls, strict=True))
         if self.number or not terms:
             terms.append((1, str(self.number)))
@@ -286,14 +299,58 @@ class _Module:
             total += f" + {term}" if sign > 0 else f" - {term}"
         return [f"return {total}"]
 
+    def _coroutines(self, calls: list[str]) -> list[str]:
+        names = [f"v{index}" for index in range(len(calls))]
+        added = [
+            f"add({name}, {read}, {write - read})"
+            for name, (read, write) in zip(names, self.times, strict=True)
+        ]
+        return [
+            f"total = {self.number}",
+            f"{', '.join(names)} = {', '.join(calls)}",
+            "",
+            "async def add(value, before, between):",
+            "    nonlocal total",
+            "    await asyncio.sleep(before)",
+            "    seen = total",
+            "    await asyncio.sleep(between)",
+            "    total = seen + value",
+            "",
+            "async def add_all():",
+            f"    await asyncio.gather({', '.join(added)})",
+            "",
+            "asyncio.run(add_all())",
+            "return total",
+        ]
+
+    def value(self, results: Sequence[int]) -> int:
+        """What it returns if its calls return these numbers."""
+        if self.limit is not None:
+            tested, yes, no = results
+            return yes if tested > self.limit else no
+        if not self.times:
+            return self.number + sum(map(int.__mul__, self.signs, results))
+        total, seen = self.number, dict[int, int]()
+        for _, index, writes in sorted(
+            (moment, index, writes)
+            for index, moments in enumerate(self.times)
+            for writes, moment in enumerate(moments)
+        ):
+            if writes:
+                total = seen[index] + results[index]
+            else:
+                seen[index] = total
+        return total
+
 
 class _Program:
     """The modules so far, each before those that it calls, and how more of them are made."""
 
-    def __init__(self, draw: random.Random, conditionals: float) -> None:
+    def __init__(self, draw: random.Random, conditionals: float, concurrent: float) -> None:
         self.draw = draw
         self.modules: list[_Module] = []
         self._conditionals = conditionals
+        self._concurrent = concurrent
 
     def add(self, depth: int) -> _Module:
         number = len(self.modules)
@@ -303,12 +360,19 @@ class _Program:
     def expand(self, module: _Module) -> list[_Module]:
         """It returns what new modules return."""
         draw = self.draw
-        conditional = draw.random() < self._conditionals
+        chance = draw.random()
+        conditional = chance < self._conditionals
         amount = 3 if conditional else draw.randint(2, 4)
         module.calls = [self.add(module.depth + 1) for _ in range(amount)]
         module.signs = [1, *draw.choices((1, -1), k=amount - 1)]
         if conditional:
             module.limit = draw.randint(0, 99)
+        elif chance < self._conditionals + self._concurrent:
+            moments = draw.sample(range(1, 6 * amount), 2 * amount)  # no two at the same time
+            module.times = [
+                (min(pair), max(pair)) for pair in zip(moments[::2], moments[1::2], strict=True)
+            ]
+            module.number = draw.randint(1, 99)
         return list(module.calls)
 
     def consolidate(self, several: list[_Module]) -> _Module:
@@ -331,12 +395,7 @@ class _Program:
         """What the program returns, and the modules that were called."""
         values: dict[_Module, int] = {}
         for module in reversed(self.modules):
-            results = [values[called] for called in module.calls]
-            if module.limit is not None:
-                tested, yes, no = results
-                values[module] = yes if tested > module.limit else no
-            else:
-                values[module] = module.number + sum(map(int.__mul__, module.signs, results))
+            values[module] = module.value([values[called] for called in module.calls])
         root = self.modules[0]
         needed = {root: None}
         for module in self.modules:

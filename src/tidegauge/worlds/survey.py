@@ -33,6 +33,7 @@ class MeasuredAttempt:
 
     Attributes:
         steps: steps so far.
+        t_max: its budget; ``None``, it has none.
         loops: the loops of the run.
         failed_rounds: its failed rounds.
         exploration: its exploration and exploitation errors, stale score and leads.
@@ -49,6 +50,7 @@ class MeasuredAttempt:
 
     def __init__(self, start: Start) -> None:
         self.steps = 0
+        self.t_max = start.get("t_max")
         self.loops = Loops()
         self.failed_rounds = FailedRounds()
         self.exploration = Exploration(
@@ -97,7 +99,9 @@ class SurveyRow(NamedTuple):
         exploration_error: errors / steps that required exploring, over all runs.
         exploitation_error: errors / steps that required exploiting, over all runs.
         stale_max: highest stale score of any run.
-        premature_halt: share of the runs that ended without success and with places or tasks left.
+        premature_halt: share of the runs that gave up: they ended before their budget, without
+            success and with places or tasks left.
+        out_of_budget: share of the runs that were out of budget, with places or tasks left.
         displaced_leads: mean number of displaced leads of such runs, over all runs.
         failed_rounds_max: most rounds that failed in a row in any run.
         loop_ratio: loop steps / steps, over all runs.
@@ -111,6 +115,7 @@ class SurveyRow(NamedTuple):
     exploitation_error: float
     stale_max: int
     premature_halt: float
+    out_of_budget: float
     displaced_leads: float
     failed_rounds_max: int
     loop_ratio: float
@@ -126,6 +131,7 @@ class _Attempt(NamedTuple):
         return FinishedRun(
             self.solved,
             self.measured.steps,
+            t_max=self.measured.t_max,
             frontier=exploration.frontier,
             pending=exploration.pending,
             displaced_leads=exploration.leads.displaced,
@@ -194,7 +200,10 @@ def _row(world: str, agent: str, attempts: list[_Attempt]) -> SurveyRow:
         ),
         stale_max=max([one.stale_max or 0 for one in explorations]),
         premature_halt=halts.value or 0.0,
-        displaced_leads=halts.displaced_leads / len(attempts),
+        out_of_budget=halts.cut_short.get("budget", 0) / len(attempts),
+        displaced_leads=mean(
+            [0 if one.solved else one.finished.displaced_leads or 0 for one in attempts]
+        ),
         failed_rounds_max=max([one.failed_rounds.maximum or 0 for one in measured]),
         loop_ratio=_ratio(
             [one.loops.loop_steps for one in measured], [one.steps for one in measured]

@@ -62,6 +62,16 @@ class TaskGraph:
         """Id of the goal."""
         return self.layers[-1][0].id
 
+    def children(self, task: Identity) -> tuple[Identity, ...]:
+        """The tasks of which an alternative needs this one."""
+        return tuple(
+            [
+                other.id
+                for other in self.tasks
+                if any(task in alternative for alternative in other.requires)
+            ]
+        )
+
     @classmethod
     def sample(
         cls,

@@ -87,6 +87,28 @@ def test_the_same_call_again_goes_on_where_it_ended(
     assert "nothing to judge" in ran.err
 
 
+def test_the_original_view_shows_no_observations(
+    tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
+) -> None:
+    runs = write(*recorded("a"))
+    options = ("--model", "p:m", "-o", "s.jsonl", "--competency", "self_verification")
+    asked = {}
+    for view in ("whole", "original"):
+        asked[view] = asks(verdict(2))
+        assert tidegauge("judge", runs, *options, "--view", view).code == 0
+    [[whole_rules, whole]], [[rules, original]] = asked["whole"], asked["original"]
+    assert '"arguments":{"page":1}' in str(original.content)
+    assert '"result":"p1"' in str(whole.content)
+    assert "p1" not in str(original.content)
+    assert "came back is not shown" in str(rules.content)
+    assert "came back is not shown" not in str(whole_rules.content)
+    # both are in the file, and each is judged once
+    assert [one["rubric_version"] for one in lines("s.jsonl")] == ["1.1", "1.1 original"]
+    again = asks(verdict(2))
+    assert tidegauge("judge", runs, *options, "--view", "original").code == 0
+    assert len(again) == 0
+
+
 def test_without_a_file_lines_are_printed(
     tidegauge: Tidegauge, write: Write, asks: Callable[..., Judged]
 ) -> None:

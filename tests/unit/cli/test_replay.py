@@ -32,6 +32,7 @@ NOT_MEASURED = {
     "exploration_error": None,
     "exploitation_error": None,
     "premature_halt": None,
+    "cut_short": None,
     "recall_lag": None,
 }
 
@@ -39,6 +40,7 @@ NOT_MEASURED = {
 NO_GROUP_NUMBERS = {
     "loop_split": {"with_loops": None, "without": None, "difference": None},
     "loop_action_share": {},
+    "loop_cycle_action_share": {},
     "pass_at_k": {},
     "recall_lag": {"success": None, "failure": None},
     "loop_entropy": None,
@@ -135,6 +137,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "success_rate": 1.0,
                 "auv": pytest.approx(0.3),
                 "auv_stderr": None,
+                "success_at_t_max": 1.0,
                 "loop_ratio": 0.25,
                 "exploration_error": None,
                 "exploitation_error": None,
@@ -145,6 +148,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                     "difference": None,
                 },
                 "loop_action_share": {"click": 1.0},
+                "loop_cycle_action_share": {"click": 1.0},
                 "pass_at_k": {"1": 1.0},
             },
             {
@@ -155,6 +159,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "success_rate": None,
                 "auv": None,
                 "auv_stderr": None,
+                "success_at_t_max": None,
                 "loop_ratio": None,
                 "exploration_error": None,
                 "exploitation_error": None,
@@ -170,6 +175,55 @@ def test_the_loop_of_the_contract(tidegauge, write, walk) -> None:
     (run,) = tidegauge("replay", "--json", write(*walk("r", "ABC" * 4))).document["runs"]
     assert run["loops"] == [{"first_step": 3, "period": 3, "repeats": 3, "steps": 9}]
     assert (run["loop_steps"], run["loop_ratio"], run["cycles"]) == (9, 0.75, 3)
+
+
+def test_loops_as_in_the_code_for_graphical_interfaces(tidegauge, write, walk) -> None:
+    recording = write(*walk("r", "AABAB"))
+    found = {
+        code: tidegauge("replay", "--json", "--loop-code", code, recording).document
+        for code in ("text", "gui")
+    }
+    assert {code: document["runs"][0]["loop_steps"] for code, document in found.items()} == {
+        "text": 3,
+        "gui": 1,
+    }
+    assert tidegauge("replay", "--json", recording).document == found["text"]
+
+
+def test_actions_of_loops_are_counted_by_step_and_by_round(tidegauge, write, walk) -> None:
+    """A B is repeated three times, C C once: of the loop steps, a third are at A or B."""
+    lines = walk("r", "ABABABABCC")
+    for line, name in zip(lines[1:], "abababab" + "cc", strict=False):
+        line["action"] = name
+    [group] = tidegauge("replay", "--json", write(*lines)).document["groups"]
+    assert group["loop_action_share"] == pytest.approx({"a": 3 / 7, "b": 3 / 7, "c": 1 / 7})
+    assert group["loop_cycle_action_share"] == pytest.approx(dict.fromkeys("abc", 1 / 3))
+
+
+def test_t_max_of_the_task_groups_of_tide(tidegauge, write, walk) -> None:
+    lines = [
+        *walk("a", "A" * 20, task_group="blocksworld", t_max=99),
+        *walk("b", "B" * 21, task_group="blocksworld", t_max=99),
+        *walk("c", "C" * 16, task_group="webshop"),
+        *walk("d", "D" * 3, task_group="other", t_max=4),
+    ]
+    ends = [line for line in lines if line["type"] == "end"]
+    for end in ends:
+        end["success"] = True
+    recording = write(*lines)
+    groups = tidegauge("replay", "--json", "--t-max", "tide", recording).document["groups"]
+    assert {group["task_group"]: group["success_at_t_max"] for group in groups} == {
+        "blocksworld": 0.5,
+        "webshop": 0,
+        "other": 1,
+    }
+    assert {group["success_rate"] for group in groups} == {1}
+    table = tidegauge("replay", "--t-max", "tide", recording).out
+    assert "at t_max" in table.splitlines()[0]
+    assert "50.0%" in table
+    ran = tidegauge("replay", "--t-max", "tides", recording)
+    assert (ran.code, ran.out) == (2, "")
+    assert "'tides' is not a whole number; use 1 or more" in ran.err
 
 
 def test_runs_are_listed_by_their_first_lines(tidegauge, write, walk) -> None:
@@ -372,12 +426,12 @@ def test_the_table_is_plain_text(tidegauge, write, walk) -> None:
     assert header.split("  ")[0] == "agent"
     assert [cell.strip() for cell in shop.split("  ") if cell] == [
         *["browser", "shop [red]", "on", "2"],
-        *["100.0%", "37.5% ± 0.0%", "16.7%", "1"],
+        *["100.0%", "100.0%", "37.5% ± 0.0%", "16.7%", "1"],
     ]
     assert "a long name " * 2 not in other  # each is led by what was an escape
     assert other.count("a long name") == 9
     assert "\x1b" not in ran.out
-    assert other.split()[-7:] == ["-", "-", "1", "-", "-", "0.0%", "0"]
+    assert other.split()[-8:] == ["-", "-", "1", "-", "-", "-", "0.0%", "0"]
     assert total == "3 runs, 1 of them unfinished; 8 steps; 1 lines skipped"
 
 

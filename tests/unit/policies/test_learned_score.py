@@ -46,7 +46,7 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-def failing(sink: EngineSink, steps: int, group: str = "g") -> list[str]:
+def failing(sink: EngineSink, steps: int, group: str = "g") -> list[Any]:
     """A run whose steps all fail; gives the decisions as each action is issued."""
     sink.run_started(RunStarted(run="r", agent="a", task_group=group))
     decided = []

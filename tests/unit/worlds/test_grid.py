@@ -130,6 +130,44 @@ class TestKnobs:
             GridWorld(**wrong)
 
 
+class TestPresets:
+    """Appendix C.1 of the paper: sizes of the graph, demands of the map, logic of the tasks."""
+
+    @pytest.mark.parametrize(("size", "nodes"), [("small", 4), ("medium", 6), ("large", 8)])
+    def test_a_size_is_a_number_of_tasks(self, size: Any, nodes: int) -> None:
+        assert len(GridWorld.preset(seed=3, size=size).tasks) == nodes
+
+    @pytest.mark.parametrize(
+        ("demand", "density", "widths"),
+        [("low", 0.1, (2, 3)), ("medium", 0.25, (1, 3)), ("high", 0.4, (1, 1))],
+    )
+    def test_a_demand_is_a_density_and_widths(self, demand: Any, density: float, widths) -> None:
+        world = GridWorld.preset(seed=3, exploitation=demand, logic="easy")
+        graph = TaskGraph.sample(3, nodes=6)
+        same = GridWorld(3, graph=graph, density=density, corridor_widths=widths)
+        assert (world.render(), world.graph, world.budget) == (same.render(), graph, same.budget)
+
+    def test_the_less_exploitation_the_larger_is_the_map(self) -> None:
+        cells = [
+            fmean(len(GridWorld.preset(seed, exploitation=demand).cells) for seed in range(50))
+            for demand in ("high", "medium", "low")
+        ]
+        assert cells[0] < cells[1] < cells[2]
+
+    def test_logic_is_how_many_alternatives_and_prerequisites_tasks_have(self) -> None:
+        def most(logic: Any) -> tuple[int, int]:
+            tasks = [
+                task
+                for seed in range(80)
+                for layer in GridWorld.preset(seed, size="large", logic=logic).graph.layers[:-1]
+                for task in layer
+            ]
+            sizes = [len(option) for task in tasks for option in task.requires]
+            return max(len(task.requires) for task in tasks), max(sizes)
+
+        assert [most(logic) for logic in ("easy", "medium", "hard")] == [(1, 2), (2, 2), (2, 3)]
+
+
 class TestAWalk:
     world = drawn(
         """
@@ -138,6 +176,18 @@ class TestAWalk:
         BC.
         """
     )
+
+    def test_a_task_shows_its_parents_and_children(self) -> None:
+        first, second, goal = TaskGraph(
+            ((Task("A"),), (Task("B", (("A",),)),), (Task("C", (("A", "B"), ("B",))),))
+        ).tasks
+        graph = TaskGraph(((first,), (second,), (goal,)))
+        assert [graph.children(task.id) for task in graph.tasks] == [("B", "C"), ("C",), ()]
+        walk = GridWorld(2, graph=graph).walk(Recording())
+        assert walk._attempt(second) == "Here is B: it needs A. It is needed for C."
+        assert walk._attempt(first) == "Here is A: achieved. It is needed for B and C."
+        assert walk._attempt(second) == "Here is B: achieved. It needed A. It is needed for C."
+        assert walk._attempt(goal) == "Here is C: achieved. It needed A and B, or B."
 
     def test_reports_where_it_is_and_what_is_there(self) -> None:
         _, (step,) = walked(self.world, "r")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import functools
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,17 +23,43 @@ SEEDS = range(200)
 SETTINGS: list[Any] = [
     {},
     {"operations": 0, "distractors": 0},
+    {"operations": 4, "concurrent": 0.7},
     pytest.param({"operations": 15, "conditionals": 1.0, "distractors": 9}, marks=pytest.mark.slow),
     pytest.param({"operations": 30, "max_leaves": 3, "consolidation": 1.0}, marks=pytest.mark.slow),
 ]
 
 
+class SleepsAtOnce(asyncio.SelectorEventLoop):
+    """A loop whose clock goes on to the next moment at which something happens."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self.now = self._scheduled[0].when()  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, None]) -> None:
+    loop = SleepsAtOnce()
+    try:
+        loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+
+
+ASYNCIO = SimpleNamespace(sleep=asyncio.sleep, gather=asyncio.gather, run=run_at_once)
+
+
 def ran(task: LoreTask) -> tuple[int, set[str]]:
     """What Python returns for ``main()`` of ``main.py``, and the files whose ``main`` it called."""
     called: set[str] = set()
-    modules: dict[str, ModuleType] = {}
+    modules: dict[str, Any] = {"asyncio": ASYNCIO}
 
-    def load(name: str, *_: object) -> ModuleType:
+    def load(name: str, *_: object) -> Any:
         if name not in modules:
             module = modules[name] = ModuleType(name)
             module.__dict__["__builtins__"] = {**vars(builtins), "__import__": load}
@@ -48,13 +75,14 @@ def ran(task: LoreTask) -> tuple[int, set[str]]:
 
         return call
 
-    return load("main").main(), called
+    returned: int = load("main").main()
+    return returned, called
 
 
 def height(task: LoreTask, file: str, known: dict[str, int]) -> int:
     """Files on the longest chain of imports that starts there, that file not counted."""
     if file not in known:
-        imported = re.findall(r"import (\w+)", task.pages[file].text)
+        imported = re.findall(r"import (m\w+)", task.pages[file].text)
         known[file] = 1 + max([height(task, f"{name}.py", known) for name in imported], default=-1)
     return known[file]
 
@@ -77,7 +105,7 @@ class TestEveryTask:
                 reached |= last
                 texts = [task.pages[file].text for file in last]
                 last = {
-                    f"{name}.py" for text in texts for name in re.findall(r"import (\w+)", text)
+                    f"{name}.py" for text in texts for name in re.findall(r"import (m\w+)", text)
                 }
                 last -= reached
             assert reached == task.pages.keys()
@@ -158,3 +186,25 @@ def test_starts_at_the_first_file() -> None:
     start = task.start()
     assert (start["exits"], start["task_group"]) == (("main.py",), "lore-code")
     assert start["tasks"][0].requires == (tuple(sorted(task.needed)),)
+
+
+def test_additions_at_the_same_time_are_lost() -> None:
+    """LORE-Hard: the sum of what the coroutines add is more than what is left of it."""
+    lost = 0
+    for seed in range(60):
+        task = code_task(seed, operations=1, conditionals=0, concurrent=1, distractors=0)
+        assert "Only sleeping takes time." in task.question
+        numbers = [
+            int(page.text.split("return ")[1])
+            for page in task.pages.values()
+            if page.id != "main.py"
+        ]
+        [begin] = re.findall(r"total = (\d+)\n", task.pages["main.py"].text)
+        most = int(begin) + sum(numbers)
+        assert int(begin) < int(task.answer) <= most
+        lost += int(task.answer) < most
+    assert lost > 30
+
+
+def test_without_them_there_is_no_coroutine() -> None:
+    assert all("async" not in page.text for page in code_task(5).pages.values())

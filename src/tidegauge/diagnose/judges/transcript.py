@@ -43,6 +43,8 @@ _TASK_CONTENTS: Final = 4  # limit of the task, in contents
 _MAX_CALLS: Final = 50
 _STEP_CHARACTERS: Final = 60  # of a step without its contents
 _DIGEST: Final = "sha:"
+_CHOSEN: Final = ("action", "arguments")
+"""What the agent itself wrote of a call."""
 
 
 @dataclass(slots=True)
@@ -69,18 +71,25 @@ class TranscriptStep:
     is_first: bool = field(default=False, repr=False)
     size: int = field(default=0, repr=False)
 
-    def line(self) -> str:
-        """The step as one line of JSON, so that no content can imitate another step."""
+    def line(self, *, observations: bool = True) -> str:
+        """The step as one line of JSON, so that no content can imitate another step.
+
+        Args:
+            observations: whether to show what the agent saw and what came back.
+        """
         shown: dict[str, Any] = {"step": self.index}
-        if self.seen is not None:
+        if self.seen is not None and observations:
             shown["seen"] = self.seen
-        if len(self.calls) == 1:
-            shown |= self.calls[0]
+        calls = self.calls
+        if not observations:
+            calls = [{key: call[key] for key in _CHOSEN if key in call} for call in calls]
+        if len(calls) == 1:
+            shown |= calls[0]
         else:
-            shown["calls"] = self.calls
+            shown["calls"] = calls
         if self.more_calls:
             shown["calls_left_out"] = self.more_calls
-        if self.blocked:
+        if self.blocked and observations:
             shown["blocked"] = True
         return orjson.dumps(shown).decode()
 
@@ -162,13 +171,17 @@ class Transcript:
         """Whether all contents are digests, so that there is nothing to read."""
         return bool(self._digests and not self._readable)
 
-    def lines(self) -> Iterator[str]:
-        """A line of JSON for each step, and one for each range of omitted steps."""
+    def lines(self, *, observations: bool = True) -> Iterator[str]:
+        """A line of JSON for each step, and one for each range of omitted steps.
+
+        Args:
+            observations: whether to show what the agent saw and what came back.
+        """
         expected = 0
         for step in self.steps:
             if step.index != expected:
                 yield _gap(expected, step.index - 1)
-            yield step.line()
+            yield step.line(observations=observations)
             expected = step.index + 1
 
     def issue(self, event: Step, index: int | None = None) -> int:

@@ -14,6 +14,8 @@ import networkx as nx
 from tidegauge.diagnose.competency_scores import CompetencyScore, overall_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep, fields_of
 from tidegauge.diagnose.report.action_map import Embedder, action_map, tf_idf
+from tidegauge.diagnose.report.agent_profiles import memory_pairs, profiles
+from tidegauge.diagnose.report.exploring import error_fits, exploration_fractions
 from tidegauge.diagnose.report.word_clouds import word_clouds
 from tidegauge.streaming_metrics import AUV, GroupKey, GroupSnapshot, LoopRatio, SuccessCurve
 from tidegauge.streaming_metrics.student import student_quantile
@@ -65,6 +67,7 @@ def with_curve(
         "auv_interval": auv_interval(group.finished.of(AUV)),
         "curve": success_curve(group, min(turns, _MAX_TURNS)),
         "unfinished": len(group.active),
+        "exploring": exploration_fractions(runs),
         "looping_runs": sum(run.report.loop_steps > 0 for run in runs),
         "steps": group.totals.steps,
     }
@@ -209,6 +212,9 @@ def contents(
             with_curve(entry, group, members[key]) for key, (group, entry) in groups.items()
         ],
         "memory_index": list(memory_index),
+        "memory_pairs": memory_pairs(group for group, _ in groups.values()),
+        "error_fits": error_fits([entry for _, entry in groups.values()]),
+        "profiles": profiles(group for group, _ in groups.values()),
         "tasks": points,
         "clouds": clouds,
         "map": actions,

@@ -27,8 +27,15 @@ _CALLS: Final = frozenset(
     {"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"}
 )
 """Blocks that say again what the calls of a message say."""
-_MEDIA: Final = {"image": "image", "image_url": "image", "audio": "audio", "input_audio": "audio"}
-_MEDIA |= {"video": "video", "file": "document", "document": "document"}
+_MEDIA: Final = {
+    "image": "image",
+    "image_url": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "video": "video",
+    "file": "document",
+    "document": "document",
+}
 
 
 def prompt_of(messages: object, parameters: object) -> Prompt | None:

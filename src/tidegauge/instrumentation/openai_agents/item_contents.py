@@ -16,8 +16,13 @@ __all__ = ["answer_of", "prompt_of"]
 
 _ROLES: Final = {"developer": "system", "model": "assistant", "function": "tool"}
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "refusal"})
-_OMITTED: Final = {"input_image": "image", "image_url": "image", "input_file": "document"}
-_OMITTED |= {"input_audio": "audio", "file": "document"}
+_OMITTED: Final = {
+    "input_image": "image",
+    "image_url": "image",
+    "input_audio": "audio",
+    "input_file": "document",
+    "file": "document",
+}
 
 
 def prompt_of(given: object, system: object = None, tools: object = None) -> Prompt | None:

@@ -46,6 +46,25 @@ def test_a_step_is_shown_by_what_is_known_of_it() -> None:
     ]
 
 
+def test_without_observations_there_is_what_the_agent_wrote() -> None:
+    transcript = Transcript(RunStarted(run="r"), room=600)
+    transcript.issue(Step("r", (Call("think", "where?"),), "a page"))
+    transcript.observe(Outcome("r", (CallResult("nothing"),)))
+    transcript.issue(Step("r", (Call("ask", "who?"), Call("open", '{"a": [2]}')), "a page"))
+    transcript.observe(Outcome("r", (CallResult("me"), CallResult(None, True)), blocked=True))
+    assert [json.loads(line) for line in transcript.lines(observations=False)] == [
+        {"step": 0, "action": "think", "arguments": "where?"},
+        {
+            "step": 1,
+            "calls": [
+                {"action": "ask", "arguments": "who?"},
+                {"action": "open", "arguments": {"a": [2]}},
+            ],
+        },
+    ]
+    assert "nothing" in next(transcript.lines())
+
+
 def test_what_was_seen_is_shown_once() -> None:
     transcript = Transcript(RunStarted(run="r"))
     for state, result in (("a room", "OK"), ("a room", "a hall"), ("a hall", "a hall")):

@@ -117,7 +117,7 @@ def test_tokens_of_caches_and_of_reasoning() -> None:
         "input_token_details": {"cache_read": 50, "cache_creation": 5},
         "output_token_details": {"reasoning": 20},
     }
-    message = AIMessage("", usage_metadata=usage)  # type: ignore[arg-type]
+    message = AIMessage("", usage_metadata=usage)
     response = parsing.model_answer(chat(message)).response
     assert response[3:] == (70, 30, 50, 5, 20)
 

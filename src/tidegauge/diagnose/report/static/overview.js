@@ -22,6 +22,10 @@ function openOverview() {
   );
   openGroups(groups);
   openMemory(memory);
+  openPairs(store.data.memory_pairs);
+  openProfiles(store.data.profiles);
+  openExploring(groups.filter((group) => group.exploring));
+  openFits(store.data.error_fits);
 }
 
 function openGroups(groups) {
@@ -55,6 +59,7 @@ function openGroups(groups) {
     { title: "Memory", value: (group) => group.memory, show: (group) => group.memory ?? ABSENT },
     number("Runs", "runs", count),
     number("Success", "success_rate", share, "Solved runs / runs whose success is known"),
+    number("Success at t_max", "success_at_t_max", share, "Runs solved within their t_max turns / runs with a t_max"),
     { title: "AUV, 95% interval", number: true, value: (group) => group.auv, show: bar, help: "Area under success over turns; the interval is Student's" },
     number("Loop ratio", "loop_ratio", share, "Loop steps / steps"),
     number("With a loop", "looping_runs", count, "Runs with a loop"),
@@ -80,9 +85,58 @@ function openMemory(memory) {
     { title: "Task group", show: (row) => row.task_group || ABSENT },
     number("AUV with", (row) => share(row.on)),
     number("AUV without", (row) => share(row.off)),
-    number("Memory index", (row) => (row.value > 0 ? "+" : "") + share(row.value)),
+    number("Memory index", (row) => signed(row.value)),
     number("Standard error", (row) => share(row.stderr)),
   ]).show(memory);
+}
+
+const signed = (value) => (value > 0 ? "+" : "") + share(value);
+
+function openPairs(pairs) {
+  byId("pairs-card").hidden = !pairs.length;
+  new SortedTable(byId("pairs"), [
+    { title: "Agent", show: (row) => row.agent || ABSENT },
+    { title: "Task group", show: (row) => row.task_group || ABSENT },
+    { title: "Arms", show: (row) => `${row.arm} − ${row.against}` },
+    { title: "AUV", number: true, show: (row) => `${share(row.auv)} − ${share(row.auv_against)}` },
+    { title: "Difference", number: true, show: (row) => signed(row.value) },
+    { title: "95% interval", number: true, show: (row) => (absent(row.low) ? ABSENT : `${signed(row.low)} to ${signed(row.high)}`) },
+  ]).show(pairs);
+}
+
+function openProfiles(profiles) {
+  byId("profiles-card").hidden = !profiles.length;
+  const axis = (title, field) => ({
+    title,
+    number: true,
+    show: (row) => (absent(row[field]) ? ABSENT : share(row[field]) + (absent(row[`${field}_scaled`]) ? "" : ` (${row[`${field}_scaled`].toFixed(2)})`)),
+  });
+  new SortedTable(byId("profiles"), [
+    { title: "Task group", show: (row) => row.task_group || ABSENT },
+    { title: "Agent", show: (row) => row.agent || ABSENT },
+    axis("AUV", "auv"),
+    axis("1 − loop ratio", "no_loops"),
+    axis("Memory index", "memory_index"),
+  ]).show(profiles);
+}
+
+function openExploring(groups) {
+  byId("exploring-card").hidden = !groups.length;
+  const part = (_, index) => ({ title: `${10 * index}–${10 * (index + 1)}%`, number: true, show: (group) => share(group.exploring[index]) });
+  new SortedTable(byId("exploring"), [{ title: "Group", show: nameOfGroup }, ...Array.from({ length: 10 }, part)]).show(groups);
+}
+
+function openFits(fits) {
+  byId("fits-card").hidden = !fits.length;
+  const number = (title, show) => ({ title, number: true, show });
+  new SortedTable(byId("fits"), [
+    { title: "Task group", show: (fit) => fit.task_group || ABSENT },
+    { title: "Error", show: (fit) => fit.error },
+    number("Agents", (fit) => count(fit.agents)),
+    number("Slope", (fit) => fit.slope.toFixed(2)),
+    number("Intercept", (fit) => fit.intercept.toFixed(2)),
+    number("R²", (fit) => (absent(fit.r2) ? ABSENT : fit.r2.toFixed(2))),
+  ]).show(fits);
 }
 
 function showOverview() {
