@@ -12,24 +12,29 @@ LOWEST_VENV := .venv-lowest
 LOWEST_READY := $(LOWEST_VENV)/.ready
 # The oldest releases have wheels for the oldest Python only.
 LOWEST_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
+KAFKA := .kafka
+KAFKA_READY := $(KAFKA)/.ready
 LLM_VENV := .venv-llm
 LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-lowest test-frameworks test-coding-agents coverage check bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
 	@echo "make demo-llm  a real small language model loops, is nudged, then stopped (builds llama.cpp)"
 	@echo "make test    the tests of a few minutes, on every core"
-	@echo "make test-all  all tests: slow ones, and those with Prometheus, Kafka's protocol and a browser"
+	@echo "make test-all  all tests: slow ones, and those with Prometheus, Kafka and a browser"
 	@echo "make test-rest  the tests of test-all that make test omits"
+	@echo "make test-fleet  faults of brokers, networks and workers on a cluster of three Kafka brokers"
 	@echo "make test-lowest  the tests that depend on versions, with the lowest ones in pyproject.toml"
 	@echo "make test-frameworks  agents of six frameworks, traced live (downloads them: about 3 GB)"
 	@echo "make test-coding-agents  real coding agents with a scripted model, through their hooks (npm)"
 	@echo "make coverage  which lines all tests run"
 	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
+	@echo "make docs    the documentation as a site, in build/site"
+	@echo "make docs-serve  the same on http://127.0.0.1:8000, built again when a page changes"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
 	@echo "make bench-peers  the same for other tracers, in a separate environment"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
@@ -99,8 +104,20 @@ test: $(TEST_READY)
 
 test-all: test test-rest
 
-test-rest: $(READY)
+test-rest: $(READY) $(KAFKA_READY)
 	@$(PYTEST) -m "not ($(QUICK))" $(ARGS)
+
+# Apache Kafka, from Maven Central. Without Java or Maven there is none, and its tests are skipped.
+$(KAFKA_READY): tests/kafka/pom.xml
+	@rm -rf $(KAFKA)
+	@if command -v java >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1; then \
+	  echo "downloading Apache Kafka into $(KAFKA) (50 MB)" && \
+	  mvn --batch-mode --quiet -Dstyle.color=never --file $< \
+	    dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(KAFKA) && touch $@; \
+	fi
+
+test-fleet: $(READY) $(KAFKA_READY)
+	@TIDEGAUGE_FLEET=1 $(BIN)/pytest tests/fleet_faults $(ARGS)
 
 test-frameworks: $(READY)
 	@TIDEGAUGE_FRAMEWORKS=1 $(BIN)/pytest tests/frameworks $(ARGS)
@@ -131,13 +148,25 @@ test-lowest: $(LOWEST_READY)
 	  $(PARALLEL) --hypothesis-profile=dev -m "not slow" -q -p no:cacheprovider \
 	  tests/unit tests/properties src $(LOWEST_TESTS) $(ARGS)
 
+# The variable silences an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs src tests examples benchmarks
+	$(BIN)/proselint check --config docs/_site/proselint.json *.md $$(find docs examples -name '*.md')
 	$(BIN)/pytest -q docs README.md tests/unit/test_docs.py
+	$(MKDOCS) build
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+docs: $(READY)
+	@$(MKDOCS) build
+
+docs-serve: $(READY)
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -178,4 +207,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents $(KAFKA) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

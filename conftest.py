@@ -11,7 +11,7 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["support.servers"]
+pytest_plugins = ["support.servers", "support.recorded_otlp"]
 
 # The code blocks of the documentation are tests: each page runs from top to bottom.
 pytest_collect_file = Sybil(

@@ -4,8 +4,9 @@
 ``tidegauge watch``;
 ``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen,
 ``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches,
-``python -m benchmarks policy_shift FOLDER`` what the alert on a policy's shift sees, and
-``python -m benchmarks stop_kinds FOLDER`` what each kind of stop saves, and guards of others.
+``python -m benchmarks policy_shift FOLDER`` what the alert on a policy's shift sees,
+``python -m benchmarks stop_kinds FOLDER`` what each kind of stop saves, and guards of others, and
+``python -m benchmarks evidence --data NAME=FOLDER`` makes the numbers of ``docs/evidence.md``.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ def main(names: list[str]) -> int:
         from benchmarks import stop_scores
 
         return stop_scores.main(names[1:])
+    if names[:1] == ["evidence"]:
+        from benchmarks import evidence
+
+        return evidence.main(names[1:])
     unknown = [name for name in names if name not in SUBJECTS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; use one of {', '.join(SUBJECTS)}", file=sys.stderr)

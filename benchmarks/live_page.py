@@ -70,7 +70,7 @@ def measure() -> list[Line]:
         {
             "plain": _run(lambda: None),
             "watched": _run(EventLog),
-            "fleet": lambda: read_fleet(engine.held()),
+            "fleet": lambda: read_fleet(engine.held(), spent={}),
             "answer": answer,
         }
     )

@@ -15,6 +15,7 @@ from opentelemetry.context import Context
 from support.requirements import IN_CI, missing
 from tidegauge import testing
 from tidegauge._guard import internal_errors
+from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.open_run import current_run
 
@@ -42,6 +43,7 @@ def _faults_are_failures() -> Iterator[None]:
 def _forget_faults() -> None:
     internal_errors.clear()
     span_faults.clear()
+    sampling_counts.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from opentelemetry.trace import NoOpTracerProvider
 
 import tidegauge
-from benchmarks.peers.subject import Prepare, Subject, provider_for
+from benchmarks.peers.subject import Prepare, Subject, provider_for, sampling_provider_for
 from benchmarks.scripted_agent import Discard, Floor, scripted_run
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 
@@ -41,10 +41,14 @@ def _floor(exporter: Discard) -> Iterator[Prepare]:
 
 
 @contextmanager
-def _tidegauge(exporter: Discard, *, spans: bool) -> Iterator[Prepare]:
-    provider = provider_for(exporter)
+def _tidegauge(
+    exporter: Discard, *, spans: bool = True, contents: bool = False, troubled: bool = False
+) -> Iterator[Prepare]:
+    provider = sampling_provider_for(exporter) if troubled else provider_for(exporter)
     tidegauge.configure(
-        tracer_provider=provider if spans else NoOpTracerProvider(), serve_metrics=False
+        tracer_provider=provider if spans else NoOpTracerProvider(),
+        capture_content=contents,
+        serve_metrics=False,
     )
     yield _runs(lambda: [TidegaugeCallbackHandler(agent="benchmark")])
     provider.shutdown()
@@ -102,7 +106,9 @@ _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 HANDLERS = (
     Subject("no handler", _bare),
     Subject("floor: four bare spans", _floor),
-    Subject("tidegauge", partial(_tidegauge, spans=True)),
+    Subject("tidegauge", _tidegauge),
+    Subject("tidegauge, only troubled runs exported", partial(_tidegauge, troubled=True)),
+    Subject("tidegauge, with contents", partial(_tidegauge, contents=True)),
     Subject("tidegauge, metrics only", partial(_tidegauge, spans=False)),
     Subject("OpenTelemetry GenAI", _GENAI, package="opentelemetry-instrumentation-genai-langchain"),
     Subject(

@@ -145,7 +145,13 @@ KINDS = {
         "Added to a step of a LangChain agent",
         HANDLERS,
         (20, 120),
-        {"tidegauge": 1.2, "tidegauge, metrics only": 0.5},
+        {"tidegauge": 1.2, "tidegauge, metrics only": 0.5, "tidegauge, with contents": 2.0},
+    ),
+    "long": _Kind(
+        "Added to the 500th step of a LangChain agent",
+        HANDLERS,
+        (480, 520),
+        {"tidegauge, with contents": 2.0},
     ),
 }
 

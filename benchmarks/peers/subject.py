@@ -25,8 +25,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from benchmarks.scripted_agent import Discard
+from tidegauge.sampling import TroubledSpanProcessor
 
-__all__ = ["Prepare", "Setup", "Subject", "Turn", "provider_for", "take_turn"]
+__all__ = [
+    "Prepare",
+    "Setup",
+    "Subject",
+    "Turn",
+    "provider_for",
+    "sampling_provider_for",
+    "take_turn",
+]
 
 Prepare: TypeAlias = Callable[[int], Callable[[], object]]
 """Makes a run of so many steps, ready to be called."""
@@ -92,6 +101,13 @@ def provider_for(exporter: Discard) -> TracerProvider:
     """A provider as an application has it: batches, and no exporter's own cost."""
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=200_000))
+    return provider
+
+
+def sampling_provider_for(exporter: Discard) -> TracerProvider:
+    """The same, and the spans of a run wait until it is known how it went."""
+    provider = TracerProvider()
+    provider.add_span_processor(TroubledSpanProcessor(exporter))
     return provider
 
 

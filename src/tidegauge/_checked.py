@@ -23,6 +23,7 @@ __all__ = [
     "Count",
     "Kinds",
     "Seconds",
+    "Share",
     "ValueKind",
     "check_fields",
     "checked",
@@ -38,6 +39,9 @@ Count: TypeAlias = int
 
 Seconds: TypeAlias = float
 """A number of seconds, more than 0."""
+
+Share: TypeAlias = float
+"""A number from 0 to 1."""
 
 _SHOWN_CHARACTERS: Final = 80
 
@@ -176,6 +180,13 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _share(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= number <= 1:
+        raise ValueError
+    return number
+
+
 def _iterator(value: Any) -> Iterator[Any]:
     if isinstance(value, str | bytes | Mapping):
         raise TypeError
@@ -194,5 +205,6 @@ KINDS: Final[Kinds] = {
     "str": instance_of(str, "a text"),
     "Count": whole(1),
     "Seconds": ValueKind("a number of seconds, more than 0", _seconds),
+    "Share": ValueKind("a share from 0 to 1", _share),
 }
 """Kinds for every table."""

@@ -20,6 +20,8 @@ __all__ = [
     "POLICY",
     "RECEIVER",
     "RECORDING",
+    "RUNBOOKS",
+    "SAMPLING",
     "SESSION_METRICS",
     "SPAN_FAULTS",
     "WORKER",
@@ -28,6 +30,10 @@ __all__ = [
 ]
 
 MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+RUNBOOKS: Final = "https://tidegauge.example/docs/runbooks"
+"""Default address of the runbooks, in alerts and on the live page: a placeholder, because only you
+know where you serve them."""
 
 GROUP_LABELS: Final = ("agent", "task_group")
 """Labels of every metric but those of our own health."""
@@ -155,6 +161,44 @@ DROPPED_CONTENTS: Final = MetricDefinition(
 )
 SPAN_FAULTS: Final = (DROPPED_SPANS, REPAIRED_SPANS, CLOCK_SKEW, UNREAD_SPANS, DROPPED_CONTENTS)
 """Measured where spans of other instrumentations are read."""
+
+# Spans of runs that wait for the decision whether they are exported (``export="troubled"``).
+
+SAMPLING_DECISIONS: Final = MetricDefinition(
+    "tidegauge_sampling_decisions_total",
+    "counter",
+    "runs",
+    "Runs by what was decided about their spans, where only troubled runs are exported; sub-agents "
+    "go with the run around them. Not exported: not_troubled. Exported, by the first reason that "
+    "holds: stopped; error; failure; loop; stale; cost, more tokens than p95 of the last runs; "
+    "sample, at random; beyond_limit, they could not wait any longer; unknown, they had to be "
+    "decided before it was known how the run went.",
+    labels=("reason",),
+    values=(
+        "not_troubled",
+        "stopped",
+        "error",
+        "failure",
+        "loop",
+        "stale",
+        "cost",
+        "sample",
+        "beyond_limit",
+        "unknown",
+    ),
+)
+SAMPLING_DROPPED_SPANS: Final = MetricDefinition(
+    "tidegauge_sampling_dropped_spans_total",
+    "counter",
+    "spans",
+    "Spans that were not exported, where only those of troubled runs are: not_troubled; "
+    "export_failed, the exporter failed; queue_full, it was too slow; shutdown, the process ended "
+    "before.",
+    labels=("reason",),
+    values=("not_troubled", "export_failed", "queue_full", "shutdown"),
+)
+SAMPLING: Final = (SAMPLING_DECISIONS, SAMPLING_DROPPED_SPANS)
+"""Measured where spans wait for that decision."""
 
 # Health of the receiver of spans (``tidegauge serve``).
 
@@ -563,6 +607,7 @@ OTHER_METRICS: Final = (
     *JUDGING,
     *RECORDING,
     *SPAN_FAULTS,
+    *SAMPLING,
     *RECEIVER,
     *DECISIONS,
     *WORKER,

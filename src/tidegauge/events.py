@@ -301,7 +301,7 @@ class RunEnded:
 class RunSummary(NamedTuple):
     """A sink's summary of an ended run, for its span. ``None``: not measured.
 
-    The fields are those of the run's report.
+    The fields are those of the run's report, and ``troubles``: what makes it a run to look at.
     """
 
     steps: int
@@ -318,12 +318,14 @@ class RunSummary(NamedTuple):
     lost_steps: int | None = None
     lost_tokens: float | None = None
     lost_seconds: float | None = None
+    troubles: tuple[str, ...] | None = None
 
 
 class StepSignals(NamedTuple):
-    """The signals of every counted step: its identity, and the loop it is in.
+    """The signals of every counted step: its identity, the loop it is in, and how it ended.
 
-    The attributes are those of :class:`Signals`.
+    The attributes are those of :class:`Signals`. When the step was issued, its stale score and its
+    case are not known.
     """
 
     run: str
@@ -335,6 +337,8 @@ class StepSignals(NamedTuple):
     loop_first_step: int = -1
     tool: str = ""
     exempt_steps: int = 0
+    stale_score: int | None = None
+    case: int | None = None
 
 
 _NOTHING_MORE: Final[Mapping[str, Any]] = {}
@@ -374,6 +378,7 @@ class Signals(NamedTuple):
         similarity: similarity of the last action to the most similar earlier one, from 0 to 1;
             halved if its result was new; ``None``, not measured.
         repetition: sum of the squared similarities of all actions; ``None``, not measured.
+        features: the features of learned scores at the last issued action; ``None``, not measured.
         more: further signals that metrics declare, by name; they are read as attributes, too.
     """
 
@@ -405,6 +410,7 @@ class Signals(NamedTuple):
     completed_steps: int = 0
     similarity: float | None = None
     repetition: float | None = None
+    features: Any = None
     more: Mapping[str, Any] = _NOTHING_MORE
 
     def __getattr__(self, name: str) -> Any:

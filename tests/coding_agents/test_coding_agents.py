@@ -137,9 +137,12 @@ def test_a_healthy_session_is_untouched(name: str, tmp_path: Path) -> None:
     assert (ran.code, len(ran.requests)) == (plain.code, len(plain.requests)), ran.output
     assert NUDGED not in ran.conversation
     assert "1 runs, 6 steps; nudged: 0, refused: 0, stopped: 0" in printed
-    if name in ("codex", "gemini", "copilot"):  # which write an answer before its calls are run
-        lines = [json.loads(line) for line in record.read_text().splitlines()]
-        assert all(line["tokens"] > 0 for line in lines if line["type"] == "step"), lines
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    spent = [line.get("tokens") for line in lines if line["type"] == "step"]
+    if name in ("codex", "gemini"):  # which write an answer before its calls are run
+        assert all(spent), spent
+    if name == "copilot":  # which may write it later, if the machine is busy
+        assert any(spent), spent
 
 
 @pytest.mark.parametrize("name", AGENTS)

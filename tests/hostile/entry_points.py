@@ -718,6 +718,31 @@ def ids_of_spans(value: Any) -> int:
     return _spans_of_others(value, keys, ("gen_ai.usage.input_tokens", "gen_ai.response.id"))
 
 
+@entry("spans-that-wait")
+def spans_that_wait(value: Any) -> int:
+    """Spans of the application below a run of ours, until that is decided."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from tidegauge.sampling import TroubledSpanProcessor
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(TroubledSpanProcessor(InMemorySpanExporter(), max_spans=5))
+    tracer = provider.get_tracer("theirs")
+    names = ("tidegauge.run.id", "tidegauge.troubles", "tidegauge.troubled", "other")
+    for name in names:
+        with tracer.start_as_current_span("work", attributes={"tidegauge.run.id": "r"}) as opened:
+            for _ in range(6):
+                with tracer.start_as_current_span("part") as part:
+                    _smuggle(part, {name: value})
+            _smuggle(opened, {name: value})
+    provider.shutdown()
+    with tidegauge.run(agent="reader") as run:
+        run.act("look")
+        run.observe("nothing")
+    return 1
+
+
 def _spans_of_others(value: Any, of_calls: Sequence[str], of_models: Sequence[str]) -> int:
     from opentelemetry.sdk.trace import TracerProvider
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.broker import Broker
 from support.deciding import until_true
+from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.prometheus import free_port
 from support.serve import http, samples_at
@@ -37,7 +37,7 @@ def topic(kafka, topic) -> str:
 class Producing:
     """Writes decisions to the topic."""
 
-    def __init__(self, kafka: Broker, topic: str) -> None:
+    def __init__(self, kafka: Kafka, topic: str) -> None:
         from confluent_kafka import Producer
 
         self._producer = Producer(
@@ -90,7 +90,7 @@ class Decisions:
 
 @contextlib.contextmanager
 def decisions(
-    directory: Path, kafka: Broker, topic: str, *flags: str, port: int | None = None
+    directory: Path, kafka: Kafka, topic: str, *flags: str, port: int | None = None
 ) -> Iterator[Decisions]:
     """Start it, and stop it; it may not be ready yet."""
     port = port or free_port()
@@ -209,38 +209,23 @@ def test_it_waits_for_a_topic_that_is_not_there_yet(tmp_path, kafka, topic) -> N
         running.until(lambda: running.action("r1") == "stop")
 
 
-def test_partitions_that_are_new_are_followed(tmp_path, kafka, topic) -> None:
-    """Tansu adds no partitions: what is seen of the topic at first is made less."""
-    from confluent_kafka import Consumer
-
-    from tidegauge.fleet import decisions_reader
+def test_partitions_that_are_new_are_followed(kafka, topic, producing) -> None:
     from tidegauge.fleet.decision_cache import DecisionCache
+    from tidegauge.fleet.decisions_reader import DecisionsReader
 
-    producing = Producing(kafka, topic)
-    for partition in range(3):
-        run = f"r{partition}"
-        record = DecisionRecord(run, "stop").encoded()
-        producing.write(run.encode(), record, partition)
-    looks = iter([1, 2])
-
-    class Growing(Consumer):  # type: ignore[misc]
-        def list_topics(self, name: str, timeout: float) -> Any:
-            found = super().list_topics(name, timeout)
-            for number in range(next(looks, 3), 3):
-                found.topics[name].partitions.pop(number, None)
-            return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions_reader, "Consumer", Growing)
-        cache = DecisionCache()
-        reader = decisions_reader.DecisionsReader(
-            cache, kafka.address, f"{topic}.decisions", follow_seconds=0.05
-        )
-        try:
-            until_true(lambda: cache.answer(["r2"])["r2"]["action"] == "stop")
-            assert cache.counts.read == 3
-        finally:
-            reader.stop()
+    producing.decide("before", "stop")
+    cache = DecisionCache()
+    decisions_topic = f"{topic}.decisions"
+    reader = DecisionsReader(cache, kafka.address, decisions_topic, follow_seconds=0.05)
+    try:
+        until_true(lambda: cache.answer(["before"])["before"]["action"] == "stop")
+        kafka.add_partitions(decisions_topic, 5)
+        record = DecisionRecord("after", "stop").encoded()
+        Producing(kafka, topic).write(b"after", record, 4)
+        until_true(lambda: cache.answer(["after"])["after"]["action"] == "stop")
+        assert cache.counts.read == 2
+    finally:
+        reader.stop()
 
 
 def test_poisoned_records_are_skipped_and_counted(served, producing) -> None:

@@ -130,21 +130,22 @@ class TestWhatItPrints:
         assert success(9) is True
 
     @pytest.mark.parametrize(
-        ("agent", "row"),
+        ("agent", "row", "below"),
         [
-            # steps, period x repeats, result streak, failed rounds, novelty
-            ("looper", "7 3 × 1 1 0 0.50"),  # noqa: RUF001
-            ("looper-twin", "24 3 × 6 1 0 0.00"),  # noqa: RUF001
-            ("retrier", "12 8 8 0.42"),
+            # steps, loop, result streak, failed rounds, novelty
+            ("looper", "7 3 steps, 1 0 0.50", "repeated"),
+            ("looper-twin", "24 3 steps, 1 0 0.00", "repeated"),
+            ("retrier", "12 8 8 0.42", "wanderer"),
         ],
     )
     def test_its_table_has_what_the_engine_measured(
-        self, demo_output: DemoOutput, agent: str, row: str
+        self, demo_output: DemoOutput, agent: str, row: str, below: str
     ) -> None:
         rows = [" ".join(line.split()) for line in demo_output.out.splitlines()]
         run = demo_output.row(agent, "skerrin-checked")
         spent = f"{run['tokens']:,.0f} {run['seconds']:.1f} {run['state']}"
-        assert f"{agent} skerrin-checked {row} {spent}" in rows
+        place = rows.index(f"{agent} skerrin-checked {row} {spent}")
+        assert rows[place + 1].startswith(below)
 
     def test_the_saving_is_the_difference_of_the_two_runs(self, demo_output: DemoOutput) -> None:
         stopped = demo_output.row("looper", "skerrin-checked")

@@ -1,7 +1,6 @@
-"""A fleet: what its workers say of recorded runs, however spans reach it and whatever dies.
+"""A fleet: what its workers say of recorded runs, however spans reach it and whichever worker dies.
 
-The broker is Tansu, which keeps its data in memory only: restarted, it has lost its log, as no
-broker of Kafka's that writes it to a disk has. So an outage is a broker that stands still.
+What happens to brokers and networks is in ``tests/fleet_faults``.
 """
 
 from __future__ import annotations
@@ -14,23 +13,30 @@ from typing import Any
 
 import orjson
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from support.broker import Broker, broker
 from support.fleet import (
+    ALLOWED_LATENESS,
     CONFIG,
-    Worker,
+    LATENESS,
+    PARTITIONS,
+    STEPS,
+    create_topics,
     deal,
     entries,
     gateway,
+    halves,
+    holds,
+    messages,
     packed,
     records,
     sending,
+    steps,
     working,
 )
+from support.kafka import Kafka
 from support.processes import PATIENCE
-from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, requests
-from tidegauge import catalog
+from support.recorded_otlp import COUNT, RecordedRun, requests
 from tidegauge.cli.replay_output import RecordedRuns, document
 from tidegauge.policies import Policy
 from tidegauge.recordings.line_replay import Replay, read_lines
@@ -39,85 +45,27 @@ from tidegauge.streaming_metrics.normalise import volatile
 pytestmark = [pytest.mark.system, pytest.mark.minutes]
 
 Entries = dict[str, dict[str, Any]]
-PARTITIONS = 8
-STEPS = "tidegauge_steps_total"
-ALLOWED_LATENESS = 3.0
-"""On a machine that is busy, what comes over two gateways is seconds apart."""
-
-LATENESS = f"--allowed-lateness={ALLOWED_LATENESS}"
-OUTAGE_SECONDS = 5.0
+OUTAGE_SECONDS = 8.0
 SOME = 300
 """Of the runs, where all of them would take too long."""
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[Broker]:
-    """One for each test: the more batches Tansu has, of whatever topic, the slower it is."""
-    with broker(tmp_path) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
-def runs(recorded_runs: Path) -> list[RecordedRun]:
-    return read_runs(recorded_runs)
-
-
-@pytest.fixture(scope="module")
-def expected(runs: list[RecordedRun], tmp_path_factory: pytest.TempPathFactory) -> Entries:
-    """What their replay says of them, as far as spans say."""
-    found = replayed(tmp_path_factory.mktemp("replay") / "runs.jsonl", *runs)
-    assert len(found) == COUNT
-    return found
-
-
-@pytest.fixture(scope="module")
-def all_of_them(runs: list[RecordedRun]) -> list[list[bytes]]:
+def all_of_them(otlp_runs: list[RecordedRun]) -> list[list[bytes]]:
     """What is sent to each of two gateways: neither has a whole run."""
-    return packed(requests(runs, ways=2))
+    return packed(requests(otlp_runs, ways=2))
 
 
 @pytest.fixture(scope="module")
-def some(runs: list[RecordedRun]) -> list[RecordedRun]:
+def some(otlp_runs: list[RecordedRun]) -> list[RecordedRun]:
     """Of every recording."""
-    return runs[:: COUNT // SOME]
-
-
-def create(kafka: Broker, topic: str) -> str:
-    """A topic and those beside it."""
-    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
-        kafka.create(name, PARTITIONS)
-    return topic
-
-
-def steps(*workers: Worker) -> float:
-    """How many they have counted together."""
-    return sum(worker.value(STEPS) for worker in workers)
-
-
-def messages(*workers: Worker) -> float:
-    """How many they have taken together."""
-    return sum(worker.value(catalog.WORKER_MESSAGES.name) for worker in workers)
-
-
-def holds(worker: Worker, partitions: int) -> None:
-    """Wait until a worker has so many partitions.
-
-    Of a group in which a worker comes while another is missed Tansu may give nobody anything.
-    """
-    name = catalog.WORKER_PARTITIONS.name
-    worker.wait_for(name, lambda found: found == partitions, seconds=4 * PATIENCE)
-
-
-def halves(ways: list[list[bytes]]) -> tuple[list[list[bytes]], list[list[bytes]]]:
-    """What is sent first on each way, and what after that."""
-    middle = len(ways[0]) // 2
-    return [way[:middle] for way in ways], [way[middle:] for way in ways]
+    return otlp_runs[:: COUNT // SOME]
 
 
 def test_every_field_of_every_run_over_two_gateways_and_two_workers(
-    kafka: Broker, all_of_them: list[list[bytes]], expected: Entries, tmp_path: Path
+    kafka: Kafka, all_of_them: list[list[bytes]], replayed_runs: Entries, tmp_path: Path
 ) -> None:
-    topic = create(kafka, "all")
+    topic = create_topics(kafka, "all")
     with (
         gateway(tmp_path, kafka, topic) as one,
         gateway(tmp_path, kafka, topic) as other,
@@ -126,9 +74,9 @@ def test_every_field_of_every_run_over_two_gateways_and_two_workers(
     ):
         deal([one, other], all_of_them)
         summaries = records(kafka, f"{topic}.summaries", COUNT)
-        assert entries(summaries) == expected
+        assert entries(summaries) == replayed_runs
         assert sum(map(len, summaries.values())) == COUNT  # nobody died: each is there once
-        assert steps(first, second) == sum(entry["steps"] for entry in expected.values())
+        assert steps(first, second) == sum(entry["steps"] for entry in replayed_runs.values())
         assert steps(first) > 0
         assert steps(second) > 0
         assert kafka.read(f"{topic}.dead-letters") == []
@@ -136,12 +84,11 @@ def test_every_field_of_every_run_over_two_gateways_and_two_workers(
 
 
 def test_a_worker_is_killed_and_another_joins(
-    kafka: Broker, some: list[RecordedRun], expected: Entries, tmp_path: Path
+    kafka: Kafka, some: list[RecordedRun], replayed_runs: Entries, tmp_path: Path
 ) -> None:
-    """Tansu hands a changelog over a record at a time: that of all runs would take minutes."""
-    topic = create(kafka, "killed")
+    topic = create_topics(kafka, "killed")
     ways = packed(requests(some, ways=2, size=64))
-    wanted = {run.id: expected[run.id] for run in some}
+    wanted = {run.id: replayed_runs[run.id] for run in some}
     total = sum(entry["steps"] for entry in wanted.values())
     with (
         gateway(tmp_path, kafka, topic) as one,
@@ -151,7 +98,7 @@ def test_a_worker_is_killed_and_another_joins(
         sending([one, other], [way[: len(way) // 2] for way in ways], pause=0.1) as sent,
     ):
         killed.wait_for(STEPS, lambda found: found > total / 20)
-        before = committed(kafka, topic)
+        before = kafka.committed(topic, topic, PARTITIONS)
         counted, taken = steps(killed), messages(killed, survivor)
         killed.kill()
         twice, never = uncertain(kafka, topic, before, taken)
@@ -169,17 +116,7 @@ def test_a_worker_is_killed_and_another_joins(
             assert -never <= off <= twice
 
 
-def committed(kafka: Broker, topic: str) -> dict[int, int]:
-    """The offset of each partition that its workers have committed."""
-    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": topic})
-    try:
-        asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        return {one.partition: max(one.offset, 0) for one in consumer.committed(asked, PATIENCE)}
-    finally:
-        consumer.close()
-
-
-def uncertain(kafka: Broker, topic: str, before: dict[int, int], taken: float) -> tuple[int, int]:
+def uncertain(kafka: Kafka, topic: str, before: dict[int, int], taken: float) -> tuple[int, int]:
     """How many steps of a worker that was just killed may be counted twice, and how many never.
 
     Twice: those of messages that it had taken and not committed; and those that had settled since
@@ -192,7 +129,7 @@ def uncertain(kafka: Broker, topic: str, before: dict[int, int], taken: float) -
         before: what was committed before the workers were scraped.
         taken: how many messages they said that they had taken.
     """
-    after = committed(kafka, topic)
+    after = kafka.committed(topic, topic, PARTITIONS)
     log = {
         (message.partition(), message.offset()): (message.timestamp()[1], steps_in(message.value()))
         for message in kafka.read(topic)
@@ -219,26 +156,25 @@ def steps_in(message: bytes) -> int:
 
 
 def test_the_broker_stands_still_for_a_while(
-    kafka: Broker,
+    kafka: Kafka,
     some: list[RecordedRun],
-    expected: Entries,
+    replayed_runs: Entries,
     tmp_path: Path,
 ) -> None:
     """Both gateways go on when the broker does, one behind the other with all that waited.
 
-    Tansu keeps the times at which messages were made, and no topic of it can be set to keep those
-    at which they came: what may overtake what is as long ago as the outage was.
+    The topic has the broker's times: the outage may be longer than the allowed lateness.
     """
-    topic = create(kafka, "away")
-    patient = f"--allowed-lateness={2 * OUTAGE_SECONDS}"
+    topic = create_topics(kafka, "away")
+    assert OUTAGE_SECONDS > 2 * ALLOWED_LATENESS
     # A member that is missed during the outage would be a rebalance as well: another test's case.
     config = {**CONFIG, "session.timeout.ms": 30_000}
     ways = packed(requests(some, ways=2, size=64))
     with (
         gateway(tmp_path, kafka, topic) as one,
         gateway(tmp_path, kafka, topic) as other,
-        working(tmp_path, kafka, topic, patient, name="first", config=config) as first,
-        working(tmp_path, kafka, topic, patient, name="second", config=config) as second,
+        working(tmp_path, kafka, topic, LATENESS, name="first", config=config) as first,
+        working(tmp_path, kafka, topic, LATENESS, name="second", config=config) as second,
     ):
         holds(first, PARTITIONS // 2)
         holds(second, PARTITIONS // 2)
@@ -251,29 +187,28 @@ def test_the_broker_stands_still_for_a_while(
                 kafka.resume()
             sent.wait()
         summaries = records(kafka, f"{topic}.summaries", len(some))
-        assert entries(summaries) == {run.id: expected[run.id] for run in some}
+        assert entries(summaries) == {run.id: replayed_runs[run.id] for run in some}
 
 
 def test_exactly_once(
-    kafka: Broker, some: list[RecordedRun], expected: Entries, tmp_path: Path
+    kafka: Kafka, some: list[RecordedRun], replayed_runs: Entries, tmp_path: Path
 ) -> None:
-    """A reader of what is committed finds each summary once, while workers come and go.
-
-    None is killed here: Tansu does not abort what a producer has left open, which keeps everybody
-    who reads what is committed waiting, and commits it when the producer comes again.
-    """
-    topic = create(kafka, "once")
+    """A reader of what is committed finds each summary once, while workers go, die and come."""
+    topic = create_topics(kafka, "once")
     begin, rest = halves(packed(requests(some, ways=2, size=64)))
     once = "--exactly-once=on"
     with (
         gateway(tmp_path, kafka, topic) as one,
         gateway(tmp_path, kafka, topic) as other,
         working(tmp_path, kafka, topic, LATENESS, once, name="goes") as goes,
+        working(tmp_path, kafka, topic, LATENESS, once, name="dies") as dies,
         working(tmp_path, kafka, topic, LATENESS, once, name="stays") as stays,
         sending([one, other], begin, pause=0.2) as sent,
     ):
         goes.wait_for(STEPS)
+        dies.wait_for(STEPS)
         assert goes.stop() == 0
+        dies.kill()
         holds(stays, PARTITIONS)
         with working(tmp_path, kafka, topic, LATENESS, once, name="comes") as comes:
             holds(comes, PARTITIONS // 2)
@@ -282,13 +217,13 @@ def test_exactly_once(
             summaries = records(
                 kafka, f"{topic}.summaries", len(some), isolation_level="read_committed"
             )
-    assert entries(summaries) == {run.id: expected[run.id] for run in some}
+    assert entries(summaries) == {run.id: replayed_runs[run.id] for run in some}
     assert sum(map(len, summaries.values())) == len(some)
 
 
-def test_step_events_of_any_writer(kafka: Broker, recorded_runs: Path, tmp_path: Path) -> None:
+def test_step_events_of_any_writer(kafka: Kafka, recorded_runs: Path, tmp_path: Path) -> None:
     """All that a recording contains; some of it twice, some of it after what follows it."""
-    topic = create(kafka, "events")
+    topic = create_topics(kafka, "events")
     files = [str(path) for path in sorted(recorded_runs.glob("*.events.jsonl"))]
     # as a worker compares results: without what is volatile
     runs = RecordedRuns(Policy(), normaliser=volatile())
@@ -333,7 +268,7 @@ def shuffled(events: Iterable[dict[str, Any]], draw: random.Random) -> Iterator[
                 yield from moved
 
 
-def produce(kafka: Broker, topic: str, events: Iterable[dict[str, Any]]) -> None:
+def produce(kafka: Kafka, topic: str, events: Iterable[dict[str, Any]]) -> None:
     producer = Producer({"bootstrap.servers": kafka.address, "linger.ms": 20})
     for event in events:
         producer.produce(topic, orjson.dumps(event), event["run"].encode())

@@ -10,28 +10,22 @@ import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from support.broker import QUICK, Broker
 from support.fleet_log import nothing_configured
+from support.kafka import Kafka
 from tidegauge.fleet.partition_worker import Worker, WorkerSettings
 
 pytestmark = pytest.mark.system
 
-CONFIG = {
-    **QUICK,
-    "batch.num.messages": 1,
-    # Tansu waits for half as long for others to join a group.
-    "session.timeout.ms": 2000,
-    "heartbeat.interval.ms": 200,
-}
+CONFIG = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
 TOO_LARGE = 1_100_000
 
 
 @pytest.fixture
-def topic(kafka: Broker, topic: str) -> str:
+def topic(kafka: Kafka, topic: str) -> str:
     """It is there, and so are those beside it: Quix Streams takes a second to make one."""
-    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
+    for name in (f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
         kafka.create(name, 1)
-    return topic
+    return kafka.create(topic, 1, max_message_bytes=str(2 * TOO_LARGE))
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +37,7 @@ def _as_it_was() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def worker(kafka: Broker, topic: str, directory: Path) -> Worker:
+def worker(kafka: Kafka, topic: str, directory: Path) -> Worker:
     settings = WorkerSettings(
         brokers=kafka.address, topic=topic, group=topic, state_dir=directory, config=CONFIG
     )
@@ -55,7 +49,7 @@ def run(one: Worker) -> None:
     one._application.run(timeout=3.0)
 
 
-def send(kafka: Broker, topic: str, *events: dict[str, object] | tuple[bytes, bytes]) -> None:
+def send(kafka: Kafka, topic: str, *events: dict[str, object] | tuple[bytes, bytes]) -> None:
     producer = Producer({"bootstrap.servers": kafka.address, "message.max.bytes": 2_000_000})
     for event in events:
         if isinstance(event, tuple):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from support.broker import QUICK, Broker
 from support.fleet import Worker, working
+from support.kafka import Kafka
 from support.processes import PATIENCE
 from tidegauge import catalog
 from tidegauge.fleet.kafka_records import DecisionAction
@@ -35,14 +35,14 @@ LETTERS = {
 
 
 @pytest.fixture(scope="module")
-def topics_before(kafka: Broker) -> set[str]:
+def topics_before(kafka: Kafka) -> set[str]:
     """Those of other tests."""
     return kafka.topics()
 
 
 @pytest.fixture(scope="module")
 def worker(
-    kafka: Broker, topics_before: set[str], tmp_path_factory: pytest.TempPathFactory
+    kafka: Kafka, topics_before: set[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
     """One that has read a letter of each kind, and a run that loops and ends."""
     assert TOPIC not in topics_before
@@ -75,14 +75,14 @@ def table(after: str) -> list[list[str]]:
 
 
 def test_topics_are_called_as_the_page_says(
-    kafka: Broker, worker: Worker, topics_before: set[str]
+    kafka: Kafka, worker: Worker, topics_before: set[str]
 ) -> None:
     named = {re.sub("`", "", row[0]) for row in table("### Topics")}
     assert named == kafka.topics() - topics_before - {AGAIN}
 
 
 def test_dead_letters_are_there_unchanged_with_the_headers_of_the_page(
-    kafka: Broker, worker: Worker
+    kafka: Kafka, worker: Worker
 ) -> None:
     letters = kafka.read(f"{TOPIC}.dead-letters", until=len(LETTERS))
     found = {dict(each.headers())["reason"].decode(): each for each in letters}
@@ -94,13 +94,13 @@ def test_dead_letters_are_there_unchanged_with_the_headers_of_the_page(
     assert set(catalog.WORKER_DEAD_LETTERS.values) == found.keys()
 
 
-def test_letters_are_written_back_as_the_page_does_it(kafka: Broker, worker: Worker) -> None:
+def test_letters_are_written_back_as_the_page_does_it(kafka: Kafka, worker: Worker) -> None:
     [block] = [b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "again(" in b]
     given: dict[str, Any] = {}
     exec(compile(block, "docs/fleets.md", "exec"), given)
     kafka.create(AGAIN, 1)
     config = {"bootstrap.servers": kafka.address}
-    consumer, producer = Consumer({**config, "group.id": "again", **QUICK}), Producer(config)
+    consumer, producer = Consumer({**config, "group.id": "again"}), Producer(config)
     letters = f"{TOPIC}.dead-letters"
     partitions = consumer.list_topics(letters, PATIENCE).topics[letters].partitions
     consumer.assign([TopicPartition(letters, number, 0) for number in partitions])
@@ -111,7 +111,7 @@ def test_letters_are_written_back_as_the_page_does_it(kafka: Broker, worker: Wor
     assert (found.key(), found.value()) == LETTERS["version"]
 
 
-def test_summaries_and_decisions_hold_what_the_page_says(kafka: Broker, worker: Worker) -> None:
+def test_summaries_and_decisions_hold_what_the_page_says(kafka: Kafka, worker: Worker) -> None:
     rows = {row[1].strip("`"): row for row in table("### Messages")}
     [summary] = kafka.read(f"{TOPIC}.summaries", until=1)
     decisions = kafka.read(f"{TOPIC}.decisions", until=2)

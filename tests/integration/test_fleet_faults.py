@@ -11,8 +11,8 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from support.broker import Broker
 from support.fleet import entries, records, worker_command, working
+from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.prometheus import free_port
 from support.small_disk import small_disk
@@ -78,12 +78,13 @@ POISONS = {
 }
 
 
-def create(kafka: Broker, topic: str) -> None:
-    for name in (topic, f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
+def create(kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, 1, max_message_bytes=str(8 * MEGABYTE))
+    for name in (f"{topic}.summaries", f"{topic}.decisions", f"{topic}.dead-letters"):
         kafka.create(name, 1)
 
 
-def produce(kafka: Broker, topic: str, *messages: tuple[bytes | None, bytes | None]) -> None:
+def produce(kafka: Kafka, topic: str, *messages: tuple[bytes | None, bytes | None]) -> None:
     """Keys and values, in this order."""
     producer = Producer(
         {"bootstrap.servers": kafka.address, "linger.ms": 5, "message.max.bytes": 8 * MEGABYTE}
@@ -99,7 +100,7 @@ def of_run(run: WireRun) -> list[tuple[bytes, bytes]]:
 
 
 def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
-    kafka: Broker, topic: str, tmp_path: Path
+    kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     run = WireRun(9)
     create(kafka, topic)
@@ -133,7 +134,7 @@ def test_what_cannot_be_taken_is_buried_and_the_worker_goes_on(
 
 
 def test_a_full_disk_under_the_state_ends_it_and_another_goes_on(
-    kafka: Broker, topic: str, tmp_path: Path
+    kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     create(kafka, topic)
     runs = [WireRun(24, wave=wave) for wave in range(300)]
@@ -181,7 +182,7 @@ WRONG = {
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_what_is_wrong_from_the_start_is_one_line(
-    fault: str, kafka: Broker, topic: str, tmp_path: Path
+    fault: str, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     flags, code, said = WRONG[fault]
     create(kafka, topic)
@@ -192,7 +193,7 @@ def test_what_is_wrong_from_the_start_is_one_line(
     assert done.returncode == code
 
 
-def test_a_policy_file_that_is_wrong_is_one_line(kafka: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_policy_file_that_is_wrong_is_one_line(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("rules = [")
     create(kafka, topic)

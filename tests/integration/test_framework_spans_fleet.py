@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from support.broker import Broker
 from support.fleet import gateway, records, working
 from support.fleet_log import Sent as Message
 from support.fleet_log import nothing_configured, uninterrupted
 from support.framework_spans import FREE, ReadRun, batches, expected, parsed, read
+from support.kafka import Kafka
 from support.serve import Server
 from tidegauge import catalog
 from tidegauge.receivers.otlp.assembly import AssemblyLimits
@@ -111,7 +111,7 @@ def _loop(loops: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
     }
 
 
-def _labels(kafka: Broker, topic: str) -> dict[str, str]:
+def _labels(kafka: Kafka, topic: str) -> dict[str, str]:
     """The label of each run, read in this process from the log of each partition."""
     logs: dict[int, list[Message]] = {}
     for message in kafka.read(topic):
@@ -133,7 +133,7 @@ def _deal(gateways: Sequence[Server], all_sent: Sequence[Sent], request: Any) ->
 
 
 def test_two_gateways_share_the_spans_of_every_framework(
-    kafka: Broker, topic: str, recorded_runs: Path, tmp_path: Path
+    kafka: Kafka, topic: str, recorded_runs: Path, tmp_path: Path
 ) -> None:
     folder = recorded_runs / "spans" / "frameworks"
     truth: dict[str, Any] = json.loads((folder / "expected.json").read_text())

@@ -13,6 +13,7 @@ from tidegauge.cli.run_tables import run_numbers
 from tidegauge.events import ToolDeclaration
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.policies import DEFAULT_RULES, Rule
+from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS, LOST_STEPS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.stale_score import RUNS_STALE
 from tidegauge.testing import Capture, capture
@@ -38,6 +39,8 @@ class Seen(NamedTuple):
     notices: int
     events: list[str]  # OpenTelemetry
     interventions: dict[str, int]  # the rules
+    lost: tuple[float, ...]  # in loops: steps and tokens in /metrics, on the page, of the run
+    marked: int  # steps that the page marks as looping
 
 
 class Watched:
@@ -67,6 +70,9 @@ class Watched:
         }
         page = self.page.read(Asked())
         poller = next(row for row in page["runs"]["rows"] if row["run"] == "poller")
+        chosen = self.page.read(Asked(run=poller["key"]))["chosen"]
+        report = self.terminal.runs[0].report
+        lost = (page["fleet"]["lost_steps"], page["fleet"]["lost_tokens"])
         numbers = run_numbers(self.terminal.runs[0].report)
         repeats: dict[str, float] = {labels[2]: n for labels, n in rows[RUN_LOOP_REPEATS].items()}
         return Seen(
@@ -84,6 +90,12 @@ class Watched:
             notices=len(self.notices),
             events=[event.event_name or "" for event in self.seen.events],
             interventions={"/".join(key): n for key, n in poller_totals(self.seen).items()},
+            lost=(
+                *(sum(rows[metric].values()) for metric in (LOST_STEPS, LOOP_TOKENS)),
+                *(amount or 0 for amount in lost),
+                *(amount or 0 for amount in (report.lost_steps, report.lost_tokens)),
+            ),
+            marked=sum(step["looped"] for step in chosen["trail"]),
         )
 
 
@@ -108,7 +120,7 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
             calm.observe(f"thing {step}")
         # The first result is new: the allowance counts from the call after it.
         for _ in range(ALLOWANCE + 1):
-            run.act("state_of", {"job": 7})
+            run.act("state_of", {"job": 7}, tokens=10)
             run.observe("pending")
             assert watched.read() == Seen(
                 looping=0,
@@ -125,11 +137,13 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
                 notices=0,
                 events=[],
                 interventions={},
+                lost=(0, 0) * 3,
+                marked=0,
             )
         report = watched.seen.pipeline.engine.get("poller").report()
         assert (report.loop_steps, report.stale_score) == (ALLOWANCE - 1, 0)
-        run.act("state_of", {"job": 7})
-        run.observe("pending")
+        run.act("state_of", {"job": 7}, tokens=10)
+        run.observe("pending", tokens=5)
         now = watched.read()
         assert now == now._replace(
             looping=1,
@@ -141,6 +155,8 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
             status="looping",
             red=2,
             notices=1,
+            lost=(1, 15) * 3,  # what it waited before was agreed
+            marked=1,
         )
         assert sorted(now.log) == sorted(
             ["cycle", "result_streak", *["would_stop"] * len(now.interventions)]

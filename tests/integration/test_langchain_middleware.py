@@ -105,7 +105,7 @@ class Doors:
             **fields,
         )
 
-    def advices(self) -> list[int]:
+    def nudged_calls(self) -> list[int]:
         """The calls of the model (from 0) that were shown a nudge."""
         return [turn for turn, shown in enumerate(self.shown) if any(map(is_nudge, shown))]
 
@@ -172,7 +172,7 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
 
     messages = result["messages"]
     assert is_clean(messages)
-    assert doors.advices() == [NUDGED + 1]
+    assert doors.nudged_calls() == [NUDGED + 1]
     nudge = doors.shown[NUDGED + 1][-1]
     assert "1 step, repeated once, since step 2 (push)" in str(nudge.content)
     assert len(doors.pushed) == BLOCKED, "what was blocked and what was stopped was not run"
@@ -247,7 +247,7 @@ async def test_nudges_that_persist_are_in_the_state_once(way: Callable[..., Any]
     messages = result["messages"]
     assert is_clean(messages)
     assert [is_nudge(message) for message in messages].count(True) == 1
-    assert doors.advices() == [NUDGED + 1, NUDGED + 2], "once given, it stays in the history"
+    assert doors.nudged_calls() == [NUDGED + 1, NUDGED + 2], "once given, it stays in the history"
 
 
 @pytest.mark.parametrize("persist", [False, True])
@@ -258,7 +258,7 @@ def test_a_nudge_changes_nothing_that_is_measured(persist: bool) -> None:
             doors.agent(TidegaugeMiddleware(persist_nudges=persist)).invoke(
                 TASK, config=doors.config
             )
-        assert len(doors.advices()) > (0 if action == "nudge" else -1)
+        assert len(doors.nudged_calls()) > (0 if action == "nudge" else -1)
         names = ("action.digest", "state.digest", "loop.repeats", "step.index")
         return [
             [span.attributes.get(f"tidegauge.{name}") for name in names]
@@ -398,7 +398,7 @@ async def test_it_goes_with_other_middleware(
     assert stop is not None
     assert stop.step == STOPPED
     assert len(doors.pushed) == BLOCKED
-    assert doors.advices() == [NUDGED + 1]
+    assert doors.nudged_calls() == [NUDGED + 1]
     assert interventions(seen) == [("nudge", NUDGED), ("block", BLOCKED), ("stop", STOPPED)]
 
 
@@ -425,7 +425,7 @@ def test_a_nudge_is_given_again_when_the_model_call_failed(other: str, first: bo
     with testing.capture(rules=LADDER):
         both = [ours, theirs] if first else [theirs, ours]
         result = doors.agent(*both).invoke(TASK, config=doors.config)
-    assert doors.advices() == [NUDGED + 1, NUDGED + 2]
+    assert doors.nudged_calls() == [NUDGED + 1, NUDGED + 2]
     assert result["messages"][-1].content == "it is locked"
 
 
@@ -507,8 +507,8 @@ def test_an_agent_that_is_part_of_a_tool_does_not_take_the_nudge_of_the_run_arou
     with testing.capture(rules=LADDER) as seen:
         result = agent.invoke(TASK, config=outer.config)
     assert stopped_by(result) is not None
-    assert inner.advices() == []
-    assert outer.advices() == [NUDGED + 1]
+    assert inner.nudged_calls() == []
+    assert outer.nudged_calls() == [NUDGED + 1]
     assert interventions(seen) == [("nudge", NUDGED), ("block", BLOCKED), ("stop", STOPPED)]
     assert "finds no run" not in caplog.text
 
@@ -541,7 +541,7 @@ async def test_one_agent_serves_many_at_once() -> None:
     assert {(stop.reason, stop.step) for stop in stops if stop} == {("loop_repeats", STOPPED)}
     assert len({stop.run for stop in stops if stop}) == 16
     assert len(doors.pushed) == 16 * BLOCKED
-    assert doors.advices() != []
+    assert doors.nudged_calls() != []
     assert sorted(interventions(seen)) == sorted(
         [("nudge", NUDGED), ("block", BLOCKED), ("stop", STOPPED)] * 16
     )
@@ -608,7 +608,7 @@ def test_words_that_cannot_be_made_are_replaced_by_ours() -> None:
     with testing.capture(rules=LADDER):
         agent = doors.agent(TidegaugeMiddleware(nudge=broken, stop_message=broken))
         result = agent.invoke(TASK, config=doors.config)
-    assert doors.advices() == [NUDGED + 1]
+    assert doors.nudged_calls() == [NUDGED + 1]
     assert str(result["messages"][-1].content).startswith("This run was stopped")
 
 

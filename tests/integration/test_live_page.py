@@ -195,7 +195,11 @@ def test_a_hostile_name_is_text(browser: Browser, name: str) -> None:
 
 
 def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
-    settings = {"trace_url": "https://traces.example/{trace_id}", "prices": {"m": 1_000.0}}
+    settings = {
+        "trace_url": "https://traces.example/{trace_id}",
+        "prices": {"m": 1_000.0},
+        "runbooks": "https://wiki.example",
+    }
     with serving(**settings) as served, looking(browser, served) as opened:
         page = opened.page
         with tidegauge.run(agent="looper", model="m") as run:
@@ -209,7 +213,10 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             assert fact(page, "Cost of the loop") == "3 steps, 900 tokens, $0.900"
             assert fact(page, "Tokens") == "1,800, $1.80"
             expect(page.locator("#trail-rows tr.looped")).to_have_count(3)  # also the newest
-            expect(page.locator("#do-text")).to_contain_text("docs/runbooks/loop-onset.md")
+            expect(page.locator("#runbook")).to_have_text("loop onset")
+            runbook = page.locator("#runbook").get_attribute("href")
+            assert runbook == "https://wiki.example/loop-onset.md"
+            expect(page.locator("#tokens")).to_have_text("900 tokens, $0.900 of $1.80")
             rule = page.locator("#rule").inner_text()
             assert eval(rule, {"Rule": Rule}) == Rule("loop_repeats", 1, "stop", agent="looper")
             page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -218,6 +225,32 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             assert page.evaluate("navigator.clipboard.readText()") == rule
             link = page.locator("#trace").get_attribute("href")
             assert link == f"https://traces.example/{run.trace_id}"
+
+
+@pytest.mark.parametrize("width", [1100, 1280, 1400, 1920])
+def test_the_trouble_of_a_run_can_be_read_whole(
+    browser: Browser, served: Capture, width: int
+) -> None:
+    viewport = {"width": width, "height": 900}
+    with looking(browser, served, viewport=viewport) as opened, tidegauge.run(agent="a") as run:
+        for turn in range(19):
+            run.act("go", {"to": turn % 3})
+            run.observe(f"place {turn % 3}")
+        matter = opened.page.locator("#list .row .matter").first
+        expect(matter).to_have_text("3 steps, repeated 5 times")
+        cut = "one => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1"
+        assert not matter.evaluate(cut)
+
+
+def test_a_stuck_run_says_for_how_long(browser: Browser, served: Capture) -> None:
+    with looking(browser, served) as opened, tidegauge.run(agent="a") as run:
+        for turn in range(6):
+            run.act("go", {"to": turn})
+            run.observe("nothing")
+        row = opened.page.locator("#list .row").first
+        expect(row.locator(".matter")).to_have_text("the same result 6 times")
+        expect(row.locator(".lasts")).to_have_text(re.compile(r"^0:\d\d$"))
+        assert re.fullmatch(r"step 2, \d\d:\d\d:\d\d", fact(opened.page, "Since"))
 
 
 def test_runs_are_filtered_and_sorted(browser: Browser, served: Capture) -> None:

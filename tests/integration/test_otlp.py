@@ -89,6 +89,8 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.novelty": 0.25,
         "tidegauge.recurrence.max": 3,
         "tidegauge.loop.lost_steps": 2,
+        "tidegauge.troubled": True,
+        "tidegauge.troubles": ["loop"],
     }
     [broken] = named(arrived.spans, "invoke_agent broken")
     assert broken.attributes["tidegauge.outcome"] == "error"

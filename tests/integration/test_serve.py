@@ -117,6 +117,16 @@ def test_the_live_page_shows_what_arrives() -> None:
         assert server.status("/page/live") == 200
 
 
+def test_the_empty_page_says_where_spans_are_received() -> None:
+    with served() as server:
+        with urllib.request.urlopen(f"{server.page}page/live", timeout=10) as answer:
+            invitation = json.load(answer)["invitation"]
+        assert server.http in invitation["words"]
+        lines = invitation["lines"].splitlines()
+        assert len(lines) == 5
+        assert f"export OTEL_EXPORTER_OTLP_ENDPOINT={server.http}" in lines
+
+
 def test_sigterm_drains(tmp_path) -> None:
     recording = tmp_path / "runs.jsonl"
     with served("--allowed-lateness", "30", "--record-to", str(recording)) as server:
@@ -228,6 +238,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(which) -> None:
             "--shutdown-seconds: 1e30 is out of range; use 0 to 86400",
         ),
         (["--policy", "no_signal=3"], "--policy: unknown signal 'no_signal'"),
+        (["--runbooks", "wiki"], "runbooks"),
         (["--tls-key", "k"], "set both tls_certificate and tls_key"),
         (["--metrics-port", "off"], "--metrics-port: 'off' is not a whole number; use 0 to 65535"),
         (["--allowed-hosts", "http://gauge.example"], "'http://gauge.example' is not a host name"),

@@ -52,9 +52,10 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the tree in an environment of its own."""
+    """The wheel, built from the sdist, which is built from the tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    run(sys.executable, "-m", "uv", "build", "--out-dir", str(folder), str(ROOT))
+    assert len(list(folder.glob("*.tar.gz"))) == 1
     [built] = folder.glob("*.whl")
     return built
 

@@ -48,12 +48,6 @@ def _read(steps, max_period):
         since, kept = pairs[end:], pairs[start:end]
         if len(since) < len(kept) and since == kept[: len(since)]:
             open_steps = len(since)
-    lost = 0  # steps from the first repeated one of each loop on, as long as the cycle continues
-    for first, period, repeats in found:
-        after = first + period * repeats
-        while after < len(pairs) and pairs[after] == pairs[after - period]:
-            after += 1
-        lost += after - first
     current = (0, 0, -1)
     if found:
         first, period, repeats = found[-1]
@@ -70,7 +64,6 @@ def _read(steps, max_period):
         "cycle_ratio": sum(lengths) / total if total else None,
         "loops": [tuple(loop) for loop in found],
         "onsets": len(found),
-        "lost_steps": lost,
         "period": current[0],
         "repeats": current[1],
         "first_step": current[2],
@@ -138,16 +131,18 @@ def _ends_at(loop):
 
 
 def loop_cost(spendings):
-    """Tokens and seconds of every loop, and of what repeats last."""
+    """Steps, tokens and seconds of every loop, and of what repeats last."""
     looped = {one.since for one in spendings if one.looping}
     last = max((one.since for one in spendings), default=-1)
     lost = [one for one in spendings if one.since in looped]
     current = [one for one in spendings if one.since == last]
     return {
+        "steps": sum(one.steps for one in lost),
         "tokens": _total(one.tokens for one in lost),
         "seconds": _total(one.seconds for one in lost),
         "value": _total(one.tokens for one in lost),
         "since": last,
+        "last_steps": sum(one.steps for one in current),
         "last_tokens": _total(one.tokens for one in current),
         "last_seconds": _total(one.seconds for one in current),
     }

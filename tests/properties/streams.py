@@ -82,12 +82,13 @@ def loop_spendings(draw):
         if matched:
             since = first if first >= 0 else t + 1 - matched
             waiting = [(one, looping or one == first) for one, looping in waiting]
-            spendings.append(LoopSpending(since, first >= 0, draw(amounts())))
+            steps = draw(st.sampled_from([0, 1, 1]))  # 0: it may repeat
+            spendings.append(LoopSpending(since, first >= 0, steps, draw(amounts())))
             waiting.append((since, first >= 0))
         for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
             if waiting:
                 result = waiting.pop(draw(st.sampled_from([-1, 0])))
-                spendings.append(LoopSpending(*result, draw(amounts()), draw(amounts())))
+                spendings.append(LoopSpending(*result, 0, draw(amounts()), draw(amounts())))
     return spendings
 
 
@@ -207,7 +208,7 @@ def hostile(takes, count, repeats=1):
         elif takes is ChosenAction:
             yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
         elif takes is LoopSpending:
-            yield LoopSpending(n, n % 2 == 0, 1.0, 1.0)
+            yield LoopSpending(n, n % 2 == 0, 1, 1.0, 1.0)
         elif takes is ObservedStep:
             tasks = (
                 Task(f"ready-{n}"),

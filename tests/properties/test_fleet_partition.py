@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -18,11 +18,13 @@ from support.fleet_log import (
     event_message,
     finish,
     nothing_configured,
+    snapshots,
     spans_message,
     spans_of,
     uninterrupted,
 )
 from support.wire_runs import WireRun
+from tidegauge.fleet import snapshots as fleet_snapshots
 from tidegauge.fleet.kafka_records import NAMES_KEY
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.totals import Totals
@@ -90,15 +92,28 @@ def counters(engines: list[Engine]) -> dict[str, dict[str, float]]:
 
 
 FAST = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-PLACES = st.frozensets(st.integers(0, 80), max_size=30)
+PLACES = st.frozensets(st.integers(0, 80), max_size=80)
 
 
+@pytest.mark.parametrize("of", ["all", "none"])
 @FAST
 @given(logs(), PLACES, st.frozensets(st.integers(0, 80), max_size=4))
 def test_a_worker_dies_and_another_goes_on_from_what_was_committed(
-    log: list[Sent], commits: frozenset[int], deaths: frozenset[int]
+    of: Literal["all", "none"], log: list[Sent], commits: frozenset[int], deaths: frozenset[int]
 ) -> None:
     expected, _ = uninterrupted(log)
+    with snapshots(of):
+        produced, store = dying(log, commits, deaths)
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    assert all(len(of_run) == 1 for of_run in by_run(produced.summaries).values())
+    assert by_run(produced.decisions) == by_run(expected.decisions)
+    assert not [key for key in store if key[:1] in (b"r", b"l")]
+
+
+def dying(
+    log: list[Sent], commits: frozenset[int], deaths: frozenset[int]
+) -> tuple[Produced, dict[bytes, bytes]]:
+    """What comes out, and what is kept in the end."""
     produced = Produced.nothing()
     store: dict[bytes, bytes] = {}
     committed = taken = 0
@@ -111,19 +126,28 @@ def test_a_worker_dies_and_another_goes_on_from_what_was_committed(
         elif taken in deaths:
             worker = WorkerHere(produced, store, committed)
     finish(worker, log)
-    assert by_run(produced.summaries) == by_run(expected.summaries)
-    assert all(len(of_run) == 1 for of_run in by_run(produced.summaries).values())
-    assert by_run(produced.decisions) == by_run(expected.decisions)
     worker.commit()
-    assert not [key for key in store if key.startswith(b"r")]
+    return produced, store
 
 
+@pytest.mark.parametrize("of", ["all", "none"])
 @FAST
 @given(logs(), PLACES)
 def test_counters_of_all_workers_add_up_when_partitions_move(
-    log: list[Sent], moves: frozenset[int]
+    of: Literal["all", "none"], log: list[Sent], moves: frozenset[int]
 ) -> None:
     expected, alone = uninterrupted(log, ticks=moves)
+    with snapshots(of):
+        produced, workers = moving(log, moves)
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    assert len(produced.summaries) == len(expected.summaries)
+    assert by_run(produced.decisions) == by_run(expected.decisions)
+    assert produced.dead == expected.dead
+    assert counters([worker.engine for worker in workers]) == counters([alone.engine])
+
+
+def moving(log: list[Sent], moves: frozenset[int]) -> tuple[Produced, list[WorkerHere]]:
+    """What comes out of workers that follow one another."""
     produced = Produced.nothing()
     store: dict[bytes, bytes] = {}
     workers = [WorkerHere(produced, store, 0)]
@@ -136,11 +160,7 @@ def test_counters_of_all_workers_add_up_when_partitions_move(
             assert not any(view.active for view in workers[-1].engine.snapshot().groups)
             workers.append(WorkerHere(produced, store, position))
     finish(workers[-1], log)
-    assert by_run(produced.summaries) == by_run(expected.summaries)
-    assert len(produced.summaries) == len(expected.summaries)
-    assert by_run(produced.decisions) == by_run(expected.decisions)
-    assert produced.dead == expected.dead
-    assert counters([worker.engine for worker in workers]) == counters([alone.engine])
+    return produced, workers
 
 
 def test_nothing_is_kept_of_what_is_over_but_that_it_is() -> None:
@@ -151,7 +171,7 @@ def test_nothing_is_kept_of_what_is_over_but_that_it_is() -> None:
     for _ in log[:-1]:
         worker.take(log)
     worker.commit()
-    records = [data for key, data in worker.store.items() if key.startswith(b"r")]
+    records = [data for key, data in worker.store.items() if key[:1] in (b"r", b"l")]
     assert len(records) == len(log) - 1
     assert worker.partition.state_bytes == sum(map(len, records))
     worker.take(log)
@@ -193,3 +213,39 @@ def test_state_of_another_version_is_refused() -> None:
     other = value.replace(b'{"version":1,', b'{"version":2,', 1)
     with pytest.raises(ValueError, match="version 2"):
         WorkerHere(Produced.nothing(), {key: other}, 0)
+
+
+def test_snapshots_of_the_release_before_are_read_and_those_of_the_next_are_refused() -> None:
+    spans = spans_of(WireRun(1))
+    log = [spans_message([span], 1.0 + n) for n, span in enumerate(spans)]
+    expected, _ = uninterrupted(log)
+    produced, store = Produced.nothing(), dict[bytes, bytes]()
+    before = WorkerHere(produced, store, 0)
+    for _ in log[:5]:
+        before.take(log)
+    with snapshots("all"):
+        position = before.commit()
+    upgraded: list[str] = []
+
+    def head(data: dict[str, Any]) -> dict[str, Any]:
+        upgraded.append("head")
+        return data
+
+    def trace(data: Any) -> Any:
+        upgraded.append("trace")
+        return data
+
+    with pytest.MonkeyPatch.context() as next_release, snapshots("all"):
+        next_release.setattr(fleet_snapshots, "VERSION", 2)
+        next_release.setattr(fleet_snapshots, "UPGRADES", {1: fleet_snapshots.Upgrade(head, trace)})
+        worker = WorkerHere(produced, store, position)
+        worker.take(log)
+        worker.commit()
+        assert upgraded == ["head", "trace"]
+        kept = dict(store)
+        while worker.partition.position < len(log):
+            worker.take(log)
+        finish(worker, log)
+    assert by_run(produced.summaries) == by_run(expected.summaries)
+    with pytest.raises(ValueError, match="a snapshot has version 2; this release has 1"):
+        WorkerHere(produced, kept, position)

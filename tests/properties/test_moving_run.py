@@ -52,7 +52,7 @@ def walks(draw: Any) -> list[Any]:
 
 
 def engine() -> Engine:
-    return Engine(clock=None, repetition=True)
+    return Engine(clock=None, features=True)
 
 
 def happen(engine: Engine, event: Any) -> Any:

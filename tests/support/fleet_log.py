@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import pytest
 
 from support.wire_runs import WireRun, request
 from tidegauge import testing
+from tidegauge.fleet import partition
 from tidegauge.fleet.kafka_records import Message
 from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
@@ -128,6 +132,19 @@ class WorkerHere:
 
     def _refuse(self, message: Message, why: str) -> None:
         self.produced.dead.append("invalid")
+
+
+@contextlib.contextmanager
+def snapshots(of: Literal["all", "none", "some"]) -> Iterator[None]:
+    """Which runs get a snapshot whenever a worker commits; ``some``: as in production."""
+    values = {"all": (0.0, -1, math.inf), "none": (math.inf, 0, 0.0)}
+    with pytest.MonkeyPatch.context() as patch:
+        if of != "some":
+            quiet, small, seconds = values[of]
+            patch.setattr(partition, "_QUIET_SECONDS", quiet)
+            patch.setattr(partition, "_MIN_LOG_BYTES", small)
+            patch.setattr(partition, "_SNAPSHOT_SECONDS", seconds)
+        yield
 
 
 def testing_spans() -> Any:

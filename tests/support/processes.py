@@ -72,7 +72,10 @@ def stopped_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def wait_until_ready(
-    process: subprocess.Popen[bytes], log: Path, ready: Callable[[], bool]
+    process: subprocess.Popen[bytes],
+    log: Path,
+    ready: Callable[[], bool],
+    seconds: float = PATIENCE,
 ) -> None:
     """Wait until a process is ready; its log is the reason when it does not get so far.
 
@@ -80,8 +83,9 @@ def wait_until_ready(
         process: the process.
         log: the file of its output.
         ready: whether it is; an ``OSError`` means that it is not.
+        seconds: give up after so long.
     """
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError):
             if ready():

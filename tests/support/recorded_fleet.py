@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,16 +50,18 @@ def recorded(files: Sequence[Path]) -> Iterator[RecordedRun]:
 
 
 class Trouble(NamedTuple):
-    """A moment from which an alert must fire.
+    """A moment from which an alert may have to fire.
 
     Attributes:
         at: seconds of the epoch.
         alert: its name.
+        value: which of the alert's thresholds the run has reached.
         labels: agent and task group.
     """
 
     at: float
     alert: str
+    value: int
     labels: tuple[str, str]
 
 
@@ -70,7 +72,7 @@ class Fleet:
         runs: the runs, in the order in which they begin.
         at_once: how many are at work at the same time.
         begin: when the first ones begin, in seconds of the epoch.
-        failed_rounds: consecutive failed rounds from which an alert must fire.
+        thresholds: signals and their thresholds, by alert.
         seed: of the durations.
 
     Attributes:
@@ -83,13 +85,13 @@ class Fleet:
         *,
         at_once: int,
         begin: float,
-        failed_rounds: int,
+        thresholds: Mapping[str, tuple[str, Sequence[int]]],
         seed: int = 0,
     ) -> None:
         self.now = begin
         self.engine = Engine(clock=lambda: self.now)
         self.troubles: list[Trouble] = []
-        self._failed_rounds = failed_rounds
+        self._thresholds = thresholds
         self._random = random.Random(seed)
         self._waiting = iter(runs)
         self._moments: list[tuple[float, int, Iterator[float]]] = []
@@ -139,11 +141,10 @@ class Fleet:
 
     def _look(self, run: RunStarted, before: Signals | None, now: Signals | None) -> Signals:
         assert now is not None
-        for alert, signal, threshold in (
-            ("TidegaugeLoopOnset", "loop_repeats", 2),
-            ("TidegaugeFailedRounds", "failed_rounds", self._failed_rounds),
-        ):
+        for alert, (signal, thresholds) in self._thresholds.items():
             value, earlier = (getattr(one, signal) or 0 if one else 0 for one in (now, before))
-            if earlier < threshold <= value:
-                self.troubles.append(Trouble(self.now, alert, (run.agent, run.task_group)))
+            for threshold in thresholds:
+                if earlier < threshold <= value:
+                    labels = run.agent, run.task_group
+                    self.troubles.append(Trouble(self.now, alert, threshold, labels))
         return now

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+import pytest
 from click.testing import CliRunner
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
@@ -131,6 +132,22 @@ def read_runs(folder: Path) -> list[RecordedRun]:
                 runs.append(RecordedRun(lines, BEGAN + len(runs) * 1_000_000))
                 lines = []
     return runs
+
+
+@pytest.fixture(scope="session")
+def otlp_runs(recorded_runs: Path) -> list[RecordedRun]:
+    """All recorded runs."""
+    return read_runs(recorded_runs)
+
+
+@pytest.fixture(scope="session")
+def replayed_runs(
+    otlp_runs: list[RecordedRun], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """What their replay says of them, as far as spans say."""
+    found = replayed(tmp_path_factory.mktemp("replay") / "runs.jsonl", *otlp_runs)
+    assert len(found) == COUNT
+    return found
 
 
 class _Sent(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from support.broker import Broker, broker
+from support.kafka import Kafka, running_kafka
 from support.processes import PATIENCE
 from support.prometheus import Prometheus, scraping
 
@@ -29,9 +29,9 @@ _RESERVED = range(20_000, 32_000)
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker. A test that lets it stand still lets it go on; each topic has its own name."""
-    with broker(tmp_path_factory.mktemp("broker")) as running:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker. A test that lets it stand still lets it go on; each topic has its own name."""
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as running:
         yield running
 
 

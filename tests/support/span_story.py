@@ -25,6 +25,8 @@ def story(seen: Capture) -> list[tuple]:
         found = dict(span.attributes)
         for name in ("gen_ai.operation.name", "gen_ai.tool.type"):
             found.pop(name, None)
+        if "gen_ai.tool.name" in found:
+            found.pop("gen_ai.agent.name", None)  # that of the run
         for name in _KEYED:
             if name in found:
                 digest = found[name]

@@ -78,7 +78,7 @@ def test_all_but_health_are_reported_by_agent_and_task_group() -> None:
     health = {catalog.INTERNAL_ERRORS, catalog.EVICTED_RUNS, catalog.DROPPED_EVENTS}
     health |= {catalog.STARTED}
     health |= {*catalog.RECEIVER, *catalog.RECORDING, catalog.FAILED_JUDGEMENTS}
-    health |= {*catalog.SPAN_FAULTS, catalog.NAMES_BEYOND_LIMIT}
+    health |= {*catalog.SPAN_FAULTS, *catalog.SAMPLING, catalog.NAMES_BEYOND_LIMIT}
     health |= {catalog.DROPPED_JUDGEMENTS, *catalog.DECISIONS, *catalog.WORKER}
     assert health == {metric for metric in METRICS if metric.labels[:2] != GROUP_LABELS}
 
@@ -93,7 +93,11 @@ def test_metrics_with_known_values_have_a_label_for_them() -> None:
     for metric in METRICS:
         if metric.values:
             alone = metric in catalog.RECEIVER + catalog.RECORDING + catalog.JUDGING
-            alone = alone or metric in (*catalog.SPAN_FAULTS, catalog.NAMES_BEYOND_LIMIT)
+            alone = alone or metric in (
+                *catalog.SPAN_FAULTS,
+                *catalog.SAMPLING,
+                catalog.NAMES_BEYOND_LIMIT,
+            )
             alone = alone or metric in catalog.DECISIONS + catalog.WORKER
             before = 0 if alone else 3 if metric in catalog.POLICY else len(GROUP_LABELS)
             assert len(metric.labels) == before + 1

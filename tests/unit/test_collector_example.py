@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from tidegauge.tracer.conventions import TROUBLED
+
 CONFIG = Path(__file__).parents[2] / "examples" / "otel-collector" / "config.yaml"
 
 
@@ -28,3 +30,13 @@ def test_metrics_go_to_prometheus_under_the_catalogue_s_names() -> None:
         "127.0.0.1:4317",
         "127.0.0.1:4318",
     ]
+
+
+def test_tail_sampling_uses_the_attributes_of_runs() -> None:
+    config = yaml.safe_load(CONFIG.with_name("tail-sampling.yaml").read_text())
+    [pipeline] = config["service"]["pipelines"].values()
+    for kind in ("receivers", "processors", "exporters"):
+        assert set(pipeline[kind]) == set(config[kind])
+    policies = config["processors"]["tail_sampling"]["policies"]
+    assert all(set(policy) == {"name", "type", policy["type"]} for policy in policies)
+    assert policies[0]["boolean_attribute"] == {"key": TROUBLED, "value": True}

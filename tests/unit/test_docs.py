@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegauge._version import __version__
 from tidegauge.cli.worlds import survey_markdown
 from tidegauge.worlds.survey import survey
 
@@ -40,3 +41,7 @@ def test_the_survey_of_the_worlds_is_what_the_command_prints() -> None:
     assert table in (ROOT / "docs" / "worlds.md").read_text(), (
         "write the table anew: tidegauge worlds --markdown"
     )
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()

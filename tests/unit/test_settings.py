@@ -67,6 +67,8 @@ WRONG: dict[str, Any] = {
     "record_backups": ["x", -1, None, 1.5],
     "run_store": [5, b"x", "a\0b", object()],
     "judging": [5],
+    "export": [5, "some", None, True],
+    "sample": ["a", -0.1, 1.1, True, math.nan],
     "digest_key": ["str", b"", b"x" * 65, 5],
     "tracer_provider": [5, "x", TracerProvider, Unreadable()],
     "logger_provider": [5, Provider()],
@@ -217,3 +219,18 @@ def test_declarations_that_work():
     assert ToolDeclaration(poll=steps).poll == 3
     assert ToolDeclaration(poll=0, key=str, mutates=True).poll == 0
     assert ToolDeclaration(poll=timedelta.max).poll == timedelta.max
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sample": 0.1}, 'sample is for export="troubled"'),
+        (
+            {"export": "troubled", "tracer_provider": Provider()},
+            'export="troubled" is for the exporter that tidegauge makes',
+        ),
+    ],
+)
+def test_sampling_needs_an_exporter_of_ours(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Settings(**settings)

@@ -22,7 +22,8 @@ create() { # NAME PARTITIONS CONFIG...
 }
 
 # Retention: longer than workers may ever be down. The number of partitions cannot change later.
-create "$TOPIC" "$PARTITIONS" cleanup.policy=delete retention.ms=$DAY
+# The brokers' time, so that what waited in gateways during an outage keeps its order.
+create "$TOPIC" "$PARTITIONS" cleanup.policy=delete retention.ms=$DAY message.timestamp.type=LogAppendTime
 # Only the newest record of a run is kept, for a week.
 create "$TOPIC.summaries" "$PARTITIONS" cleanup.policy=compact,delete retention.ms=$((7 * DAY))
 # Retention: longer than any run.

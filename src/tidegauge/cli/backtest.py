@@ -35,6 +35,7 @@ from tidegauge.policies import (
     Policy,
     PolicyFile,
     RunTrace,
+    Score,
     Threshold,
     Thresholds,
     calibrate,
@@ -146,16 +147,22 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest later-runs.jsonl --policy policy.toml
       tidegauge backtest runs.jsonl --guard openhands --guard gemini_cli
       tidegauge backtest runs.jsonl --prices prices.toml --success-value 2 --retry-cost 0.1
+      tidegauge backtest runs.jsonl --score score.json --score stagnation
+                                            a score of tidegauge learn
 
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
     the input with --strict.
     """
-    policy, scores, costs = _policy(settings.policy), settings.scores, settings.costs()
+    policy, traced, costs = _policy(settings.policy), settings.scores, settings.costs()
     if policy is not None:
-        scores = tuple(dict.fromkeys(one.score for one in policy.thresholds))
-        if not scores and not policy.rules:
+        traced = tuple(dict.fromkeys(one.measures for one in policy.thresholds))
+        if not traced and not policy.rules:
             raise ConfigurationError(f"--policy: {settings.policy} has no threshold and no rule")
-    scores = (*(score for score in scores if score not in BASELINES), *BASELINES)
+    traced = (
+        *(score for score in traced if score.name not in BASELINES),
+        *map(score_named, BASELINES),
+    )
+    scores = [score.name for score in traced]
     rules = Policy(policy.rules) if policy is not None and policy.rules else None
     guards = settings.compared()
     fixed = [guard.name for guard in guards if not guard.calibrated]
@@ -164,7 +171,7 @@ def backtest(settings: BacktestSettings) -> None:
         raise ConfigurationError(
             f"--policy: {learned[0]} needs a threshold, which the policy has not; leave it out"
         )
-    traces, skipped, errors = read_traces(settings, scores, rules, [guard.name for guard in guards])
+    traces, skipped, errors = read_traces(settings, traced, rules, [guard.name for guard in guards])
     shown: float | None = settings.alpha
     if policy is not None:
         found, shown = _of_policy(policy, traces, (*scores, *fixed), settings, costs)
@@ -183,7 +190,7 @@ def backtest(settings: BacktestSettings) -> None:
                 seed=settings.seed,
                 advance=progress.advance,
             )
-    stops = _stops(found, policy)
+    stops = _stops(found, policy, traced)
     if settings.json:
         data = _document(found, shown, stops, skipped_lines=skipped)
         print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
@@ -271,8 +278,11 @@ def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrac
         )
 
 
-def _stops(found: Backtest, policy: PolicyFile | None) -> dict[str, Sequence[StopKind]]:
+def _stops(
+    found: Backtest, policy: PolicyFile | None, traced: Sequence[Score]
+) -> dict[str, Sequence[StopKind]]:
     """Why each score or rule ends runs."""
+    of_scores = {score.name: score.stop for score in traced}
     rules = () if policy is None else policy.rules
     of_rules = tuple(dict.fromkeys(SIGNALS[rule.signal].stop for rule in rules))
     return {
@@ -280,7 +290,7 @@ def _stops(found: Backtest, policy: PolicyFile | None) -> dict[str, Sequence[Sto
         if one.score == RULES
         else FOREIGN_GUARDS[one.score].stops
         if one.score in FOREIGN_GUARDS
-        else (score_named(one.score).stop,)
+        else (of_scores[one.score],)
         for one in found.summary
     }
 

@@ -118,6 +118,8 @@ def calibrate(settings: CalibrateSettings) -> None:
                                             run-17 was stopped by mistake
       tidegauge calibrate runs.jsonl --score steps --by task_group -o policy.toml
       tidegauge calibrate --from codex sessions --assume-success -o policy.toml
+      tidegauge calibrate runs.jsonl --score score.json -o policy.toml
+                                            a score of tidegauge learn
 
     \b
     Use it:
@@ -166,7 +168,8 @@ def calibrate(settings: CalibrateSettings) -> None:
         f"Written by tidegauge calibrate --alpha {settings.alpha:g} --guarantee "
         f"{settings.guarantee}; docs/stop-rules.md explains it."
     )
-    out.write_text(write_policy(policy, comment=comment), encoding="utf-8")
+    text = write_policy(policy, comment=comment, folder=str(out.parent))
+    out.write_text(text, encoding="utf-8")
     _print_groups(groups, bound)
     _print_meaning(groups, settings, bound)
     click.echo(f"{out} written; thresholds: {len(thresholds)}, action: {settings.action}")
@@ -226,7 +229,9 @@ def _print_meaning(
             f"the smallest group has {smallest} {of}; from {bound.next_runs(smallest)} on, its "
             "threshold can be lower"
         )
-    left_out = sum(group.could_be_ended for group in groups if group.score == settings.scores[0])
+    left_out = sum(
+        group.could_be_ended for group in groups if group.score == settings.scores[0].name
+    )
     if left_out:
         print_line(
             f"left out: {left_out} successful runs that a policy could end when they were recorded"

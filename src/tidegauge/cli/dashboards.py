@@ -33,7 +33,9 @@ class DashboardsSettings:
     mounted_at: str | None = setting(
         TEXT, None, "Folder of the JSON files, as Grafana sees it.", metavar="PATH"
     )
-    runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+    runbooks: str | None = setting(
+        URL, None, "Address that serves docs/runbooks.", envvar="TIDEGAUGE_RUNBOOKS"
+    )
     grafana_url: str | None = setting(URL, None, "Address of Grafana, for links in alerts.")
 
 

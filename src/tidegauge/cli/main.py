@@ -22,8 +22,10 @@ _COMMANDS: Final = {
     "dashboards": "Write Grafana dashboards to files, or send them to Grafana.",
     "decisions": "Serve the decisions of a fleet to agents: which runs must stop.",
     "demo": "Run scripted agents that solve tasks, loop or get lost, with all metrics.",
+    "doctor": "Show what is installed and set here, and check that it works.",
     "hook": "Install or remove the hooks of coding agents, for 'tidegauge watch'.",
     "inspect": "Show how the spans of traces are read: runs, steps, and why a span makes none.",
+    "learn": "Learn a score from recorded runs, successful and failed.",
     "judge": "Score the competencies of agents in recorded runs, with a model.",
     "replay": "Measure recorded runs: loops, success over turns, streaks, exploration.",
     "report": "Write an HTML page about recorded runs: loops, words, every step.",
@@ -81,6 +83,8 @@ def cli() -> None:
       tidegauge backtest runs.jsonl       what stopping would save
       tidegauge calibrate runs.jsonl -o policy.toml
                                           a policy from your successful runs
+      tidegauge learn runs.jsonl -o score.json
+                                          a score from your own runs
       tidegauge report runs.jsonl -o report.html
                                           explore them on an HTML page
       tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl
@@ -98,6 +102,7 @@ def cli() -> None:
       tidegauge dashboards --out grafana  Grafana dashboards and provisioning
       tidegauge rules --out rules         recording rules and alerts
       tidegauge worlds                    which metric detects which fault
+      tidegauge doctor                    what is installed and works
 
     For more about a command, run 'tidegauge COMMAND --help'.
     """

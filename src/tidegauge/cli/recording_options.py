@@ -32,10 +32,13 @@ from tidegauge.policies import (
     Guarantee,
     Policy,
     RunTrace,
+    Score,
     TraceSink,
     parse_rules,
     read_policy,
+    read_score,
     score_named,
+    score_of,
 )
 from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.receivers.transcripts.session_files import (
@@ -87,6 +90,13 @@ def t_max_setting() -> Any:
 def scores_setting() -> Any:
     """The field ``scores``: a file of scores."""
     return setting(IN_FILE, None, "Scores of the runs, as tidegauge judge writes them.")
+
+
+def _score(value: Any) -> Score:
+    """A score by its name, or a learned one by its file."""
+    if isinstance(value, Score):
+        return value
+    return score_of(read_score(value)) if str(value).endswith(".json") else score_named(str(value))
 
 
 def _agent(value: Any) -> str:
@@ -175,10 +185,11 @@ class TraceSettings(StepInputSettings):
         False,
         "Runs of one task may be alike: count each task once, however many attempts it has.",
     )
-    scores: tuple[str, ...] = setting(
-        SettingType("NAME", lambda name: score_named(name).name),
+    scores: tuple[Score, ...] = setting(
+        SettingType("NAME", _score),
         ("stagnation",),
-        f"The score to use. Can be given several times. One of {', '.join(SCORES)}.",
+        "The score to use. Can be given several times. The file of a learned score (.json), or one "
+        f"of {', '.join(SCORES)}.",
         "--score",
         multiple=True,
     )
@@ -190,11 +201,15 @@ class TraceSettings(StepInputSettings):
 
 def read_traces(
     settings: TraceSettings,
-    scores: Iterable[str],
+    scores: Iterable[str | Score],
     rules: Policy | None = None,
     guards: Iterable[str] = (),
 ) -> tuple[list[RunTrace], int, InputErrors]:
-    """The traces of all runs of the files, the number of skipped lines, and the errors."""
+    """The traces of all runs of the files, the number of skipped lines, and the errors.
+
+    Without the runs of tasks that one of the scores was learned from: there it would be too good.
+    """
+    scores = tuple(scores)
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
     sink = TraceSink(scores, on_trace=traces.append, rules=rules, guards=guards)
@@ -206,7 +221,21 @@ def read_traces(
         sessions_of=settings.sessions_of,
     )
     sink.close()
-    return traces, skipped, errors
+    kept = [trace for trace in traces if not _is_learned_from(trace, scores)]
+    if len(kept) < len(traces):
+        click.echo(
+            f"left out: {len(traces) - len(kept)} runs of tasks that the score was learned from",
+            err=True,
+        )
+    return kept, skipped, errors
+
+
+def _is_learned_from(trace: RunTrace, scores: Iterable[str | Score]) -> bool:
+    return any(
+        score.learned.learned_from(trace.run, trace.task)
+        for score in scores
+        if isinstance(score, Score) and score.learned is not None
+    )
 
 
 def read_recordings(

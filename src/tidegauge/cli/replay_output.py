@@ -78,6 +78,7 @@ class RecordedRuns:
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
             repetition=repetition or policy.reads_words,
+            features=policy.reads_features,
             loop_code=loop_code,
             on_finished=self._finished,
         )

@@ -18,7 +18,9 @@ class RulesSettings:
     """Settings of ``tidegauge rules``."""
 
     out: Path = setting(OUT_FOLDER, MISSING, "Write the rule files to this folder.")
-    runbooks: str | None = setting(URL, None, "Address that serves docs/runbooks.")
+    runbooks: str | None = setting(
+        URL, None, "Address that serves docs/runbooks.", envvar="TIDEGAUGE_RUNBOOKS"
+    )
     grafana_url: str | None = setting(URL, None, "Address of Grafana, for links in alerts.")
 
 

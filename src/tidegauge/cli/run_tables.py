@@ -8,12 +8,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run_report import RunReport
 
 __all__ = [
     "RUN_NUMBERS",
     "STATUS_STYLES",
     "WORK_NUMBERS",
+    "lines_of",
     "run_numbers",
     "section_table",
     "work_numbers",
@@ -28,10 +30,9 @@ STATUS_STYLES: Final = {
     "failed": "red",
     "ended": "dim",
 }
-_TIMES: Final = "\u00d7"
 RUN_NUMBERS: Final = (
     "steps",
-    f"period {_TIMES}\nrepeats",
+    "loop",
     "result\nstreak",
     "failed\nrounds",
     "novelty",
@@ -78,8 +79,13 @@ def work_numbers(report: RunReport) -> tuple[str, ...]:
     return (*("" if count is None else str(count) for count in counts), progress)
 
 
+def lines_of(report: RunReport) -> int:
+    """How many lines the row of a run has."""
+    return max(1, len(_loop(report).split("\n")))
+
+
 def _loop(report: RunReport) -> Text:
-    """Period and repeats of the current loop; for a finished run, of its longest.
+    """The current loop in words, a few on each line; of a finished run, its longest loop.
 
     Not red while a declared poller waits within its allowance.
     """
@@ -89,7 +95,8 @@ def _loop(report: RunReport) -> Text:
     if not repeats:
         return Text("")
     style = "red" if report.looping or report.finished else ""
-    return Text(f"{period} {_TIMES} {repeats}", style=style)
+    words = repeated_steps(period, repeats).replace(", repeated ", ",\nrepeated\n")
+    return Text(words, style=style)
 
 
 def _count(now: int | None, maximum: int | None, finished: bool, *, waits: int = 0) -> Text:

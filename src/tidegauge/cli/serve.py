@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -18,10 +18,12 @@ from tidegauge.cli.command_settings import (
     SECONDS,
     SWITCH,
     TEXT,
+    URL,
     number,
     setting,
     settings_options,
 )
+from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP, read_prices
 from tidegauge.cli.secret_files import read_key, read_token
 from tidegauge.cli.server_settings import (
     MeasuringSettings,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from tidegauge.receivers.otlp.receiver import ReceiverSettings
     from tidegauge.receivers.otlp.senders import Forwarding
 
-__all__ = ["ServeSettings", "serve"]
+__all__ = ["ServeSettings", "invitation", "serve"]
 
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
@@ -57,6 +59,8 @@ class ServeSettings(MeasuringSettings):
     trace_url: str | None = setting(
         TEXT, None, "Address of the page of a trace, with {trace_id} in it, for the live page."
     )
+    prices: str | None = setting(FILE, None, PRICES_HELP)
+    runbooks: str | None = setting(URL, None, RUNBOOKS_HELP)
     policy: str | None = setting(
         POLICY,
         None,
@@ -204,6 +208,8 @@ def _serve(
             },
             page=pipeline.page,
         )
+        if pipeline.page is not None:
+            pipeline.page.invite(*invitation(receiver.urls))
         for name, url in receiver.urls.items():
             click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
         print_metrics_addresses(metrics)
@@ -224,6 +230,20 @@ def _serve(
         click.echo(f"stopped; some received spans were not {done} or not forwarded", err=True)
 
 
+def invitation(urls: Mapping[str, str]) -> tuple[str, str]:
+    """What the empty page says: where spans are received, and how an agent sends them."""
+    protocol = "http" if "http" in urls else "grpc"
+    url = urls.get(protocol, "")
+    lines = (
+        f"export OTEL_EXPORTER_OTLP_ENDPOINT={url}",
+        f"export OTEL_EXPORTER_OTLP_PROTOCOL={'http/protobuf' if protocol == 'http' else protocol}",
+        "export OTEL_BSP_SCHEDULE_DELAY=200  # send often",
+        "export OTEL_SERVICE_NAME=my-agent",
+        "python my_agent.py  # an agent in any language that sends OpenTelemetry spans",
+    )
+    return f"Send spans to {url}, in the shell of an agent:", "\n".join(lines)
+
+
 def _pipeline(settings: ServeSettings) -> Pipeline:
     from tidegauge.pipeline import configure
     from tidegauge.policies import parse_rules
@@ -236,6 +256,8 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         page=settings.page and settings.kafka is None,  # a gateway has no runs to show
         page_contents=settings.page_contents,
         trace_url=settings.trace_url,
+        prices=read_prices(settings.prices),
+        runbooks=settings.runbooks,
         max_runs=settings.max_runs,
         # The assembly of traces ends idle runs first, and gives the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,

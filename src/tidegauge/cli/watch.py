@@ -18,11 +18,13 @@ from tidegauge.cli.command_settings import (
     PORT,
     SECONDS,
     SWITCH,
+    URL,
     SettingType,
     setting,
     settings_options,
 )
 from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
+from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP, read_prices
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class WatchSettings:
         PORT, 9464, "/metrics; / is the live page. If it is in use, a free port."
     )
     page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
+    prices: str | None = setting(FILE, None, PRICES_HELP)
+    runbooks: str | None = setting(URL, None, RUNBOOKS_HELP)
     record_to: str | None = setting(
         FILE, None, "Record the runs as step events in this file, for replay."
     )
@@ -150,6 +154,11 @@ def watch(settings: WatchSettings) -> None:
         endpoint = HookEndpoint(watch_folder(), sessions.receive, sessions.lost)
         closing.callback(endpoint.stop)
         endpoint.start()
+        if pipeline.page is not None:
+            pipeline.page.invite(
+                "Install the hooks of your coding agents once, then work with one of them:",
+                "tidegauge hook install",
+            )
         _print_start(pipeline, settings, endpoint.address)
         _end_idle_runs(sessions, stop)
         if tails is not None:
@@ -231,6 +240,8 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         otlp_metrics=False,  # nothing leaves the machine
         page=settings.page,
         page_contents=settings.contents,
+        prices=read_prices(settings.prices),
+        runbooks=settings.runbooks,
         max_runs=settings.max_runs,
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,

@@ -18,6 +18,7 @@ from tidegauge.cli.run_tables import (
     RUN_NUMBERS,
     STATUS_STYLES,
     WORK_NUMBERS,
+    lines_of,
     run_numbers,
     section_table,
     work_numbers,
@@ -126,9 +127,15 @@ class WatchView:
 
     def _frame(self) -> Group:
         self._news.extend(self._sink.news())
-        rows = max(_FEWEST_ROWS, self._console.height - _HEAD_LINES - len(self._news))
+        room = max(_FEWEST_ROWS, self._console.height - _HEAD_LINES - len(self._news))
+        shown: list[LiveRun] = []
+        for run in reversed(self._sink.runs):
+            room -= lines_of(run.report)
+            if room < 0:
+                break
+            shown.append(run)
         lines = [Text(line, style="dim", no_wrap=True) for line in self._news]
-        return Group(self._table(self._sink.runs[-rows:]), "", *lines)
+        return Group(self._table(shown[::-1]), "", *lines)
 
     def _table(self, runs: Sequence[LiveRun]) -> Table:
         table = self._made_table(runs, ", ")

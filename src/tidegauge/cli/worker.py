@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
@@ -120,7 +121,7 @@ def worker(settings: WorkerCommandSettings) -> None:
             "set tls_client_ca, or restrict who reaches the port",
         )
         with _errors_in_one_line(), rarely_collected():
-            one.run()
+            one.run(_exit_at_once)
         click.echo("stopped: all measured work is committed")
     finally:
         server.close()
@@ -189,6 +190,12 @@ def _errors_in_one_line() -> Iterator[None]:
             raise
         # RocksDB's errors have no class of their own.
         raise OSError(f"cannot store the state: {_line(error)}") from error
+
+
+def _exit_at_once(reason: str) -> None:
+    """End the process while its main thread is in a call that does not return."""
+    click.echo(f"tidegauge: {reason}; restart the worker, which loses nothing", err=True)
+    os._exit(1)
 
 
 def _line(error: BaseException) -> str:

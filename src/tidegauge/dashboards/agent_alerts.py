@@ -24,7 +24,12 @@ from tidegauge.dashboards.ratios import (
     USUAL_SUCCESS_RATE,
     recorded,
 )
-from tidegauge.streaming_metrics.failed_rounds import HIGHEST_FAILED_ROUNDS, RUN_FAILED_ROUNDS
+from tidegauge.streaming_metrics.failed_rounds import (
+    FAILING,
+    HIGHEST_FAILED_ROUNDS,
+    RUN_FAILED_ROUNDS,
+    RUNS_FAILING,
+)
 from tidegauge.streaming_metrics.interventions import INTERVENTIONS
 from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS, RUN_LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import (
@@ -32,7 +37,7 @@ from tidegauge.streaming_metrics.loops import (
     LASTING_LOOPS_ACTIVE,
     RUN_LOOP_REPEATS,
 )
-from tidegauge.streaming_metrics.run_counts import RUN_STEPS
+from tidegauge.streaming_metrics.run_counts import RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, RUNS_STALE
 
 __all__ = ["AGENT_ALERTS", "ONSETS"]
@@ -51,8 +56,13 @@ _DAY: Final = QueryScope("1d")
 _RUN: Final = (*GROUP, "run")
 _SCORED: Final = (*GROUP, "score")
 
-_FAILED_ROUNDS: Final = 7
-"""Of the recorded runs that succeed, 2.3% have 3 failed rounds in a row, and 0.2% have 7."""
+_SHARE: Final = 0.1
+"""The share of the active runs that are in trouble, from which one in trouble raises an alert."""
+
+_ALONE_REPEATS: Final = 8
+_ALONE_FAILED_ROUNDS: Final = 14
+"""From here a run raises an alert whatever the others do. No recorded run that succeeds gets so
+far: they have at most 7 and 10."""
 
 _LOOP_TOKENS: Final = 1_000_000
 """A few dollars at the prices of large models: worth a look within the day."""
@@ -64,18 +74,39 @@ _CONFIDENT: Final = 0.99
 
 
 def _lasting_loops() -> str:
-    """Loops that last now; else those that were counted between the last two scrapes.
+    """Loops that last now, if many or for long; else those counted between the last two scrapes.
 
-    The second part is for loops that ended before a scrape saw them. It holds for a few seconds
+    The last part is for loops that ended before a scrape saw them. It holds for a few seconds
     after the scrape that shows a higher count, however far apart scrapes are.
     """
-    now = total(_NOW.series(LASTING_LOOPS_ACTIVE), GROUP)
+    now = f"{total(_NOW.series(LASTING_LOOPS_ACTIVE), GROUP)} > 0"
+    repeats = total(_NOW.series(RUN_LOOP_REPEATS), GROUP, operator="max")
     counts = _NOW.series(LASTING_LOOPS)
     same = f"{total(counts, GROUP)} == {total(f'{counts} offset {_MOMENT.window}', GROUP)}"
+    # Once the process is gone, nothing has changed.
+    changed = f"{total(counts, GROUP)}\n    unless ({same})"
+    ended = new_events(_SHORT, LASTING_LOOPS)
     return (
-        f"({now} > 0)\nor ({new_events(_SHORT, LASTING_LOOPS)}\n  unless ({same})"
-        f"\n  unless ({_looped(_MOMENT)}))"
+        f"({now}\n  unless on () ({_few(_in_trouble())}))"
+        f"\nor ({now}\n  and ({repeats} >= {_ALONE_REPEATS}))"
+        f"\nor ({ended}\n  and ({changed})\n  unless ({_looped(_MOMENT)})"
+        f"\n  unless on () ({_few(new_events(_SHORT, LASTING_LOOPS, by=()))}))"
     )
+
+
+def _in_trouble() -> str:
+    """How many runs are in a loop that lasts, or fail again and again."""
+    both = f"{LASTING_LOOPS_ACTIVE.name}|{RUNS_FAILING.name}"
+    return total(f'{{__name__=~"{both}"}}')
+
+
+def _few(runs: str) -> str:
+    """Whether runs are so few among all active ones that they raise no alert.
+
+    The more runs, the more of those that will succeed are in trouble for a while. In a fleet of up
+    to ten, one is enough.
+    """
+    return f"{runs} < {_SHARE} * {total(_NOW.series(RUNS_ACTIVE))}"
 
 
 def _looped(scope: QueryScope) -> str:
@@ -86,7 +117,10 @@ def _looped(scope: QueryScope) -> str:
 def _failed_rounds() -> str:
     """Rounds in a row that failed in a run that fails now, if no loop of its group explains it."""
     now = total(_NOW.series(HIGHEST_FAILED_ROUNDS), GROUP, operator="max")
-    return f"{now}\nunless ({_looped(_MINUTE)})"
+    return (
+        f"(({now}\n    unless on () ({_few(_in_trouble())}))"
+        f"\n  or {now} >= {_ALONE_FAILED_ROUNDS})\nunless ({_looped(_MINUTE)})"
+    )
 
 
 def _session_looping() -> str:
@@ -166,14 +200,12 @@ ONSETS: Final = (
     Alert(
         "TidegaugeFailedRounds",
         _failed_rounds(),
-        threshold=_FAILED_ROUNDS - 1,
+        threshold=FAILING - 1,
         severity="warning",
         pending="0s",
         keep_firing="20s",
         summary=f"Every call of a run of {GROUP_NAME} fails: {COUNT} rounds in a row have failed.",
-        details=of_worst_run(
-            RUN_FAILED_ROUNDS, "It is run {run}, at {value}", above=_FAILED_ROUNDS - 1
-        ),
+        details=of_worst_run(RUN_FAILED_ROUNDS, "It is run {run}, at {value}", above=FAILING - 1),
         runbook="failed-rounds",
         panel=(RUN_BOARD, "Loop onsets"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from tidegauge.catalog import MetricDefinition
+from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.dashboards.queries import QueryScope, total
 
 __all__ = [
@@ -14,16 +14,12 @@ __all__ = [
     "GRAFANA_URL",
     "GROUP_NAME",
     "INSTANCE",
-    "RUNBOOKS",
     "RUN_BOARD",
     "Alert",
     "Links",
     "counted",
     "of_worst_run",
 ]
-
-RUNBOOKS: Final = "https://tidegauge.example/docs/runbooks"
-"""Default URL of the runbooks: a placeholder, because only you know where you serve them."""
 
 GRAFANA_URL: Final = "http://localhost:3000"
 """Default URL of Grafana, in links to dashboards."""

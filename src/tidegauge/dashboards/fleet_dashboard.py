@@ -48,8 +48,8 @@ from tidegauge.streaming_metrics.interventions import (
     SAVED_STEPS,
     SAVED_TOKENS,
 )
-from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
-from tidegauge.streaming_metrics.loops import LOST_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS, LOST_STEPS
+from tidegauge.streaming_metrics.loops import RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
 from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION
@@ -410,6 +410,21 @@ def _health() -> list[Panel]:
             "slow. Empty when nothing is recorded.",
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
+        ).span(6),
+        bars(
+            "Sampling: runs by decision, spans lost",
+            "Runs whose spans were exported, by reason, or not (not_troubled), and spans that the "
+            "exporter lost. See docs/sampling.md. Empty when all runs are exported.",
+            Query(
+                total(EVENTS.increase(catalog.SAMPLING_DECISIONS), ["reason"]), "runs: {{reason}}"
+            ),
+            Query(
+                total(
+                    EVENTS.increase(catalog.SAMPLING_DROPPED_SPANS, 'reason!="not_troubled"'),
+                    ["reason"],
+                ),
+                "spans lost: {{reason}}",
+            ),
         ).span(6),
         bars(
             "External spans: lost, repaired, unread, clock skew",

@@ -13,7 +13,8 @@ from grafana_foundation_sdk.models.alerting import RelativeTimeRange
 from grafana_foundation_sdk.models.common import DataSourceRef
 from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 
-from tidegauge.dashboards.alert import GRAFANA_URL, RUNBOOKS, Alert, Links
+from tidegauge.catalog import RUNBOOKS
+from tidegauge.dashboards.alert import GRAFANA_URL, Alert, Links
 from tidegauge.dashboards.alerts import ALERTS, alerting_groups
 from tidegauge.dashboards.diagnosis_dashboard import diagnosis
 from tidegauge.dashboards.fleet_dashboard import fleet

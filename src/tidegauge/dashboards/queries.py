@@ -51,8 +51,28 @@ class QueryScope:
         return f"rate({self.over_window(metric, *matchers, suffix=suffix)})"
 
     def increase(self, metric: MetricDefinition, *matchers: str, suffix: str = "") -> str:
-        """The increase of each series of a counter within the window."""
-        return f"increase({self.over_window(metric, *matchers, suffix=suffix)})"
+        """The increase of each series of a counter within the window.
+
+        In dashboards, where the window is a variable of Grafana, it is exact: ``increase`` would
+        extrapolate, and miss the events with which a series begins. A series that had no sample at
+        the beginning of the window is taken at its value. Only where a counter was reset within the
+        window, it is what ``increase`` finds.
+
+        >>> from tidegauge import catalog
+        >>> print(QueryScope("$w").increase(catalog.DROPPED_EVENTS))  # doctest: +ELLIPSIS
+        ((last_over_time(tidegauge_dropped_events_total[$w]) unless ...total offset $w)
+          or (last_over_time(...total[$w]) - ...total offset $w unless resets(...total[$w]) > 0)
+          or increase(tidegauge_dropped_events_total[$w]))
+        """
+        within = self.over_window(metric, *matchers, suffix=suffix)
+        if not self.window.startswith("$"):
+            return f"increase({within})"
+        before = f"{self.series(metric, *matchers, suffix=suffix)} offset {self.window}"
+        last = f"last_over_time({within})"
+        return (
+            f"(({last} unless {before})\n  or ({last} - {before} unless resets({within}) > 0)"
+            f"\n  or increase({within}))"
+        )
 
 
 def total(expression: str, by: Sequence[str] = (), *, operator: str = "sum") -> str:
@@ -92,13 +112,14 @@ def new_events(
         or tidegauge_started_timestamp_seconds > time() - 600))
       or increase(tidegauge_dropped_events_total[10m]))
     """
+    if scope.window.startswith("$"):
+        return total(scope.increase(metric, *matchers), by)
     series, started = scope.series(metric, *matchers), STARTED.name
-    young = f"({series} unless {series} offset {scope.window})"
-    if not scope.window.startswith("$"):
-        young = (
-            f"({young}\n  and on ({', '.join(PROCESS)}) ({started} offset {scope.window}"
-            f"\n    or {started} > time() - {_seconds(scope.window)}))"
-        )
+    young = (
+        f"(({series} unless {series} offset {scope.window})"
+        f"\n  and on ({', '.join(PROCESS)}) ({started} offset {scope.window}"
+        f"\n    or {started} > time() - {_seconds(scope.window)}))"
+    )
     return total(f"{young}\n  or {scope.increase(metric, *matchers)}", by)
 
 

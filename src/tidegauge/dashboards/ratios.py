@@ -69,8 +69,9 @@ class Term(NamedTuple):
     suffix: str = ""
 
     def rate(self, scope: QueryScope, by: Sequence[str], *more: str) -> str:
-        """The sum of the counter's rates."""
-        return total(scope.rate(self.metric, *self.matchers, *more, suffix=self.suffix), by)
+        """The sum of the counter's rates; in dashboards, of its increases, which are exact."""
+        rate = scope.increase if scope.window.startswith("$") else scope.rate
+        return total(rate(self.metric, *self.matchers, *more, suffix=self.suffix), by)
 
 
 class Ratio(NamedTuple):

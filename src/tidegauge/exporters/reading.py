@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge import catalog
 from tidegauge._guard import guarded, internal_errors
+from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_faults import span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
@@ -255,7 +256,7 @@ def _health(snapshot: Snapshot | None) -> dict[MetricDefinition, Sequence[Row]]:
     rows[catalog.INTERNAL_ERRORS] = [
         ((label_value(where),), float(count)) for where, count in faults.items()
     ]
-    for metric, found in span_faults.metrics().items():
+    for metric, found in {**span_faults.metrics(), **sampling_counts.metrics()}.items():
         rows[metric] = [
             (tuple([label_value(label) for label in labels]), float(count))
             for labels, count in found.items()

@@ -3,8 +3,8 @@
 - A **message** of the topic has spans of one trace, or a step event. Its key is its run's id. A
   message that does not have the documented form is a dead letter, with the reason.
 - A **decision** is a record of the topic of decisions. It may arrive twice, and after later ones.
-- A **changelog record** is what a worker keeps of a message until its run has ended: a line of JSON
-  about the message, and the message itself.
+- A **changelog record** is what a worker keeps of a run until it has ended: a snapshot of it, and
+  the messages since then. Each is a line of JSON, and the snapshot or the message itself.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ __all__ = [
     "DecisionRecord",
     "Message",
     "ended_run",
+    "is_snapshot",
     "load_changelog_record",
     "marker_key",
     "read_decision",
     "read_message",
     "record_key",
+    "snapshot_key",
 ]
 
 
@@ -164,6 +166,7 @@ def read_decision(key: bytes | None, value: bytes | None) -> DecisionRecord:
 
 
 _RECORD: Final = b"r"
+_SNAPSHOT: Final = b"l"
 _MARKER: Final = b"e"
 CLOCK_KEY: Final = b"c"
 """Key of the time up to which the output of the changelog's messages was produced."""
@@ -175,13 +178,13 @@ _OFFSET: Final = struct.Struct(">q")
 
 
 class ChangelogRecord(NamedTuple):
-    """A message of a run that has not ended.
+    """A message of a run that has not ended, or a snapshot of the run after its last message.
 
     Args:
-        offset: its offset in its partition.
+        offset: the message's offset in its partition.
         now: time at which it was processed, in seconds since the epoch.
         key: its key.
-        value: its value.
+        value: its value, or the snapshot.
 
     >>> ChangelogRecord(7, 1.5, "r", b'{"type":"end"}').encoded()
     b'{"version":1,"offset":7,"now":1.5,"key":"r"}\\n{"type":"end"}'
@@ -215,8 +218,18 @@ def load_changelog_record(data: bytes) -> ChangelogRecord:
 
 
 def record_key(offset: int) -> bytes:
-    """The key of a changelog record: keys sort in the order of the log."""
+    """The key of a message's record: keys sort in the order of the log."""
     return _RECORD + _OFFSET.pack(offset)
+
+
+def snapshot_key(run: str) -> bytes:
+    """The key of the newest snapshot of a run."""
+    return _SNAPSHOT + run.encode("utf-8", "surrogatepass")
+
+
+def is_snapshot(key: bytes) -> bool:
+    """Whether a key is that of a snapshot."""
+    return key.startswith(_SNAPSHOT)
 
 
 def marker_key(run: str) -> bytes:

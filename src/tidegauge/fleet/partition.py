@@ -1,18 +1,20 @@
-"""The runs of one partition of the topic, and the part of its log that they still need.
+"""The runs of one partition of the topic, and what the next worker needs to continue them.
 
-The state follows from the log alone: the messages, their order and their times. So a worker that
-restores the changelog has the same state as the worker that wrote it, and continues from there.
+The state follows from the log alone: the messages, their order and their times. The changelog has
+a snapshot of each run, and the messages since then. A worker that restores both has the same state
+as the worker that wrote them, and continues from there.
 """
 
 from __future__ import annotations
 
 import operator
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._guard import internal_errors
+from tidegauge._guard import guarded, internal_errors
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import StepEventError
 from tidegauge.fleet.kafka_records import (
@@ -21,12 +23,15 @@ from tidegauge.fleet.kafka_records import (
     ChangelogRecord,
     Message,
     ended_run,
+    is_snapshot,
     load_changelog_record,
     marker_key,
     read_message,
     record_key,
+    snapshot_key,
 )
 from tidegauge.fleet.sink import FleetSink
+from tidegauge.fleet.snapshots import Snapshot
 from tidegauge.fleet.step_runs import StepRuns
 from tidegauge.instrumentation.spans.external_run import RunDefaults
 from tidegauge.instrumentation.spans.span import SpanData
@@ -40,6 +45,17 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 _MAX_ENDED: Final = 50_000
+_MAX_LOG_BYTES: Final = 16_384
+"""A run with so many bytes of messages, and twice those of its snapshot, gets another one."""
+
+_QUIET_SECONDS: Final = 5.0
+"""So does a run without a message for this long, if its messages are more than a few bytes."""
+
+_MIN_LOG_BYTES: Final = 1_000
+_SNAPSHOT_SECONDS: Final = 0.02
+"""Limit of the time for snapshots of quiet runs, and to read those that were restored, whenever
+changes are written."""
+
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 _LATE_SECONDS: Final = 3_600.0
 """How long an ended run is remembered."""
@@ -63,9 +79,18 @@ class PartitionCounts(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Records:
-    offsets: list[int] = field(default_factory=list)
-    size: int = 0
+class _Kept:
+    """What the changelog has of a run or a trace."""
+
+    snapshot: int = 0  # size of the snapshot; 0: there is none
+    offsets: list[int] = field(default_factory=list)  # of the messages since then
+    since: int = 0  # size of these messages
+    last: int = -1  # offset of the last message
+    seen: float = 0.0  # when it was processed
+
+    @property
+    def size(self) -> int:
+        return self.snapshot + self.since
 
 
 class Partition:
@@ -117,7 +142,9 @@ class Partition:
             on_forgotten=self._forgotten.append,
         )
         self._ended_seconds = max(_LATE_SECONDS, limits.idle_seconds)
-        self._records: dict[str, _Records] = {}
+        self._records: dict[str, _Kept] = {}
+        # keys with messages since their snapshots, least recently seen first
+        self._unsaved: OrderedDict[str, None] = OrderedDict()
         self._ran: set[str] = set()  # keys in the changelog of which a run has ended
         self._ended: OrderedDict[str, float] = OrderedDict()  # ended keys, and since when
         self._changes: dict[bytes, bytes | None] = {}
@@ -157,7 +184,9 @@ class Partition:
             elif self._apply(message) and value is not None:
                 record = ChangelogRecord(offset, self._now, message.run, value).encoded()
                 self._changes[record_key(offset)] = record
-                self._add(message.run, offset, len(record))
+                kept = self._add(message.run, offset, len(record), self._now)
+                if kept.since > max(_MAX_LOG_BYTES, 2 * kept.snapshot):
+                    self._take_snapshot(message.run, kept)
                 if self.state_bytes > self._max_state_bytes:
                     self._abort(max(self._records, key=lambda run: self._records[run].size))
             self._messages += 1
@@ -191,23 +220,27 @@ class Partition:
             ValueError: the changelog has another version.
         """
         ended: list[tuple[float, str]] = []
+        records: list[tuple[int, bool, bytes]] = []  # offset, whether it is a message, encoded
         now = 0.0
+        for key, data in changelog:
+            run = ended_run(key)
+            if run is not None:
+                ended.append((float(data), run))
+            elif key == CLOCK_KEY:
+                now = float(data)
+            elif key == NAMES_KEY:
+                self._assembly.names.load(data.decode())
+            else:
+                offset = load_changelog_record(data).offset
+                records.append((offset, not is_snapshot(key), data))
+        for since, run in sorted(ended):
+            self._mark_ended(since, run)
         self._sink.restoring = True
         try:
-            for key, data in changelog:
-                if key == CLOCK_KEY:
-                    now = float(data)
-                    continue
-                if key == NAMES_KEY:
-                    self._assembly.names.load(data.decode())
-                    continue
-                run = ended_run(key)
-                if run is not None:  # markers come before all records
-                    ended.append((float(data), run))
-                    continue
-                self._mark_all_ended(ended)
-                self._restore(load_changelog_record(data), len(data))
-            self._mark_all_ended(ended)
+            for _, is_message, data in sorted(records):
+                self._restore(load_changelog_record(data), len(data), is_message=is_message)
+            self._assembly.in_order()
+            self._steps.in_order()
             self._saved = now
             self.tick(now)
             self._sink.restored(self._records)
@@ -217,6 +250,9 @@ class Partition:
 
     def changes(self) -> Changes:
         """The changes of the changelog since the last call."""
+        until = time.perf_counter() + _SNAPSHOT_SECONDS
+        self._assembly.wake(until)
+        self._take_snapshots(until)
         changes, self._changes = self._changes, {}
         if self._assembly.names.changed:
             changes[NAMES_KEY] = self._assembly.names.saved().encode()
@@ -240,21 +276,89 @@ class Partition:
         """Detach the runs: the partition goes to another worker."""
         self._sink.drop(self._records)
 
-    def _restore(self, record: ChangelogRecord, size: int) -> None:
-        message = read_message(record.key.encode(), record.value, record.offset)
-        self.position = record.offset + 1
+    def _restore(self, record: ChangelogRecord, size: int, *, is_message: bool) -> None:
+        key, offset = record.key, record.offset
+        self.position = offset + 1
         self.tick(record.now)
-        if message.run in self._ended:  # it was ended just now, to make room
-            self._changes[record_key(record.offset)] = None
+        kept = self._records.get(key)
+        if is_message and kept is not None and offset <= kept.last:
+            self._changes[record_key(offset)] = None  # the snapshot has it
             return
-        self._add(message.run, record.offset, size)
+        if key in self._ended:  # it was ended just now, to make room
+            self._changes[record_key(offset) if is_message else snapshot_key(key)] = None
+            return
+        if not is_message:
+            self._load(key, record.value)
+            self._records[key] = _Kept(snapshot=size, last=offset, seen=record.now)
+            self.state_bytes += size
+            return
+        self._add(key, offset, size, record.now)
         try:
-            self._apply(message)
+            self._apply(read_message(key.encode(), record.value, offset))
         except MessageError:
-            self._forgotten.append(message.run)
+            self._forgotten.append(key)
         except Exception as error:  # noqa: BLE001 -- one message must not stop the others
             internal_errors.record("fleet.restore", error)
         self._clean()
+
+    def _take_snapshots(self, until: float) -> None:
+        """Replace the messages of runs that have been quiet by snapshots, for a short while."""
+        while self._unsaved:
+            key = next(iter(self._unsaved))
+            kept = self._records[key]
+            if self._now - kept.seen < _QUIET_SECONDS or time.perf_counter() > until:
+                break
+            if kept.since > _MIN_LOG_BYTES:
+                self._take_snapshot(key, kept)
+            else:
+                del self._unsaved[key]
+
+    def _take_snapshot(self, key: str, kept: _Kept) -> None:
+        """Keep a snapshot of a key instead of its messages; if that fails, the messages stay."""
+        self._unsaved.pop(key, None)
+        snapshot = self._snapshot(key)
+        if snapshot is None:
+            return
+        record = ChangelogRecord(kept.last, kept.seen, key, snapshot).encoded()
+        self._changes[snapshot_key(key)] = record
+        self._changes.update((record_key(offset), None) for offset in kept.offsets)
+        self.state_bytes += len(record) - kept.size
+        kept.snapshot, kept.since, kept.offsets = len(record), 0, []
+
+    @guarded("fleet.snapshot", default=None)
+    def _snapshot(self, key: str) -> bytes | None:
+        trace_id = _trace_id(key)
+        head: dict[str, Any] = {
+            "steps": self._steps.saved(key),
+            "runs": self._sink.saved(key),
+            "ran": key in self._ran,
+            "trace": None,
+        }
+        parts = None
+        if trace_id is not None:
+            trace = dict(self._assembly.saved(trace_id, self._sink.open_runs(key)))
+            parts = trace.pop("parts")
+            head["trace"] = trace
+        return Snapshot(head, lambda: parts).written()
+
+    def _load(self, key: str, data: bytes) -> None:
+        """Continue the runs of a key where a snapshot was taken.
+
+        Raises:
+            ValueError: it has another version or form.
+        """
+        head, parts = Snapshot.read(data)
+        try:
+            trace_id = _trace_id(key)
+            if trace_id is not None and head["trace"] is not None:
+                self._assembly.load(trace_id, **head["trace"], parts=parts)
+            if head["steps"] is not None:
+                self._steps.load(key, head["steps"])
+            self._sink.load(head["runs"])
+            if head["ran"]:
+                self._ran.add(key)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a snapshot has another form: {error}") from error
 
     def _apply(self, message: Message) -> bool:
         """Whether it has anything new."""
@@ -274,13 +378,18 @@ class Partition:
         if not self._sink.restoring:  # else it was rejected when it arrived
             self._reject(message, why)
 
-    def _add(self, run: str, offset: int, size: int) -> None:
-        records = self._records.get(run)
-        if records is None:
-            records = self._records[run] = _Records()
-        records.offsets.append(offset)
-        records.size += size
+    def _add(self, key: str, offset: int, size: int, now: float) -> _Kept:
+        """The changelog has another message."""
+        kept = self._records.get(key)
+        if kept is None:
+            kept = self._records[key] = _Kept()
+        kept.offsets.append(offset)
+        kept.since += size
+        kept.last, kept.seen = offset, now
         self.state_bytes += size
+        self._unsaved[key] = None
+        self._unsaved.move_to_end(key)
+        return kept
 
     def _abort(self, run: str) -> None:
         """End the run, or the trace without a run, with the largest part of the changelog."""
@@ -294,7 +403,7 @@ class Partition:
         self._forgotten.append(run)
 
     def _clean(self) -> None:
-        """Delete the records of ended runs; a marker remains."""
+        """Delete what is kept of ended runs; a marker remains."""
         ended, forgotten = self._sink.ended(), tuple(self._forgotten)
         if not ended and not forgotten:
             return
@@ -303,10 +412,13 @@ class Partition:
         for run in dict.fromkeys((*ended, *forgotten)):
             if self._is_live(run):
                 continue
-            records = self._records.pop(run, None)
-            if records is not None:
-                self.state_bytes -= records.size
-                self._changes.update((record_key(offset), None) for offset in records.offsets)
+            kept = self._records.pop(run, None)
+            if kept is not None:
+                self._unsaved.pop(run, None)
+                self.state_bytes -= kept.size
+                self._changes.update((record_key(offset), None) for offset in kept.offsets)
+                # Also without one: a worker that died may have written it.
+                self._changes[snapshot_key(run)] = None
             if run in self._ran:
                 self._ran.discard(run)
                 self._mark_ended(self._now, run)
@@ -317,11 +429,6 @@ class Partition:
             return True
         trace_id = _trace_id(run)
         return trace_id is not None and self._assembly.holds(trace_id)
-
-    def _mark_all_ended(self, ended: list[tuple[float, str]]) -> None:
-        for since, run in sorted(ended):
-            self._mark_ended(since, run)
-        ended.clear()
 
     def _mark_ended(self, since: float, run: str) -> None:
         self._ended[run] = since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,8 @@ from tidegauge.tracer import SpanFactory
 
 __all__ = ["Worker", "WorkerSettings"]
 
-_STUCK_SECONDS: Final = 120.0
+_STUCK_SECONDS: Final = 60.0
+_WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ class Worker:
             t_max=settings.t_max,
             normaliser=volatile(),
             repetition=settings.repetition or settings.policy.reads_words,
+            features=settings.policy.reads_features,
             on_finished=self._run_finished,
             event_log=event_log,
         )
@@ -140,9 +143,22 @@ class Worker:
         """Whether it has its partitions and has restored them."""
         return self.alive and self._application.ready
 
-    def run(self) -> None:
-        """Work until SIGTERM or Ctrl-C, in the main thread."""
-        self._application.run()
+    def run(self, on_stuck: Callable[[str], None]) -> None:
+        """Work until SIGTERM or Ctrl-C, in the main thread.
+
+        Args:
+            on_stuck: called in another thread, once, if a Kafka client does not return from a call.
+                Only ending the process helps then: nothing that was not committed is lost.
+        """
+        over = threading.Event()
+        watching = threading.Thread(
+            target=self._watch, args=(over, on_stuck), name="tidegauge-watch", daemon=True
+        )
+        watching.start()
+        try:
+            self._application.run()
+        finally:
+            over.set()
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Its health, as metrics of the catalogue: by metric and the values of its labels."""
@@ -172,6 +188,12 @@ class Worker:
         if application.restore_seconds is not None:
             metrics[catalog.WORKER_RESTORE_SECONDS] = {(): application.restore_seconds}
         return metrics
+
+    def _watch(self, over: threading.Event, on_stuck: Callable[[str], None]) -> None:
+        while not over.wait(_WATCH_SECONDS):
+            if not self.alive:
+                on_stuck(f"the brokers have not answered for {_STUCK_SECONDS:.0f} seconds")
+                return
 
     def _make_partition(self, reject: Callable[[Message, str], None]) -> Partition:
         settings = self._settings

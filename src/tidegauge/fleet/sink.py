@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from tidegauge._critical import here
 from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
 from tidegauge.fleet.kafka_records import DecisionRecord
 from tidegauge.pipeline import EngineSink
 from tidegauge.receivers.kafka.fields import VERSION
 from tidegauge.recordings.encoding import encoded
 from tidegauge.streaming_metrics import RunReport, run_entry
+from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 __all__ = ["FleetSink", "Produce"]
+
+_KEPT: Final = ("trace_id", "parent", "children", "decision", "decided")
 
 Produce: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None]
 """Called with each summary and decision: its kind, the run's id, and the record."""
@@ -106,6 +110,45 @@ class FleetSink:
             self._produce_decision(
                 DecisionRecord(report.run, "ended", report.steps, trace_id=run.trace_id)
             )
+
+    def open_runs(self, key: str) -> list[str]:
+        """The ids of the open runs of a key."""
+        return sorted(self._runs.get(key, ()))
+
+    def saved(self, key: str) -> list[dict[str, Any]]:
+        """The open runs of a key as plain data, for :meth:`load`."""
+        found = []
+        for run_id in self.open_runs(key):
+            run, measured = self._open[run_id], self._inner.engine.get(run_id)
+            if measured is not None:
+                with here.critical, measured.lock:
+                    state = save_run(measured)
+                kept = {name: getattr(run, name) for name in _KEPT}
+                found.append({**kept, "state": state})
+        return found
+
+    def load(self, saved: Iterable[Mapping[str, Any]]) -> None:
+        """Continue runs that another worker has measured; nothing counts before `restored`.
+
+        Raises:
+            ValueError: the data have another version or form.
+        """
+        engine = self._inner.engine
+        for one in saved:
+            event = saved_start(one["state"])
+            self._detach(event.run)
+            engine.restore(event)
+            measured = engine.get(event.run)
+            if measured is None:
+                continue
+            with here.critical, measured.lock:
+                load_run(measured, one["state"])
+                measured.baseline = measured.totals  # nothing counts yet
+            run = self._open[event.run] = _OpenRun(event)
+            run.trace_id, run.parent, run.decided = one["trace_id"], one["parent"], one["decided"]
+            run.children = tuple(one["children"])
+            run.decision = None if one["decision"] is None else tuple(one["decision"])
+            self._runs.setdefault(run.key, set()).add(event.run)
 
     def is_open(self, key: str) -> bool:
         """Whether a run of this key is open."""

@@ -7,15 +7,15 @@ event that arrives again is a duplicate. Events without a position are processed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge._guard import guarded
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded, RunStarted, StepSink
-from tidegauge.fleet.kafka_records import Message
+from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.recordings.line_replay import Replay
 
 __all__ = ["Reject", "StepRuns"]
@@ -26,6 +26,8 @@ Reject: TypeAlias = Callable[[Message, str], None]
 _MAX_WAITING: Final = 1_000
 _MAX_OUTCOMES: Final = 2_000
 _LAST: Final = (1 << 64, 0)  # after every number in JSON
+_KEPT: Final = ("last_seen", "started", "steps", "since", "arrived")
+"""Attributes of a run that are plain data."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +125,48 @@ class StepRuns:
     def holds(self, run: str) -> bool:
         """Whether a run is open."""
         return run in self._runs
+
+    def saved(self, run_id: str) -> dict[str, Any] | None:
+        """A run as plain data, for :meth:`load`; ``None``: it is not open."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        waiting = [
+            [
+                *(turn if turn != _LAST else (None, None)),
+                arrived,
+                message.offset,
+                (message.value or b"").decode(),
+            ]
+            for turn, arrived, message in run.waiting
+        ]
+        fields = {name: getattr(run, name) for name in _KEPT}
+        return {
+            **fields,
+            "outcomes": sorted(run.outcomes),
+            "waiting": waiting,
+            "replay": self._replay.saved(run_id),
+        }
+
+    def load(self, run_id: str, saved: Mapping[str, Any]) -> None:
+        """Continue a run of another process; call :meth:`in_order` after the last."""
+        run = self._runs[run_id] = _Run(run_id, saved["last_seen"])
+        for name in _KEPT:
+            setattr(run, name, saved[name])
+        run.outcomes = set(saved["outcomes"])
+        key = run_id.encode()
+        for first, second, arrived, offset, value in saved["waiting"]:
+            turn = _LAST if first is None else (first, second)
+            message = read_message(key, value.encode(), offset)
+            run.waiting.append((turn, arrived, message))
+        self._replay.load(run_id, saved["replay"])
+
+    def in_order(self) -> None:
+        """After loads: the runs that were idle, or have waited, for longest come first."""
+        runs = sorted(self._runs.values(), key=lambda run: run.last_seen)
+        self._runs = OrderedDict((run.id, run) for run in runs)
+        waiting = sorted((run for run in runs if run.waiting), key=lambda run: run.since)
+        self._waiting = OrderedDict((run.id, None) for run in waiting)
 
     def take(self, message: Message, now: float) -> bool:
         """Take an event; ``False``: it is a duplicate.

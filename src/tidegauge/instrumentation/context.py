@@ -21,7 +21,7 @@ from tidegauge.events import (
     Task,
 )
 from tidegauge.instrumentation.open_run import Failure, OpenRun, find_current_run
-from tidegauge.instrumentation.recorder import new_run_id
+from tidegauge.instrumentation.recorder import new_run_id, request_labels
 from tidegauge.instrumentation.values import given_items, is_a, named
 
 __all__ = ["Run", "get_current_run", "run"]
@@ -292,6 +292,9 @@ def run(
     goal: Identity | None = None,
     reach: Reach = "adjacent",
     conversation: str | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    tags: Iterable[str] = (),
     run_id: str | None = None,
 ) -> Run:
     """Open a run: one attempt of one agent at one task. Use it in a ``with`` statement.
@@ -311,6 +314,9 @@ def run(
         goal: id of the task that is the goal.
         reach: whether it moves to neighbouring places only, or to any place it knows.
         conversation: id of the conversation or thread that the run belongs to.
+        user: id of the user whose request it serves; for its span, as the next two.
+        session: id of the user's session.
+        tags: any words by which you find it again.
         run_id: the run's id; left out, a new one.
     """
     outer = find_current_run()
@@ -332,7 +338,8 @@ def run(
         parent=outer.run.id if outer else None,
         conversation=conversation,
     )
-    return Run(OpenRun(event))
+    request = request_labels({"user_id": user, "session_id": session}, given_items(tags))
+    return Run(OpenRun(event, request))
 
 
 def _pair(given: object, *missing: Any) -> tuple[Any, ...]:

@@ -282,6 +282,7 @@ class _AgentCall:
     def end(self, result: object = ABSENT, error: BaseException | None = None) -> None:
         if error is None and result is not ABSENT:
             self._report_success(result)
+            self._run.answered(result)
         self._run.end(error)
 
     end_quietly = end

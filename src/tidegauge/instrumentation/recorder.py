@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,12 +45,20 @@ from tidegauge.instrumentation.extraction import (
     extract_reach,
     extract_uses,
 )
-from tidegauge.instrumentation.values import is_a, named, whole
+from tidegauge.instrumentation.values import is_a, label, named, part, whole
 from tidegauge.instrumentation.waiting_runs import WaitingRuns
-from tidegauge.tracer import RequestLabels, RunSpans, SpanFactory
+from tidegauge.tracer import (
+    ModelRequest,
+    ModelResponse,
+    Prompt,
+    RequestLabels,
+    RunSpans,
+    SpanFactory,
+)
 
-__all__ = ["RecordedRun", "Recorder", "new_run_id"]
+__all__ = ["RecordedRun", "Recorder", "new_run_id", "request_labels"]
 
+_MAX_TAGS: Final = 100
 _MAX_WAITING: Final = 1_000
 _TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
 _ACTING: Final = frozenset({"nudge", "block", "stop"})
@@ -58,12 +66,24 @@ _NO_USAGE: Final = (
     "a rule on tokens cannot hold, because the model reports no usage; "
     "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
 )
+_NO_RESPONSE: Final = ModelResponse()
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
 def new_run_id() -> str:
     """A new run's id: 32 hexadecimal digits."""
     return uuid.uuid4().hex
+
+
+def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
+    """User, session and tags, as the metadata of an invocation or a trace name them.
+
+    >>> request_labels({"user_id": "u1"}, ["nightly"])
+    RequestLabels(user='u1', session=None, tags=('nightly',))
+    """
+    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
+    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
+    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
 
 
 class Recorder:
@@ -292,7 +312,7 @@ class RecordedRun:
     @guarded("recorder.start_run", default=None)
     def _start_record(self) -> None:
         self._recorder.sink.run_started(self.event)
-        shown = self._traced and self._recorder.spans.capture_content
+        shown = self._traced and self._recorder.spans.contents.captured
         if self.event.task is not None and not shown:
             self.event = replace(self.event, task=None)  # no span will show it
 
@@ -337,20 +357,47 @@ class RecordedRun:
             self._note(decision)
         return decision
 
+    @property
+    def shows_contents(self) -> bool:
+        """Whether contents are put on its spans."""
+        return self._spans is not None and self._spans.shows_contents
+
     @guarded("recorder.start_chat", default=INVALID_SPAN)
     def start_chat(
-        self, *, model: str | None = None, provider: str | None = None, inside: Span | None = None
+        self, request: ModelRequest, prompt: Prompt | None = None, *, inside: Span | None = None
     ) -> Span:
         """Open the span of a model call; see :meth:`tidegauge.tracer.RunSpans.start_chat`."""
-        if self._spans is None:
-            return INVALID_SPAN
-        return self._spans.start_chat(model=model, provider=provider, inside=inside)
+        spans = self._spans
+        return INVALID_SPAN if spans is None else spans.start_chat(request, prompt, inside=inside)
+
+    @guarded("recorder.first_chunk", default=None)
+    def first_chunk(self, span: Span) -> None:
+        """The first chunk of a streamed answer is here."""
+        if self._spans is not None:
+            self._spans.first_chunk(span)
 
     @guarded("recorder.end_chat", default=None)
-    def end_chat(self, span: Span, **details: Any) -> None:
+    def end_chat(self, span: Span, response: ModelResponse = _NO_RESPONSE, **more: Any) -> None:
         """Close the span of a model call; see :meth:`tidegauge.tracer.RunSpans.end_chat`."""
         if self._spans is not None:
-            self._spans.end_chat(span, **details)
+            self._spans.end_chat(span, response, **more)
+
+    @guarded("recorder.answered", default=None)
+    def answered(self, answer: object) -> None:
+        """The run gave this answer; see :meth:`tidegauge.tracer.RunSpans.answered`."""
+        if self._spans is not None:
+            self._spans.answered(answer)
+
+    @guarded("recorder.start_retrieval", default=INVALID_SPAN)
+    def start_retrieval(self, **details: Any) -> Span:
+        """Open the span of a retrieval: :meth:`tidegauge.tracer.RunSpans.start_retrieval`."""
+        return INVALID_SPAN if self._spans is None else self._spans.start_retrieval(**details)
+
+    @guarded("recorder.end_retrieval", default=None)
+    def end_retrieval(self, span: Span, **details: Any) -> None:
+        """Close the span of a retrieval; see :meth:`tidegauge.tracer.RunSpans.end_retrieval`."""
+        if self._spans is not None:
+            self._spans.end_retrieval(span, **details)
 
     @guarded("recorder.start_tool", default=INVALID_SPAN)
     def start_tool(
@@ -359,6 +406,7 @@ class RecordedRun:
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
+        description: str | None = None,
     ) -> Span:
         """Open the span of a tool call."""
         if self._spans is None:
@@ -368,6 +416,7 @@ class RecordedRun:
             None if call_id is None else named(call_id),
             signals,
             arguments,
+            description,
         )
 
     @guarded("recorder.end_tool", default=None)
@@ -377,10 +426,11 @@ class RecordedRun:
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
+        **more: Any,
     ) -> None:
-        """Close the span of a tool call that ended now, or at ``ended`` nanoseconds."""
+        """Close the span of a tool call; see :meth:`tidegauge.tracer.RunSpans.end_tool`."""
         if self._spans is not None:
-            self._spans.end_tool(span, result, error, ended)
+            self._spans.end_tool(span, result, error, ended, **more)
 
     @guarded("recorder.answered_tool", default=None)
     def answered_tool(
@@ -636,5 +686,5 @@ def _plain_call(call: Call) -> Call:
 def _metrics(signals: Signals | StepSignals | None) -> dict[str, Any]:
     if signals is None:
         return {}
-    hidden = ("run", "agent", "step", "action_digest", "state_digest")
+    hidden = ("run", "agent", "step", "action_digest", "state_digest", "features")
     return {name: value for name, value in signals._asdict().items() if name not in hidden}

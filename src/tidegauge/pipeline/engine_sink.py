@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegauge._canonical import ValueCache
 from tidegauge._guard import guarded
 from tidegauge.events import (
@@ -13,12 +15,15 @@ from tidegauge.events import (
     RunSummary,
     Step,
 )
+from tidegauge.pipeline.run_troubles import RunTroubles
 from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.run import MeasuredRun
 
 __all__ = ["EngineSink"]
+
+_REPORTED: Final = [name for name in RunSummary._fields if name != "troubles"]
 
 
 class EngineSink:
@@ -46,6 +51,7 @@ class EngineSink:
         self.policy = policy
         self.crossings = Crossings(policy.thresholds)
         self._live = LivePolicy(policy, counts_nudges=counts_nudges)
+        self._troubles = RunTroubles(stale_at=engine.stale_at)
         self.all_signals = all_signals
 
     def run_started(self, event: RunStarted) -> None:
@@ -126,8 +132,12 @@ class EngineSink:
                     exceeded=state.exceeded,
                     highest=state.highest,
                 )
-        summary = RunSummary(**{name: getattr(report, name) for name in RunSummary._fields})
-        return summary._replace(lost_steps=None) if "loops" in report.lost else summary
+        summary = RunSummary(
+            **{name: getattr(report, name) for name in _REPORTED},
+            troubles=self._troubles.of(report, looped=run is not None and bool(run.totals.onsets)),
+        )
+        unknown = {"loops", "loop_cost"} & set(report.lost)
+        return summary._replace(lost_steps=None) if unknown else summary
 
     def policy_in_force(self, run_id: str) -> PolicyInForce | None:
         """The thresholds that apply to an open run; ``None``, there are none."""

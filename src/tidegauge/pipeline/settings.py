@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from tidegauge import _checked
@@ -15,6 +15,7 @@ from tidegauge._checked import (
     Count,
     Kinds,
     Seconds,
+    Share,
     ValueKind,
     check_fields,
     function,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tidegauge.diagnose.judges import Judging
     from tidegauge.instrumentation.extraction import Extractor
     from tidegauge.run_stores import RunStore
+    from tidegauge.tracer import Redact
 
 __all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]
 
@@ -47,11 +49,14 @@ FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
 Key: TypeAlias = bytes
 Comparison: TypeAlias = Normaliser | str
+ExportedRuns: TypeAlias = Literal["all", "troubled"]
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
 Price: TypeAlias = float
+ShownMessages: TypeAlias = Literal["new", "full"]
 RunStorePlace: TypeAlias = "str | RunStore"
 TraceUrl: TypeAlias = str
+WebAddress: TypeAlias = str
 
 
 def _path(value: Any) -> str:
@@ -75,11 +80,17 @@ def _key(value: Any) -> bytes:
     return key
 
 
-def _trace_url(value: Any) -> str:
+def _web_address(value: Any) -> str:
     parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.netloc or "{trace_id}" not in value:
+    if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError
     return str(value)
+
+
+def _trace_url(value: Any) -> str:
+    if "{trace_id}" not in value:
+        raise ValueError
+    return _web_address(value)
 
 
 def _price(value: Any) -> float:
@@ -95,6 +106,18 @@ def _comparison(value: Any) -> Any:
     return value
 
 
+def _shown_messages(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("new", "full")):
+        raise ValueError
+    return value
+
+
+def _exported_runs(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("all", "troubled")):
+        raise ValueError
+    return value
+
+
 _IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
 
 
@@ -104,6 +127,7 @@ def _run_store(value: Any) -> Any:
 
 KINDS: Final[Kinds] = {
     **_checked.KINDS,
+    "ExportedRuns": ValueKind('"all" or "troubled"', _exported_runs),
     "FilePath": ValueKind("the path of a file", _path),
     "HostName": ValueKind("a host name or an address", _host),
     "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
@@ -115,9 +139,12 @@ KINDS: Final[Kinds] = {
         secret=True,  # a URL has a password
     ),
     "Price": ValueKind("$ per million tokens, 0 or more", _price),
+    "Redact": function("a function from text to text"),
+    "ShownMessages": ValueKind('"new" or "full"', _shown_messages),
     "TraceUrl": ValueKind(
         "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
+    "WebAddress": ValueKind("an http:// or https:// address", _web_address),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
     "Comparison": ValueKind('"volatile", "exact" or a function from text to text', _comparison),
@@ -197,6 +224,8 @@ class Settings:
             the page links each run to its trace.
         prices: $ per million tokens, by the name of the model, as in ``{"my-model": 1.5}``; the
             page then shows what runs and loops cost in $.
+        runbooks: address that serves ``docs/runbooks``, for the page's links; the default is the
+            variable TIDEGAUGE_RUNBOOKS.
         registry: put the metrics into this Prometheus registry and serve nothing.
         otlp_metrics: whether the metrics are also pushed over OTLP; by default, they are if
             OTEL_METRICS_EXPORTER names ``otlp`` and an OTLP endpoint is set.
@@ -211,10 +240,21 @@ class Settings:
             :class:`~tidegauge.run_stores.RunStore`. It is closed with the pipeline.
         judging: judges runs in the background when they end; the contents of the run are sent to
             its model. It is closed with the pipeline.
-        capture_content: put arguments and results on spans; by default, the variable
+        capture_content: put messages, arguments and results on spans; by default, the variable
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides.
+        contents: which messages a model call's span has then: those that are ``"new"`` since the
+            run's last one, or ``"full"``, the whole history each time.
+        redact: takes every text that is put on spans as a content, and returns what may leave of
+            it; ``None``, nothing. If it fails, the content is absent.
         digest_key: key of the digests on spans, so that they agree between processes; by default,
             each process draws one.
+        export: the runs whose spans are exported: ``"all"``, or only the ``"troubled"`` ones, which
+            were stopped, failed, looped, were stale or cost more than p95, and a random share.
+            Spans then wait until their run has ended, see
+            :class:`~tidegauge.sampling.TroubledSpanProcessor`. For the exporter that tidegauge
+            makes; put that processor into a provider of your own.
+        sample: share of the runs without trouble that ``export="troubled"`` exports, from 0 to 1,
+            decided by the trace id; the default is 0.01.
         tracer_provider: use this provider for spans.
         logger_provider: use this provider for events.
         meter_provider: use this provider for metrics that go through OpenTelemetry.
@@ -259,6 +299,7 @@ class Settings:
     page_contents: bool | None = None
     trace_url: TraceUrl | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
+    runbooks: WebAddress | None = None
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
     record_to: FilePath | None = None
@@ -268,7 +309,11 @@ class Settings:
     run_store: RunStorePlace | None = None
     judging: Judging | None = None
     capture_content: bool | None = None
+    contents: ShownMessages = "new"
+    redact: Redact | None = None
     digest_key: Key | None = None
+    export: ExportedRuns = "all"
+    sample: Share | None = None
     tracer_provider: TracerProvider | None = None
     logger_provider: LoggerProvider | None = None
     meter_provider: MeterProvider | None = None
@@ -287,6 +332,16 @@ class Settings:
             path = getattr(self, name)
             if path is not None and not os.path.isfile(path):
                 raise ConfigurationError(f"{name} is {path!r}; use the path of a file")
+        if self.export == "all" and self.sample is not None:
+            raise ConfigurationError(
+                'sample is for export="troubled"; set both, or OTEL_TRACES_SAMPLER for all runs'
+            )
+        if self.export == "troubled" and self.tracer_provider is not None:
+            raise ConfigurationError(
+                'export="troubled" is for the exporter that tidegauge makes; add a '
+                "tidegauge.sampling.TroubledSpanProcessor with your exporter to your "
+                "tracer_provider instead"
+            )
         AllowedHosts("127.0.0.1", self.metrics_allowed_hosts)  # reports invalid names now
         self.given_rules()
 

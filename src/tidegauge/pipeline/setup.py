@@ -17,7 +17,7 @@ from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
 from tidegauge._guard import guarded, internal_errors, log
 from tidegauge._net.hosts import is_loopback
-from tidegauge.catalog import MetricDefinition
+from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
 from tidegauge.exporters.reading import Exporter, More, Reader
@@ -27,10 +27,12 @@ from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
-from tidegauge.tracer import SpanFactory, Telemetry, open_telemetry, otlp_asked_for
+from tidegauge.tracer import Contents, SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
     from prometheus_client import CollectorRegistry
 
     from tidegauge.diagnose.judges import Judging
@@ -112,6 +114,7 @@ class Pipeline:
             distance=settings.distance,
             declarations=settings.tools,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
+            features=policy.reads_features,
             on_finished=self._run_finished if settings.record_to is not None else None,
             event_log=event_log,
         )
@@ -121,7 +124,11 @@ class Pipeline:
             telemetry.tracer,
             telemetry.logger,
             max_runs=settings.max_runs,
-            capture_content=self._captures_content(_SPAN_CONTENT),
+            contents=Contents(
+                captured=self._captures_content(_SPAN_CONTENT),
+                whole_history=settings.contents == "full",
+                redact=settings.redact,
+            ),
             digest_key=settings.digest_key,
             meter_provider=telemetry.meter_provider,
             owns_meter_provider=telemetry.owns_metrics,
@@ -152,6 +159,7 @@ class Pipeline:
                 digest=spans.exported_digest,
                 trace_url=settings.trace_url,
                 prices=settings.prices,
+                runbooks=settings.runbooks or os.environ.get("TIDEGAUGE_RUNBOOKS") or RUNBOOKS,
             )
             self._exporters.append(self.page)
         for exporter in self._exporters:
@@ -199,16 +207,25 @@ class Pipeline:
         push = settings.otlp_metrics
         if push is None:
             push = otlp_asked_for("metrics", default="none")
+        before_export = self._sampled if settings.export == "troubled" else None
         if not push:
-            return open_telemetry(*given)
+            return open_telemetry(*given, before_export=before_export)
         from tidegauge.exporters.otlp import OtlpExporter
 
         exporter = OtlpExporter()
         self._exporters.append(exporter)
-        telemetry = open_telemetry(*given, push_metrics=exporter.with_histograms)
+        telemetry = open_telemetry(
+            *given, push_metrics=exporter.with_histograms, before_export=before_export
+        )
         if telemetry.meter_provider is not None:
             exporter.observe(telemetry.meter_provider, histograms=not telemetry.owns_metrics)
         return telemetry
+
+    def _sampled(self, exporter: SpanExporter) -> SpanProcessor:
+        from tidegauge.sampling import DEFAULT_SAMPLE, TroubledSpanProcessor
+
+        sample = self.settings.sample
+        return TroubledSpanProcessor(exporter, sample=DEFAULT_SAMPLE if sample is None else sample)
 
     def _exported_place(self, place: Identity) -> str:
         return self.recorder.spans.exported_place(place)

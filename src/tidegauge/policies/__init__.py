@@ -4,6 +4,8 @@
 - :data:`SCORES` can have thresholds; :func:`calibrate` learns them from successful runs.
 - :mod:`~tidegauge.policies.backtesting` shows what they would have done to recorded runs; it is
   imported separately, because it needs numpy.
+- :func:`read_score` reads a score that was learned from recorded runs;
+  :mod:`~tidegauge.policies.learning`, which learns one, is imported separately, too.
 - :func:`read_policy` and :func:`write_policy` read and write a policy's file.
 """
 
@@ -13,11 +15,12 @@ from tidegauge.policies.calibration import (
     calibrate,
 )
 from tidegauge.policies.crossings import Crossings
+from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
 from tidegauge.policies.rule import DEFAULT_RULES, Rule, parse_rules
-from tidegauge.policies.scores import SCORES, Score, score_named
+from tidegauge.policies.scores import SCORES, Score, score_named, score_of
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.policies.trace import RunTrace, TraceSink
 from tidegauge.streaming_metrics.stagnation import STAGNATION_WEIGHTS
@@ -29,6 +32,7 @@ __all__ = [
     "CalibratedGroup",
     "Crossings",
     "Guarantee",
+    "LearnedScore",
     "LivePolicy",
     "Policy",
     "PolicyFile",
@@ -43,7 +47,9 @@ __all__ = [
     "calibrate",
     "parse_rules",
     "read_policy",
+    "read_score",
     "run_mark",
     "score_named",
+    "score_of",
     "write_policy",
 ]

@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.rule import PolicyAction
-from tidegauge.policies.scores import score_named
+from tidegauge.policies.scores import Score, score_named
 from tidegauge.policies.shift import spread
 from tidegauge.policies.thresholds import Threshold
 from tidegauge.policies.trace import RunTrace
@@ -201,7 +201,7 @@ class _Group:
 def calibrate(
     traces: Iterable[RunTrace],
     *,
-    score: str,
+    score: str | Score,
     guarantee: Guarantee,
     by: Sequence[By] = ("agent", "task_group"),
     by_task: bool = False,
@@ -213,7 +213,7 @@ def calibrate(
     Args:
         traces: runs; those that failed, or whose success is unknown, are ignored, and so are those
             that a calibrated threshold could end when they were recorded.
-        score: which score.
+        score: which score, or its name.
         guarantee: the bound on successful runs that exceed the threshold.
         by: the labels that distinguish groups; without any, all runs are one group.
         by_task: whether runs of one task may be alike; a run without a task is one by itself.
@@ -223,7 +223,7 @@ def calibrate(
     Raises:
         ConfigurationError: the score is unknown.
     """
-    score_named(score)
+    of = score_named(score) if isinstance(score, str) else score
     groups: dict[tuple[str | None, str | None], _Group] = {}
     for trace in traces:
         agent = trace.agent if "agent" in by else None
@@ -235,14 +235,14 @@ def calibrate(
             group.could_be_ended += 1
             continue
         task = trace.task if by_task and trace.task is not None else trace
-        group.tasks.setdefault(task, []).append(trace.highest(score))
+        group.tasks.setdefault(task, []).append(trace.highest(of.name))
         group.agents.add(trace.agent)
         group.task_groups.add(trace.task_group)
     return [
         _calibrated(
             group,
             Threshold(
-                score,
+                of.name,
                 math.inf,
                 action,
                 agent=agent,
@@ -252,6 +252,7 @@ def calibrate(
                 calibrated=calibrated,
                 agents=() if agent is not None else tuple(sorted(group.agents)),
                 task_groups=() if task_group is not None else tuple(sorted(group.task_groups)),
+                learned=of.learned,
             ),
             guarantee,
         )

@@ -165,6 +165,11 @@ class Policy:
         read = any(SIGNALS[rule.signal].reads_words for rule in self.rules)
         return read or self.thresholds.reads_words
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether a threshold depends on the features of runs."""
+        return self.thresholds.reads_features
+
     def exceeded(self, signals: AnySignals) -> Exceeded:
         """The thresholds that the run exceeds now, each with its action for that run."""
         return self.thresholds.exceeded(signals) if self._has_thresholds else ()

@@ -12,7 +12,7 @@
     action = "nudge"
 
     [[threshold]]
-    score = "stagnation"
+    score = "stagnation"                  # or "learned", with file = "score.json"
     score_version = 1
     agent = "browser"
     task_group = "shopping"
@@ -36,9 +36,9 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import Rule
-from tidegauge.policies.scores import SCORES
 from tidegauge.policies.thresholds import Threshold
 
 __all__ = ["FORMAT", "PolicyFile", "read_policy", "run_mark", "write_policy"]
@@ -53,6 +53,7 @@ _RULE: Final = {"signal", "threshold", "action", "agent", "tool"}
 _THRESHOLD: Final = {
     "score",
     "score_version",
+    "file",
     "agent",
     "task_group",
     "threshold",
@@ -118,7 +119,7 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
             f"policy {name}: larger than {_MAX_BYTES >> 20} MiB; give the path of a policy"
         )
     try:
-        return _read(tomllib.loads(content.decode()))
+        return _read(tomllib.loads(content.decode()), os.path.dirname(name))
     except ConfigurationError as error:
         raise ConfigurationError(f"policy {name}: {error}") from error
     except (ValueError, RecursionError) as error:  # also of bytes, dates and digits
@@ -130,8 +131,13 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
+def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> str:
     """The text of a policy's file.
+
+    Args:
+        policy: its contents.
+        comment: stands at the beginning.
+        folder: where it is written: files of learned scores are named from there.
 
     >>> print(write_policy(PolicyFile((), (Threshold("steps", 30, "stop", agent="browser"),))))
     format = 1
@@ -159,7 +165,10 @@ def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
     for threshold in policy.thresholds:
         fields = {
             "score": threshold.score,
-            "score_version": SCORES[threshold.score].version,
+            "score_version": threshold.measures.version,
+            "file": None
+            if threshold.learned is None
+            else os.path.relpath(threshold.learned.path, folder or os.curdir),
             "agent": threshold.agent,
             "task_group": threshold.task_group,
             "threshold": threshold.threshold,
@@ -174,7 +183,7 @@ def write_policy(policy: PolicyFile, *, comment: str = "") -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _read(data: Mapping[str, Any]) -> PolicyFile:
+def _read(data: Mapping[str, Any], folder: str) -> PolicyFile:
     _known(data, _TOP, "the file")
     if data.get("format") != FORMAT:
         raise ConfigurationError(
@@ -189,9 +198,10 @@ def _read(data: Mapping[str, Any]) -> PolicyFile:
     calibrated = None
     if when is not None:
         calibrated = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    scores = _Scores(folder)
     found = PolicyFile(
         tuple([_rule(item) for item in _tables(data, "rule")]),
-        tuple([_threshold(item, calibrated) for item in _tables(data, "threshold")]),
+        tuple([_threshold(item, calibrated, scores) for item in _tables(data, "threshold")]),
         _number(data, "holdout", 0.0),
         calibrated,
         frozenset(_texts(data, "calibrated_on")),
@@ -211,7 +221,22 @@ def _rule(item: Mapping[str, Any]) -> Rule:
     )
 
 
-def _threshold(item: Mapping[str, Any], calibrated: float | None) -> Threshold:
+class _Scores:
+    """The learned scores of a policy, each file read once."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._read: dict[str, LearnedScore] = {}
+
+    def of(self, file: str | None) -> LearnedScore | None:
+        if file is None:
+            return None
+        if file not in self._read:
+            self._read[file] = read_score(os.path.join(self._folder, file))
+        return self._read[file]
+
+
+def _threshold(item: Mapping[str, Any], calibrated: float | None, learned: _Scores) -> Threshold:
     _known(item, _THRESHOLD, "a threshold")
     name = _text(item, "score", required=True) or ""
     alpha = item.get("alpha")
@@ -227,12 +252,13 @@ def _threshold(item: Mapping[str, Any], calibrated: float | None) -> Threshold:
         agents=_texts(item, "agents"),
         task_groups=_texts(item, "task_groups"),
         scores=_numbers(item, "scores"),
+        learned=learned.of(_text(item, "file")),
     )
-    version = item.get("score_version", SCORES[name].version)
-    if version != SCORES[name].version:
+    version = item.get("score_version", threshold.measures.version)
+    if version != threshold.measures.version:
         raise ConfigurationError(
             f"score_version of {name} is {version!r}, but this tidegauge computes version "
-            f"{SCORES[name].version}; calibrate again"
+            f"{threshold.measures.version}; calibrate again"
         )
     return threshold
 

@@ -3,7 +3,8 @@
 A score is read when an action is issued and again when its result is observed; the score of a
 whole run is its highest. Every score grows with trouble. :data:`SCORES` lists them.
 
-:mod:`~tidegauge.streaming_metrics.stagnation` combines them.
+:mod:`~tidegauge.streaming_metrics.stagnation` combines them. A score that was learned from
+recorded runs is read from its file: :func:`score_of`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.learned_score import LEARNED, LearnedScore
 from tidegauge.policies.rule import AnySignals
 from tidegauge.streaming_metrics.declaration import Signal, StopKind
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
-__all__ = ["SCORES", "Score", "score_named"]
+__all__ = ["SCORES", "Score", "score_named", "score_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +32,19 @@ class Score:
         name: its name in policies and reports.
         read: reads it from a run's signals; ``None``, not measured.
         reads_words: whether it depends on the words of actions, which are read only when needed.
-        version: increased when the computation changes: earlier thresholds are then rejected.
+        version: changes when the computation does: earlier thresholds are then rejected.
         stop: why a run above the threshold should end.
+        explain: gives its parts in words, such as ``12 steps + 3 x 4.1 repetition``; or nothing.
+        learned: what it reads, if it was learned from recorded runs.
     """
 
     name: str
     read: Callable[[AnySignals], float | None]
     reads_words: bool = False
-    version: int = 1
+    version: int | str = 1
     stop: StopKind = "lost cause"
-
-    def explain(self, signals: AnySignals) -> str:
-        """The score's parts in words, such as ``12 steps + 3 x 4.1 repetition``; or nothing."""
-        return stagnation_in_words(signals) if self.name == _STAGNATION else ""
+    explain: Callable[[AnySignals], str] = lambda signals: ""
+    learned: LearnedScore | None = None
 
 
 _STAGNATION: Final = "stagnation"
@@ -64,7 +66,7 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
     {
         score.name: score
         for score in (
-            Score(_STAGNATION, stagnation_of, reads_words=True),
+            Score(_STAGNATION, stagnation_of, reads_words=True, explain=stagnation_in_words),
             Score("steps", lambda signals: signals.completed_steps),
             Score("steps_begun", lambda signals: signals.steps),
             *(
@@ -81,6 +83,18 @@ SCORES: Final[Mapping[str, Score]] = MappingProxyType(
 ``steps`` counts completed steps, ``steps_begun`` also the one that was just issued. ``staleness``
 is 1 - novelty.
 """
+
+
+def score_of(learned: LearnedScore) -> Score:
+    """A learned score, for thresholds."""
+    return Score(
+        LEARNED,
+        learned.read,
+        reads_words=True,
+        version=learned.version,
+        explain=learned.explain,
+        learned=learned,
+    )
 
 
 def score_named(name: str) -> Score:

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 import xxhash
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.learned_score import LEARNED, LearnedScore
 from tidegauge.policies.rule import AnySignals, PolicyAction
-from tidegauge.policies.scores import Score, score_named
+from tidegauge.policies.scores import Score, score_named, score_of
 
 __all__ = ["Threshold", "Thresholds"]
 
@@ -24,7 +25,7 @@ class Threshold:
     """The action when a run's score exceeds what successful runs had.
 
     Args:
-        score: the name of the score, one of :data:`~tidegauge.policies.SCORES`.
+        score: the name of the score, one of :data:`~tidegauge.policies.SCORES`, or ``learned``.
         threshold: a run exceeds it when its score is more than this.
         action: ``observe`` (only counted), ``nudge`` or ``stop``.
         agent: the agent whose runs it applies to; ``None``, any.
@@ -37,6 +38,7 @@ class Threshold:
         task_groups: the same for task groups.
         scores: the scores that it was learned from, at or below it, sorted; of many, a sample. See
             :mod:`~tidegauge.policies.shift`.
+        learned: the score itself, if it was learned from recorded runs.
 
     Raises:
         ConfigurationError: an unknown score or action, or a number out of range.
@@ -53,10 +55,18 @@ class Threshold:
     agents: tuple[str, ...] = ()
     task_groups: tuple[str, ...] = ()
     scores: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    learned: LearnedScore | None = None
     _score: Score = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_score", score_named(self.score))
+        learned = self.learned
+        if (self.score == LEARNED) != (learned is not None):
+            raise ConfigurationError(
+                f"a threshold of the score {self.score!r} "
+                + ("needs its file" if learned is None else "has no file")
+            )
+        found = score_named(self.score) if learned is None else score_of(learned)
+        object.__setattr__(self, "_score", found)
         if self.action not in _ACTIONS:
             raise ConfigurationError(
                 f"a threshold has no action {self.action!r}; use one of {', '.join(_ACTIONS)}"
@@ -84,6 +94,11 @@ class Threshold:
     def reads_words(self) -> bool:
         """Whether its score depends on the words of actions."""
         return self._score.reads_words
+
+    @property
+    def measures(self) -> Score:
+        """Its score."""
+        return self._score
 
     def acts_on(self, agent: str, task_group: str) -> bool:
         """Whether it intervenes in such runs; else it is only observed."""
@@ -153,6 +168,11 @@ class Thresholds:
     def reads_words(self) -> bool:
         """Whether a score depends on the words of actions."""
         return any(threshold.reads_words for threshold in self)
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether a score was learned, and so depends on the features of runs."""
+        return any(threshold.learned is not None for threshold in self)
 
     def of(self, agent: str, task_group: str) -> tuple[Threshold, ...]:
         """The thresholds that apply to the runs of an agent in a task group."""

@@ -181,7 +181,7 @@ class TraceSink:
     """A step sink that traces every run and never intervenes.
 
     Args:
-        scores: names of the scores to trace.
+        scores: the scores to trace, or their names.
         rules: a policy whose rules are traced as well, whatever their action.
         on_trace: called with every run that ended.
         guards: names of guards of other projects to trace, see
@@ -196,7 +196,7 @@ class TraceSink:
 
     def __init__(
         self,
-        scores: Iterable[str],
+        scores: Iterable[str | Score],
         *,
         on_trace: Callable[[RunTrace], None],
         rules: Policy | None = None,
@@ -205,7 +205,10 @@ class TraceSink:
         self._rules = rules
         self._guards = [FOREIGN_GUARDS[name] for name in guards]
         self._guarded: dict[str, _GuardedRun] = {}
-        self._scores: list[Score] = [score_named(name) for name in dict.fromkeys(scores)]
+        self._scores: list[Score] = [
+            score_named(score) if isinstance(score, str) else score
+            for score in dict.fromkeys(scores)
+        ]
         self._on_trace = on_trace
         self._open: dict[str, RunTrace] = {}
         self.engine = Engine(
@@ -215,6 +218,7 @@ class TraceSink:
             max_actions=1,
             repetition=any(score.reads_words for score in self._scores)
             or (rules is not None and rules.reads_words),
+            features=any(score.learned is not None for score in self._scores),
         )
 
     def run_started(self, event: RunStarted) -> None:

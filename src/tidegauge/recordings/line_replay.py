@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import BinaryIO, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
@@ -168,6 +168,24 @@ class Replay:
         """Drop the state of a run of which no more events come."""
         self._standing.pop(run, None)
         self._open_steps.pop(run, None)
+
+    def saved(self, run: str) -> list[Any]:
+        """A run as plain data, for :meth:`load`."""
+        waiting = self._open_steps.get(run)
+        return [
+            self._standing.get(run),
+            [[step, one.step, one.calls] for step, one in (waiting or {}).items()],
+        ]
+
+    def load(self, run: str, saved: Sequence[Any]) -> None:
+        """Continue a run that another process has replayed so far."""
+        standing, waiting = saved
+        if standing is not None:
+            self._standing[run] = standing
+        if waiting:
+            self._open_steps[run] = OrderedDict(
+                (step, _OpenStep(index, calls)) for step, index, calls in waiting
+            )
 
     def _start(self, event: RunStarted) -> None:
         self._standing[event.run] = "open"

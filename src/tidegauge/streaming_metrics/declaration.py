@@ -68,6 +68,7 @@ class RunSettings:
         max_distinct: distinct results and (action, result) pairs that a run remembers.
         directed: whether exits lead one way only.
         repetition: whether runs measure the similarity of their actions.
+        features: whether runs have the features of learned scores.
         loop_code: how loops are read, see :class:`~tidegauge.streaming_metrics.loops.GuiLoops`.
         asks_distance: whether a user function gives the distances between places.
     """
@@ -77,6 +78,7 @@ class RunSettings:
     max_distinct: int = 10_000
     directed: bool = False
     repetition: bool = False
+    features: bool = False
     loop_code: Literal["text", "gui"] = "text"
     asks_distance: bool = False
 

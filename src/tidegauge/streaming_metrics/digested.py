@@ -27,6 +27,12 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
+from tidegauge.streaming_metrics.clues import (
+    CallClues,
+    ResultClues,
+    clues_of_calls,
+    clues_of_results,
+)
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     call_digest,
@@ -79,6 +85,7 @@ class DigestedStep(NamedTuple):
         similarity: likeness of the action to an earlier one, where it is known already.
         words: checksums of its words, where they are compared.
         shown: the beginning of its arguments, where contents are shown.
+        clues: what its texts say, where they are read.
         not_comparable: what of the step cannot be compared: ``arguments``, ``state``.
     """
 
@@ -98,6 +105,7 @@ class DigestedStep(NamedTuple):
     similarity: float | None = None
     words: frozenset[int] = _NO_WORDS
     shown: str | None = None
+    clues: CallClues | None = None
     not_comparable: tuple[str, ...] = ()
 
 
@@ -113,6 +121,7 @@ class DigestedOutcome(NamedTuple):
             :class:`~tidegauge.events.Outcome`.
         shown: the beginning of its results, where contents are shown.
         nearer: the answer of the user's distance about the move, if any.
+        clues: what the texts of its results say, where they are read.
     """
 
     run: str
@@ -129,6 +138,7 @@ class DigestedOutcome(NamedTuple):
     blocked: bool = False
     shown: str | None = None
     nearer: DistanceAnswer | None = None
+    clues: ResultClues | None = None
 
 
 class Digester:
@@ -138,10 +148,11 @@ class Digester:
         normaliser: applied to texts before they are digested; ``None`` compares exactly.
         declarations: what is declared of tools, by their names.
         words: whether the words of actions are compared.
+        clues: whether the clues in the texts of steps are read.
         contents: whether the beginnings of arguments and results are shown to people.
     """
 
-    __slots__ = ("_of_arguments", "contents", "declarations", "normaliser", "words")
+    __slots__ = ("_of_arguments", "clues", "contents", "declarations", "normaliser", "words")
 
     def __init__(
         self,
@@ -149,12 +160,14 @@ class Digester:
         declarations: Mapping[str, ToolDeclaration] | None = None,
         *,
         words: bool = False,
+        clues: bool = False,
         contents: bool = False,
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
         self.declarations = dict(declarations or {})
         self.words = words
+        self.clues = clues
         self.contents = contents
 
     def run(self, event: RunStarted) -> RunStarted:
@@ -243,6 +256,7 @@ class Digester:
             similarity if similarity is None else _number(similarity),
             words_of(calls, self._of_arguments) if self.words else _NO_WORDS,
             _beginning([call.arguments for call in chosen]) if self.contents else None,
+            clues_of_calls(chosen) if self.clues else None,
             missing,
         )
         return made(DigestedStep, fields)
@@ -283,6 +297,7 @@ class Digester:
             blocked,
             shown,
             None,
+            clues_of_results(given_results) if self.clues else None,
         )
         return made(DigestedOutcome, fields)
 

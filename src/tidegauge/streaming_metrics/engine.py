@@ -83,6 +83,8 @@ class Engine:
         declarations: what is declared of tools, by their names.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
+        features: whether runs have the features of learned scores, which reads the texts of every
+            step, and measures repetition.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
@@ -117,6 +119,7 @@ class Engine:
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
         repetition: bool = False,
+        features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
@@ -127,20 +130,22 @@ class Engine:
         self._idle_seconds = idle_seconds
         self._t_max = t_max
         self._t_max_by_group = dict(t_max_by_group or {})
-        self._stale_at = stale_at
+        self.stale_at = stale_at
         self._settings = RunSettings(
             onset_at=onset_at,
             max_period=max_period,
             max_distinct=max_distinct,
             directed=directed,
-            repetition=repetition,
+            repetition=repetition or features,
+            features=features,
             loop_code=loop_code,
             asks_distance=distance is not None,
         )
         self.digester = Digester(
             normaliser,
             declarations,
-            words=repetition,
+            words=repetition or features,
+            clues=features,
             contents=event_log is not None and event_log.contents,
         )
         self._distance = distance
@@ -356,12 +361,12 @@ class Engine:
         _record(faults)
         views: dict[GroupKey, GroupSnapshot] = {}
         for key, group in groups.items():
-            views[key] = view = GroupSnapshot(key, group, stale_at=self._stale_at)
+            views[key] = view = GroupSnapshot(key, group, stale_at=self.stale_at)
             view.totals.add(group.totals)
         for run in runs:
             found = views.get(run.group)
             if found is None:
-                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self._stale_at)
+                found = views[run.group] = GroupSnapshot(run.group, _EMPTY, stale_at=self.stale_at)
             with here.critical, run.lock:
                 found.totals.add(run.counted)
                 found.active.append(run.report())
@@ -382,7 +387,7 @@ class Engine:
             with self._lock:
                 groups, runs = list(self._groups.values()), list(self._runs.values())
         _record(faults)
-        return Held(groups, runs, self._stale_at, self._settings.onset_at)
+        return Held(groups, runs, self.stale_at, self._settings.onset_at)
 
     def _add_up(self) -> list[tuple[str, Exception]]:
         """Add the pending changes to the groups. Call it with :attr:`_ending` held.

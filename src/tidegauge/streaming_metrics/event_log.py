@@ -14,10 +14,12 @@ from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.step_history import StepHistory
 
-__all__ = ["MAX_ENDED", "MAX_EVENTS", "EndedRun", "EventLog", "LogEvent"]
+__all__ = ["MAX_ENDED", "MAX_EVENTS", "EndedRun", "EventLog", "LogEvent", "Spent"]
 
 MAX_EVENTS: Final = 100
 """How many of the last events are kept; of ends with success, as many more."""
+
+_MAX_MODELS: Final = 100
 
 MAX_ENDED: Final = 50
 """How many of the runs that ended last are kept."""
@@ -46,6 +48,13 @@ class LogEvent(NamedTuple):
     what: str
     step: int
     why: str
+
+
+class Spent(NamedTuple):
+    """Tokens of runs that ended, and those that loops cost."""
+
+    tokens: float = 0
+    lost: float = 0
 
 
 class EndedRun(NamedTuple):
@@ -85,7 +94,7 @@ class EventLog:
         # Apart, so that many runs that succeed do not displace what matters.
         self._successes: deque[LogEvent] = deque(maxlen=MAX_EVENTS)
         self._ended: OrderedDict[int, EndedRun] = OrderedDict()  # by number, oldest first
-        self.has_tokens = False  # whether a run that ended had reported tokens
+        self._spent: dict[str | None, Spent] = {}  # by model, of runs that ended and have tokens
 
     def history(self, started: RunStarted) -> StepHistory:
         """The history of a run that begins."""
@@ -95,7 +104,8 @@ class EventLog:
             now = self._clock()
             return self._keep(LogEvent(0, now, history.number, run, agent, what, step, why))
 
-        return StepHistory(next(self._run_numbers), started=self._clock(), report=report)
+        number, started_at = next(self._run_numbers), self._clock()
+        return StepHistory(number, started=started_at, report=report, clock=self._clock)
 
     def run_ended(self, report: RunReport, history: StepHistory) -> None:
         """A run ended."""
@@ -104,8 +114,18 @@ class EventLog:
             self._ended[history.number] = ended
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
-            self.has_tokens = self.has_tokens or report.tokens is not None
+            if report.tokens is not None:
+                known = report.model in self._spent or len(self._spent) < _MAX_MODELS
+                model = report.model if known else None
+                before = self._spent.get(model, Spent())
+                lost = before.lost + (report.lost_tokens or 0)
+                self._spent[model] = Spent(before.tokens + report.tokens, lost)
         history.report("ended", report.steps, report.outcome)
+
+    def spent_by_model(self) -> dict[str | None, Spent]:
+        """Tokens of the runs that ended, by model, where they are reported."""
+        with here.critical, self._lock:
+            return dict(self._spent)
 
     def ended(self, number: int) -> EndedRun | None:
         """The run of that number, if it is one of those that ended last."""

@@ -13,6 +13,7 @@ from tidegauge.streaming_metrics.declaration import (
     Signal,
     Sum,
     loop_in_words,
+    zero,
     zero_amount,
 )
 from tidegauge.streaming_metrics.metric import Metric
@@ -22,6 +23,7 @@ __all__ = [
     "DECLARATION",
     "LOOP_SECONDS",
     "LOOP_TOKENS",
+    "LOST_STEPS",
     "RUN_LOOP_TOKENS",
     "LoopCost",
     "count_cost",
@@ -29,7 +31,7 @@ __all__ = [
 
 
 class LoopCost(Metric[LoopSpending]):
-    """Tokens and seconds that loops cost: of all loops, and of the last one.
+    """Steps, tokens and seconds that loops cost: of all loops, and of the last one.
 
     Counted are the steps from a loop's first repeated one on, as long as the cycle continues, each
     with what it has reported so far: tokens spent on its choice when it is issued, the rest with
@@ -39,27 +41,40 @@ class LoopCost(Metric[LoopSpending]):
     Source: loops as in TIDE 3.2; the costs are ours.
 
     Attributes:
+        steps: steps of all loops.
         tokens: tokens of all loops; ``None`` while no step of a loop has reported any.
         seconds: seconds of all loops; ``None`` likewise.
         since: first step of the last loop, or of a repetition that is not complete; -1, none.
+        last_steps: its steps.
         last_tokens: tokens of its steps; ``None``, none has reported any.
         last_seconds: seconds of its steps; ``None`` likewise.
 
     >>> cost = LoopCost()
     >>> for looping in (False, True, True):  # a cycle of two steps, and the next round begins
-    ...     cost.update(LoopSpending(since=2, looping=looping, tokens=100))
-    >>> cost.value, cost.last_tokens
-    (300, 300)
+    ...     cost.update(LoopSpending(since=2, looping=looping, steps=1, tokens=100))
+    >>> cost.steps, cost.value, cost.last_tokens
+    (3, 300, 300)
     """
 
     takes: ClassVar[type] = LoopSpending
-    version: ClassVar[int] = 2
-    __slots__ = ("_looping", "last_seconds", "last_tokens", "seconds", "since", "tokens")
+    version: ClassVar[int] = 3
+    __slots__ = (
+        "_looping",
+        "last_seconds",
+        "last_steps",
+        "last_tokens",
+        "seconds",
+        "since",
+        "steps",
+        "tokens",
+    )
 
     def __init__(self) -> None:
+        self.steps = 0
         self.tokens: float | None = None
         self.seconds: float | None = None
         self.since = -1
+        self.last_steps = 0
         self.last_tokens: float | None = None
         self.last_seconds: float | None = None
         self._looping = False  # whether the last repetition was complete
@@ -68,21 +83,26 @@ class LoopCost(Metric[LoopSpending]):
         """Take a moment of a step; results may come late, and in another order than their steps."""
         self.take(*step)
 
-    def take(self, since: int, looping: bool, tokens: float | None, seconds: float | None) -> None:
+    def take(
+        self, since: int, looping: bool, steps: int, tokens: float | None, seconds: float | None
+    ) -> None:
         """The same without a record, which takes longer to make than to take."""
         if since > self.since:
             self.since = since
+            self.last_steps = 0
             self.last_tokens = self.last_seconds = None
             self._looping = False
         if since == self.since:
+            self.last_steps += steps
             if tokens is not None:
                 self.last_tokens = (self.last_tokens or 0) + tokens
             if seconds is not None:
                 self.last_seconds = (self.last_seconds or 0) + seconds
             if looping and not self._looping:
                 self._looping = True
-                tokens, seconds = self.last_tokens, self.last_seconds
+                steps, tokens, seconds = self.last_steps, self.last_tokens, self.last_seconds
         if looping:
+            self.steps += steps
             if tokens is not None:
                 self.tokens = (self.tokens or 0) + tokens
             if seconds is not None:
@@ -94,6 +114,14 @@ class LoopCost(Metric[LoopSpending]):
         return self.tokens
 
 
+LOST_STEPS: Final = MetricDefinition(
+    "tidegauge_lost_steps_total",
+    "counter",
+    "steps",
+    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
+    "its loop steps, and the steps of its last round, if that was not complete. Without steps of "
+    "declared pollers within their allowance.",
+)
 LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_loop_tokens_total",
     "counter",
@@ -119,6 +147,7 @@ RUN_LOOP_TOKENS: Final = MetricDefinition(
 
 def count_cost(totals: Any, cost: LoopCost, *, tokens: bool, seconds: bool) -> None:
     """Put what all loops cost into a run's totals, where it may have changed."""
+    totals.lost_steps = cost.steps
     if tokens and cost.tokens is not None:
         totals.loop_tokens = addable(cost.tokens)
     if seconds and cost.seconds is not None:
@@ -127,18 +156,26 @@ def count_cost(totals: Any, cost: LoopCost, *, tokens: bool, seconds: bool) -> N
 
 def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
     matched = step.loop_matched
-    if matched:
-        first, tokens, seconds = step.loop_first_step, step.result_tokens, step.seconds
-        since = first if first >= 0 else step.t + 1 - matched
-        cost.take(since, first >= 0, tokens, seconds)
-        if first >= 0:
-            count_cost(run.totals, cost, tokens=tokens is not None, seconds=seconds is not None)
+    if not matched or step.exempt:
+        return
+    first, lost, tokens, seconds = step.loop_first_step, 0, step.result_tokens, step.seconds
+    if step.exempt is None:  # it was not counted when it was issued
+        lost, tokens = 1, step.tokens
+    since = first if first >= 0 else step.t + 1 - matched
+    cost.take(since, first >= 0, lost, tokens, seconds)
+    if first >= 0:
+        count_cost(run.totals, cost, tokens=tokens is not None, seconds=seconds is not None)
 
 
 def _current(run: RunView) -> LoopCost | None:
     """The cost, if its last loop is the one that the run is in."""
     cost = run.find(LoopCost)
     return cost if cost is not None and cost.since == run.latest.loop_first_step else None
+
+
+def _steps(run: RunView) -> int:
+    cost = _current(run)
+    return 0 if cost is None else cost.last_steps
 
 
 def _tokens(run: RunView) -> float | None:
@@ -152,9 +189,10 @@ def _seconds(run: RunView) -> float | None:
 
 
 def _document(report: Any) -> dict[str, object]:
+    known = not {"loops", "loop_cost"} & set(report.lost)
     return {
         "lost_in_loops": {
-            "steps": report.lost_steps if "loops" not in report.lost else None,
+            "steps": report.lost_steps if known else None,
             "tokens": report.lost_tokens,
             "seconds": report.lost_seconds,
         }
@@ -166,11 +204,22 @@ DECLARATION: Final = Declaration(
     kind=LoopCost,
     observed=_observed,
     brought_by=("loop_matched",),
-    sums=(Sum("loop_tokens", zero_amount), Sum("loop_seconds", zero_amount)),
-    absent=dict.fromkeys(
-        ("loop_cost_tokens", "loop_cost_seconds", "lost_tokens", "lost_seconds"),
+    sums=(
+        Sum("lost_steps", zero),
+        Sum("loop_tokens", zero_amount),
+        Sum("loop_seconds", zero_amount),
     ),
+    absent={
+        "loop_cost_steps": 0,
+        "loop_cost_tokens": None,
+        "loop_cost_seconds": None,
+        "lost_steps": 0,
+        "lost_tokens": None,
+        "lost_seconds": None,
+    },
     report=lambda run, cost: {
+        "loop_cost_steps": _steps(run),
+        "lost_steps": cost.steps,
         "loop_cost_tokens": _tokens(run),
         "loop_cost_seconds": _seconds(run),
         "lost_tokens": cost.tokens,
@@ -178,6 +227,14 @@ DECLARATION: Final = Declaration(
     },
     document=_document,
     signals=(
+        Signal(
+            name="loop_cost_steps",
+            read=_steps,
+            help="steps of the loop, from its first repeated step on",
+            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
+            exempt="loop",
+            blocks=True,
+        ),
         Signal(
             name="loop_cost_tokens",
             read=_tokens,
@@ -201,6 +258,7 @@ DECLARATION: Final = Declaration(
         ),
     ),
     of_group=(
+        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(LOOP_TOKENS, lambda group: group.totals.loop_tokens),
         Measured(LOOP_SECONDS, lambda group: group.totals.loop_seconds),
     ),

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
-    GroupView,
     Measured,
     RunView,
     Signal,
@@ -37,12 +36,12 @@ __all__ = [
     "LASTING_LOOPS_ACTIVE",
     "LOOPS",
     "LOOP_STEPS",
-    "LOST_STEPS",
     "RUNS_LOOPING",
     "RUN_LOOP_REPEATS",
     "GuiLoops",
     "Loops",
     "is_looping",
+    "loops_on",
 ]
 
 _MAX_TOOLS: Final = 10
@@ -61,8 +60,8 @@ class Loops(Metric[IssuedStep]):
     cycle, state and action one by one, they are *loop steps*. This is known when the last of these
     actions is issued, before it runs.
 
-    A loop lasts as long as the cycle continues. What it costs are all steps from its first repeated
-    one on, also those of a round that is not complete: *lost steps*.
+    A loop lasts as long as the cycle continues, also in a round that is not complete. What it costs
+    is counted by :class:`LoopCost`.
 
     O(1) amortised per step. Memory grows with the longest stretch without a closed cycle, up to
     ``max_period`` steps; longer cycles are not detected.
@@ -79,7 +78,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     __slots__ = (
         "_cycle",
         "_listed",
@@ -92,7 +91,6 @@ class Loops(Metric[IssuedStep]):
         "first_step",
         "lasting",
         "loop_steps",
-        "lost_steps",
         "matched",
         "max_loops",
         "max_period",
@@ -110,7 +108,6 @@ class Loops(Metric[IssuedStep]):
         self.max_loops = max_loops
         self.steps = 0
         self.loop_steps = 0
-        self.lost_steps = 0
         self.cycles = 0
         self.cycle_steps = 0
         self.onsets = 0
@@ -164,8 +161,6 @@ class Loops(Metric[IssuedStep]):
             self.since = step.at
         if matched + 1 == len(cycle):
             self._settle()
-        if self.repeats:
-            self.lost_steps += 1
 
     @property
     def value(self) -> float | None:
@@ -236,7 +231,6 @@ class Loops(Metric[IssuedStep]):
         self.onsets += 1
         self.period = length
         self.first_step = self.steps - length
-        self.lost_steps += length - 1
         if len(self._listed) < self.max_loops:
             self._listed.append((self.first_step, length, 1))
         else:
@@ -289,13 +283,6 @@ LOOP_STEPS: Final = MetricDefinition(
     "tidegauge_steps_total, this is the loop ratio.",
     labels=(*GROUP_LABELS, "action"),
 )
-LOST_STEPS: Final = MetricDefinition(
-    "tidegauge_lost_steps_total",
-    "counter",
-    "steps",
-    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
-    "its loop steps, and the steps of its last round, if that was not complete.",
-)
 CYCLE_STEPS: Final = MetricDefinition(
     "tidegauge_cycle_steps_total",
     "counter",
@@ -347,12 +334,6 @@ def is_looping(run: RunView) -> bool:
     return run.of(Loops).period > exempt_steps(run)
 
 
-def _current_cost(run: RunView) -> int:
-    """Steps of the run's current loop, from the first repeated one on."""
-    loops = run.of(Loops)
-    return run.steps - loops.first_step if loops.period else 0
-
-
 def _made(run: RunView) -> Loops:
     kind = GuiLoops if run.settings.loop_code == "gui" else Loops
     return kind(max_period=run.settings.max_period)
@@ -368,15 +349,15 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
         return
     if matched == 1 and loops.since is None and loops.first_step in (-1, step.t):
         loops.since = None if step.time is None else time.time()
-    totals.lost_steps = loops.lost_steps
     began = loops.onsets != onsets
-    if began or step.choice_tokens is not None:
-        cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
-        if cost is not None:
-            first = loops.first_step
-            since = first if first >= 0 else step.t + 1 - matched
-            cost.take(since, first >= 0, step.choice_tokens, None)
-            count_cost(totals, cost, tokens=True, seconds=began)
+    cost = run.metrics.get(LoopCost) or run.bring(LoopCost)
+    if cost is not None:
+        first, lost, tokens = loops.first_step, 1, step.choice_tokens
+        if exempt_steps(run):
+            lost, tokens = 0, None
+        since = first if first >= 0 else step.t + 1 - matched
+        cost.take(since, first >= 0, lost, tokens, None)
+        count_cost(totals, cost, tokens=began or tokens is not None, seconds=began)
     if is_looping(run):
         if not loops.reported:
             loops.reported = True
@@ -407,8 +388,6 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loop_first_step": loops.first_step if loops.period else None,
         "loop_since": loops.since if loops.period else None,
         "loop_tools": tuple(loops.cycle_names[:_MAX_TOOLS]) if loops.period else (),
-        "loop_cost_steps": _current_cost(run),
-        "lost_steps": loops.lost_steps,
     }
 
 
@@ -431,9 +410,9 @@ def _document(report: Any) -> dict[str, object]:
     }
 
 
-def _lasting_loops(group: GroupView) -> int:
-    """Active runs in a loop that lasts."""
-    return sum(1 for run in group.active if run.looping and run.loop_repeats >= _LASTING)
+def loops_on(report: Any) -> bool:
+    """Whether the run, as reported, is in a loop that lasts."""
+    return bool(report.looping and report.loop_repeats >= _LASTING)
 
 
 DECLARATION: Final = Declaration(
@@ -445,7 +424,6 @@ DECLARATION: Final = Declaration(
         Sum("cycle_steps", zero),
         Sum("loop_steps", no_counts),
         Sum("loop_cycle_actions", no_counts),
-        Sum("lost_steps", zero),
         Sum("onsets", no_counts),
         Sum("lasting_loops", zero),
     ),
@@ -461,8 +439,6 @@ DECLARATION: Final = Declaration(
         "loop_first_step": None,
         "loop_since": None,
         "loop_tools": (),
-        "loop_cost_steps": 0,
-        "lost_steps": 0,
     },
     report=_report,
     document=_document,
@@ -482,14 +458,6 @@ DECLARATION: Final = Declaration(
             blocks=True,
             moment="issued",
         ),
-        Signal(
-            name="loop_cost_steps",
-            read=_current_cost,
-            help="steps of the loop, from its first repeated step on",
-            message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
-            exempt="loop",
-            blocks=True,
-        ),
     ),
     details={
         "loop_period": lambda run: run.of(Loops).period,
@@ -499,12 +467,11 @@ DECLARATION: Final = Declaration(
         # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop
         # ratio of a group without loops is 0 and not absent.
         Measured(LOOP_STEPS, lambda group: counts(group.totals.loop_steps, known=(OTHER,))),
-        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(CYCLE_STEPS, lambda group: group.totals.cycle_steps),
         Measured(LOOPS, lambda group: counts(group.totals.onsets, known=LOOPS.values)),
         Measured(RUNS_LOOPING, lambda group: sum(run.looping for run in group.active)),
         Measured(LASTING_LOOPS, lambda group: group.totals.lasting_loops),
-        Measured(LASTING_LOOPS_ACTIVE, _lasting_loops),
+        Measured(LASTING_LOOPS_ACTIVE, lambda group: sum(map(loops_on, group.active))),
     ),
     of_run=(Measured(RUN_LOOP_REPEATS, lambda run: run.loop_repeats if run.looping else 0),),
 )

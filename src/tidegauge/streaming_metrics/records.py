@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration, made
+from tidegauge.streaming_metrics.clues import CallClues, ResultClues
 
 __all__ = [
     "ChosenAction",
@@ -46,6 +47,7 @@ class IssuedStep(NamedTuple):
         similarity: its likeness to an earlier action, where that was reported.
         choice_tokens: tokens spent on choosing it; ``None``, not reported.
         at: when, in seconds since the epoch, where that was reported.
+        clues: what its texts say, where they are read.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -63,6 +65,7 @@ class IssuedStep(NamedTuple):
     similarity: float | None = None
     choice_tokens: float | None = None
     at: float | None = None
+    clues: CallClues | None = None
 
 
 class LoopSpending(NamedTuple):
@@ -71,12 +74,14 @@ class LoopSpending(NamedTuple):
     Attributes:
         since: the first step of the repetition that it belongs to, or of the loop.
         looping: whether it is a loop by now: a repetition was complete.
+        steps: 1 if the step is counted with this moment, else 0.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
     """
 
     since: int
     looping: bool = False
+    steps: int = 0
     tokens: float | None = None
     seconds: float | None = None
 
@@ -122,7 +127,8 @@ class ObservedStep(NamedTuple):
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
         exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
-            in changing something.
+            in changing something. ``None``: it was to change something, and failed.
+        clues: what the texts of its results say, where they are read.
     """
 
     t: int
@@ -146,7 +152,8 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
-    exempt: bool = False
+    exempt: bool | None = False
+    clues: ResultClues | None = None
 
 
 class EntropySums(NamedTuple):

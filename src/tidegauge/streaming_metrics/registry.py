@@ -16,6 +16,7 @@ from tidegauge.streaming_metrics import (
     entropy_split,
     exploration,
     failed_rounds,
+    features,
     horizon,
     interventions,
     loop_cost,
@@ -82,6 +83,7 @@ RUNS: Final[tuple[Declaration[Any], ...]] = (
     navigation.DECLARATION,
     repetition.DECLARATION,
     stagnation.DECLARATION,
+    features.DECLARATION,
     interventions.DECLARATION,
     premature_halt.DECLARATION,
 )

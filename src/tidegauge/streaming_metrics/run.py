@@ -27,7 +27,7 @@ from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
-from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.loops import Loops, is_looping
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
 from tidegauge.streaming_metrics.records import (
@@ -182,8 +182,6 @@ class MeasuredRun:
         # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
         self.lock = threading.RLock()
         self.started = started
-        if started.task is not None:
-            self.started = dataclasses.replace(started, task=task_digest(started.task))
         self.agent_name: str | None = None
         self.group = group
         self.settings = settings
@@ -213,6 +211,8 @@ class MeasuredRun:
         for metric in RUNS:
             if metric.kind is not None and is_there_from_start(metric, started, settings):
                 self.metrics[metric.kind] = metric.made(self)
+        if started.task is not None:  # its words are forgotten once the metrics are made
+            self.started = dataclasses.replace(started, task=task_digest(started.task))
         self.plan()
 
     def of(self, kind: type[S], /) -> S:
@@ -259,13 +259,13 @@ class MeasuredRun:
             return None
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
-         at, blockable, similarity, words, shown, not_comparable) = step  # fmt: skip
+         at, blockable, similarity, words, shown, clues, not_comparable) = step  # fmt: skip
         t = self.steps
         seen = reported if given else self.previous
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
         state = seen or b"unknown %08d" % t
         taken = (t, state, action, name, uses, mentions, len(calls), declared,
-                 now if at is None else at, words, similarity, tokens, at)  # fmt: skip
+                 now if at is None else at, words, similarity, tokens, at, clues)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -318,10 +318,12 @@ class MeasuredRun:
             self.latest = made(
                 StepSignals,
                 (self.started.run, t, action, state, loops.period, loops.repeats,
-                 loops.first_step, name, 0 if allowance is None else allowance.exempt),
+                 loops.first_step, name, 0 if allowance is None else allowance.exempt, None, None),
             )  # fmt: skip
             if self.history is not None:
                 repeats = loops.repeats
+                if repeats and not is_looping(self):
+                    repeats = 0
                 new = 0 if not repeats else loops.settled if repeats == 1 and loops.settled else 1
                 self.history.issued(t, action, name, new, shown)
             if not_comparable:
@@ -372,7 +374,7 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved,
-         progress, tokens, seconds, at, blocked, shown, nearer) = outcome  # fmt: skip
+         progress, tokens, seconds, at, blocked, shown, nearer, clues) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, matched, settled, first, likeness,
          name, exempt) = issued  # fmt: skip
         latest = t == self.steps - 1
@@ -417,7 +419,8 @@ class MeasuredRun:
             latest,
             tokens,
             nearer,
-            exempt or (exempt is None and not failed),
+            exempt if exempt is not None else None if failed else True,
+            clues,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -429,6 +432,11 @@ class MeasuredRun:
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
+            stale = self.metrics.get(StaleScore)
+            if latest and stale is not None and stale.current is not None:
+                exploration = self.metrics.get(Exploration)
+                case = None if exploration is None else exploration.case
+                self.latest = self.latest._replace(stale_score=stale.current, case=case)
             if self.history is not None:
                 self.history.observed(record, self.of(StaleScore).current, shown)
             if digest is None and any(one[0] is None for one in results):

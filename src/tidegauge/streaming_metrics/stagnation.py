@@ -36,6 +36,7 @@ __all__ = [
     "STAGNATION_WEIGHTS",
     "stagnation_in_words",
     "stagnation_of",
+    "stagnation_of_run",
     "stagnation_parts",
 ]
 
@@ -134,7 +135,8 @@ class _Parts:
         self.similarity = repetition.current
 
 
-def _stagnation(run: RunView) -> float | None:
+def stagnation_of_run(run: RunView) -> float | None:
+    """The stagnation of a run now; ``None``, it is not measured."""
     repetition = run.find(Repetition)
     return None if repetition is None else stagnation_of(_Parts(run, repetition))
 
@@ -159,11 +161,11 @@ RUN_STAGNATION: Final = MetricDefinition(
 DECLARATION: Final[Declaration[Any]] = Declaration(
     name="stagnation",
     absent={"stagnation": None},
-    report=lambda run, nothing: {"stagnation": _stagnation(run)},
+    report=lambda run, nothing: {"stagnation": stagnation_of_run(run)},
     signals=(
         Signal(
             name="stagnation",
-            read=_stagnation,
+            read=stagnation_of_run,
             help="the combined score: completed steps, repetition, loop repeats, result streak and "
             "failed rounds, weighted; measures repetition",
             message=lambda now, at: f"stagnation {now.stagnation:.4g} ({stagnation_in_words(now)})",

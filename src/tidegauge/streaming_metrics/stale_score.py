@@ -137,7 +137,7 @@ class StaleScore(Metric[ObservedStep]):
             self.maximum = None
             self._restart(place, index)
 
-    def move(self, place: Identity, progress: bool = False, exempt: bool = False) -> None:
+    def move(self, place: Identity, progress: bool = False, exempt: bool | None = False) -> None:
         """The step led to ``place``, which may be the same place as before."""
         if progress or self.current is None:
             self._restart(place, {place: 0})

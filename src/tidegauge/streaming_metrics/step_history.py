@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -50,6 +51,7 @@ class HistoryStep(NamedTuple):
     result: str | None = None
 
 
+_STREAKS: Final = ("result_streak", "failed_rounds")
 _LOOPED, _OBSERVED, _STALE_SCORE, _INTERVENTION, _ARGUMENTS, _RESULT = 3, 4, 9, 10, 11, 12
 _OF_THE_OUTCOME: Final = slice(_OBSERVED, _STALE_SCORE + 1)
 
@@ -64,6 +66,12 @@ class StepHistory:
         number: distinguishes the run from all others of this process, also those of the same id.
         started: when it was opened, in seconds since the epoch.
         report: takes what happens in the run: this history, what happened, at which step, why.
+        clock: seconds since the epoch.
+
+    Attributes:
+        onset: number of the log event that its last loop set in with.
+        stuck: step and time at which the last streak of equal results set in, and of failed rounds.
+        calm: last step after which the stale score was 0, and its time; -1 and the start, none.
 
     >>> history = StepHistory(1, started=0.0)
     >>> history.issued(0, b"digest", "look", 0, None)
@@ -72,12 +80,22 @@ class StepHistory:
     [('look', 0.5, 2)]
     """
 
-    __slots__ = ("_report", "_rows", "number", "onset", "started")
+    __slots__ = ("_clock", "_report", "_rows", "calm", "number", "onset", "started", "stuck")
 
-    def __init__(self, number: int, *, started: float, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        started: float,
+        report: Report | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.number = number
         self.started = started
-        self.onset = 0  # number of the log event that its last loop set in with
+        self.onset = 0
+        self.stuck: dict[str, tuple[int, float]] = {}
+        self.calm = (-1, started)
+        self._clock = clock
         self._report = report
         self._rows: dict[int, list[Any]] = {}  # by step, in order
 
@@ -110,6 +128,8 @@ class StepHistory:
             stale_score: S after it.
             shown: the beginning of its results; ``None``, contents are not shown.
         """
+        if not stale_score:
+            self.calm = (step.t, self._clock())
         row = self._rows.get(step.t)
         if row is None:
             return
@@ -136,6 +156,8 @@ class StepHistory:
             number = self._report(self, what, t, why)
             if what == "cycle":
                 self.onset = number
+            elif what in _STREAKS:
+                self.stuck[what] = (t, self._clock())
 
     def steps(self) -> list[HistoryStep]:
         """The last steps, in order."""

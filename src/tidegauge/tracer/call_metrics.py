@@ -18,6 +18,7 @@ from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import guarded
 from tidegauge._version import __version__
 from tidegauge.tracer import conventions as names
+from tidegauge.tracer.model_calls import ModelResponse
 from tidegauge.tracer.provider import application_meter_provider
 
 __all__ = ["CallMetrics", "CallMetricsSource"]
@@ -53,6 +54,12 @@ class CallMetrics:
             )
 
         self._chats = histogram(names.CHAT_DURATION, "s", "Time of a model call.", _CALL_SECONDS)
+        self._first_chunks = histogram(
+            names.TIME_TO_FIRST_CHUNK,
+            "s",
+            "Time from a model call to the first chunk of its answer, if it is streamed.",
+            _CALL_SECONDS,
+        )
         self._tokens = histogram(
             names.TOKEN_USAGE, "{token}", "Tokens read and written by a model call.", _TOKENS
         )
@@ -72,8 +79,8 @@ class CallMetrics:
         seconds: float,
         attributes: Mapping[str, AttributeValue],
         *,
-        input_tokens: int | None,
-        output_tokens: int | None,
+        first_chunk: AttributeValue | None,
+        response: ModelResponse,
         error: str | None,
         context: Context | None,
     ) -> None:
@@ -82,15 +89,20 @@ class CallMetrics:
         Args:
             seconds: how long it took.
             attributes: attributes of its span, of which those of the metric are taken.
-            input_tokens: tokens it read, as far as they are known.
-            output_tokens: tokens it wrote.
+            first_chunk: seconds until the first chunk of its answer; ``None``, not streamed.
+            response: what it gave.
             error: type of the error it ended with.
             context: of its span, for exemplars.
         """
         labels = self._attributes(_CHAT, attributes, names.ERROR_TYPE, error)
         with here.critical:
             self._chats.record(seconds, labels, context)
-        for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
+        if isinstance(first_chunk, float):
+            labels = self._attributes(_CHAT, attributes, names.ERROR_TYPE, None)
+            with here.critical:
+                self._first_chunks.record(first_chunk, labels, context)
+        read, written = response.input_tokens, response.output_tokens
+        for kind, tokens in (("input", read), ("output", written)):
             if tokens is not None:
                 labels = self._attributes(_CHAT, attributes, names.TOKEN_TYPE, kind)
                 with here.critical:

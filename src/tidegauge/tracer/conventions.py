@@ -1,16 +1,18 @@
 """Names on the wire: OpenTelemetry's GenAI conventions and our own attributes.
 
 The conventions are still "Development" and the constants on PyPI lag behind, so the strings stand
-here, with the version they were taken from. Own attributes are under ``tidegauge.``; nothing is
-added to ``gen_ai.``.
+here, with the version they were taken from: that of their own repository,
+``open-telemetry/semantic-conventions-genai``, which has released nothing but development versions.
+``gen_ai.usage.cache_write.input_tokens`` is newer: it was ``cache_creation`` in that version. Own
+attributes are under ``tidegauge.``; nothing is added to ``gen_ai.``.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-CONVENTION_VERSION: Final = "1.38.0"
-SCHEMA_URL: Final = f"https://opentelemetry.io/schemas/{CONVENTION_VERSION}"
+CONVENTION_VERSION: Final = "1.42.0-dev"
+SCHEMA_URL: Final = f"https://opentelemetry.io/schemas/gen-ai-dev/{CONVENTION_VERSION}"
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
 AGENT_NAME: Final = "gen_ai.agent.name"
@@ -19,20 +21,51 @@ USER_ID: Final = "user.id"
 SESSION_ID: Final = "session.id"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
+OUTPUT_TYPE: Final = "gen_ai.output.type"
+REQUEST_CHOICE_COUNT: Final = "gen_ai.request.choice.count"
+REQUEST_FREQUENCY_PENALTY: Final = "gen_ai.request.frequency_penalty"
+REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+REQUEST_PRESENCE_PENALTY: Final = "gen_ai.request.presence_penalty"
+REQUEST_REASONING_LEVEL: Final = "gen_ai.request.reasoning.level"
+REQUEST_SEED: Final = "gen_ai.request.seed"
+REQUEST_STOP_SEQUENCES: Final = "gen_ai.request.stop_sequences"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
+REQUEST_TOP_K: Final = "gen_ai.request.top_k"
+REQUEST_TOP_P: Final = "gen_ai.request.top_p"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+USAGE_CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
+USAGE_REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+DATA_SOURCE_ID: Final = "gen_ai.data_source.id"
+RETRIEVAL_QUERY: Final = "gen_ai.retrieval.query.text"
+RETRIEVAL_DOCUMENTS: Final = "gen_ai.retrieval.documents"
+RETRIEVAL_TOP_K: Final = "gen_ai.retrieval.top_k"
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 -- not that kind of token
 ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
 OTHER_ERROR: Final = "_OTHER"
 
 INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
+TEXT_COMPLETION: Final = "text_completion"
+RETRIEVAL: Final = "retrieval"
 EXECUTE_TOOL: Final = "execute_tool"
 
 EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
@@ -42,6 +75,7 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 CHAT_DURATION: Final = "gen_ai.client.operation.duration"
+TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 -- not that kind of token
 AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
 TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
@@ -71,11 +105,19 @@ OTHER_ENTROPY: Final = "tidegauge.action_entropy.other"
 PROGRESS_AUV: Final = "tidegauge.progress_auv"
 OUTCOME: Final = "tidegauge.outcome"
 STOPPED_REASON: Final = "tidegauge.stopped.reason"
+TROUBLED: Final = "tidegauge.troubled"
+TROUBLES: Final = "tidegauge.troubles"
+SAMPLE_RATIO: Final = "tidegauge.sample.ratio"
 CHECKPOINT: Final = "tidegauge.checkpoint"
 RESUMED_CHECKPOINT: Final = "tidegauge.checkpoint.resumed"
 STEP_INDEX: Final = "tidegauge.step.index"
+STALE_SCORE: Final = "tidegauge.stale_score"
+CASE: Final = "tidegauge.case"
 ACTION_DIGEST: Final = "tidegauge.action.digest"
 STATE_DIGEST: Final = "tidegauge.state.digest"
+MESSAGES_POSITION: Final = "tidegauge.messages.position"
+MESSAGES_COUNT: Final = "tidegauge.messages.count"
+HAND_OFF_TO: Final = "tidegauge.hand_off.to"
 INTERVENTION: Final = "tidegauge.intervention.action"
 INTERVENTION_REASON: Final = "tidegauge.intervention.reason"
 

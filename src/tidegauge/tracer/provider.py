@@ -10,6 +10,7 @@ providers are never set: that is the application's to do.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from opentelemetry._logs import Logger, LoggerProvider
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
+from tidegauge._guard import log
 from tidegauge._version import __version__
 from tidegauge.errors import ConfigurationError
 from tidegauge.tracer.conventions import SCHEMA_URL
@@ -36,6 +38,10 @@ __all__ = ["Telemetry", "application_meter_provider", "open_telemetry", "otlp_as
 OtlpSignal: TypeAlias = Literal["traces", "logs", "metrics"]
 
 _CLOSING_SECONDS: Final = 5.0
+_NOT_OURS: Final = (
+    'tidegauge: export="troubled" does not change the application\'s own tracer provider, which '
+    "exports all runs; add a tidegauge.sampling.TroubledSpanProcessor with your exporter to it"
+)
 _MAX_SERIES: Final = 100_000
 _EXPORTERS: Final[dict[tuple[str, OtlpSignal], tuple[str, str]]] = {
     ("http/protobuf", "traces"): ("http.trace_exporter", "OTLPSpanExporter"),
@@ -125,6 +131,7 @@ def open_telemetry(
     meter_provider: MeterProvider | None = None,
     *,
     push_metrics: Callable[[Any], Any] | None = None,
+    before_export: Callable[[Any], Any] | None = None,
 ) -> Telemetry:
     """Find or make the providers.
 
@@ -134,13 +141,16 @@ def open_telemetry(
         meter_provider: use this one for metrics.
         push_metrics: whether metrics are pushed; where the application has no provider for them,
             the exporter of ours is what this makes of an OTLP exporter.
+        before_export: makes the processor of spans for an exporter of ours; left out, all spans are
+            exported in batches. A provider of the application is left as it is, and one line says
+            so.
 
     Raises:
         ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
     """
     owned: list[OwnProvider] = []
     if tracer_provider is None:
-        tracer_provider = _own_or_global_tracer_provider(owned)
+        tracer_provider = _own_or_global_tracer_provider(owned, before_export)
     if logger_provider is None:
         # An application with its own spans has decided about logs: ours come only with our spans.
         own = bool(owned) and otlp_asked_for("logs")
@@ -162,16 +172,22 @@ def application_meter_provider() -> MeterProvider | None:
     return None if type(provider).__module__.startswith("opentelemetry.metrics") else provider
 
 
-def _own_or_global_tracer_provider(owned: list[OwnProvider]) -> TracerProvider:
+def _own_or_global_tracer_provider(
+    owned: list[OwnProvider], before_export: Callable[[Any], Any] | None
+) -> TracerProvider:
     current = trace.get_tracer_provider()
-    if not isinstance(current, trace.ProxyTracerProvider) or not otlp_asked_for("traces"):
+    if not isinstance(current, trace.ProxyTracerProvider):
+        if before_export is not None:
+            log(logging.WARNING, _NOT_OURS)
+        return current
+    if not otlp_asked_for("traces"):
         return current
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     exporter = _otlp_exporter("traces")
     provider = SdkTracerProvider(resource=_resource(), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor((before_export or BatchSpanProcessor)(exporter))
     owned.append(OwnProvider(provider, exporter))
     return provider
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.commands import documented, options_of, settings_of
-from tidegauge.cli.serve import ServeSettings
+from tidegauge.cli.page_settings import read_prices
+from tidegauge.cli.serve import ServeSettings, invitation
 from tidegauge.errors import ConfigurationError
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "serve"
@@ -127,3 +128,33 @@ def test_an_empty_variable_is_ignored_unless_it_names_a_file(monkeypatch) -> Non
     monkeypatch.setenv("TIDEGAUGE_SERVE_TOKEN_FILE", "")
     with pytest.raises(ConfigurationError, match=r"^TIDEGAUGE_SERVE_TOKEN_FILE is empty; set"):
         settings_of("serve")
+
+
+def test_the_empty_page_says_how_spans_are_sent() -> None:
+    words, lines = invitation({"grpc": "http://127.0.0.1:1", "http": "http://127.0.0.1:2"})
+    assert "http://127.0.0.1:2" in words
+    assert "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in lines.splitlines()
+    words, lines = invitation({"grpc": "http://127.0.0.1:1"})
+    assert "http://127.0.0.1:1" in words
+    assert "export OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in lines.splitlines()
+
+
+def test_prices_are_read_from_a_file(config) -> None:
+    assert read_prices(config('"model-1.5" = 2\nother = 0.25')) == {"model-1.5": 2, "other": 0.25}
+    assert read_prices(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model-1.5 = 2", r"the price of 'model-1' is \{'5': 2\}; use \$ per million tokens, and"),
+        ("m = -1", "the price of 'm' is -1; use"),
+        ("m = nan", "the price of 'm' is nan; use"),
+        ('m = "2"', "the price of 'm' is '2'; use"),
+        ("m = true", "the price of 'm' is True; use"),
+        ("m", "is not valid TOML"),
+    ],
+)
+def test_what_is_no_price_is_one_line(config, text, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_prices(config(text))

@@ -6,6 +6,7 @@ import contextlib
 import email.message
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 import tidegauge
 from tidegauge._guard import internal_errors
+from tidegauge.catalog import RUNBOOKS
 from tidegauge.events import (
     Call,
     CallResult,
@@ -81,6 +83,9 @@ def test_nothing_measured_is_none() -> None:
         "loop_ratio": None,
         "lost_steps": None,
         "lost_tokens": None,
+        "dollars": None,
+        "lost_dollars": None,
+        "all_priced": True,
         "interventions": None,
         "agents": [],
         "groups": [],
@@ -112,6 +117,9 @@ def test_the_numbers_are_those_of_the_metrics() -> None:
         "loop_ratio": looped / steps,
         "lost_steps": sum(total.lost_steps for total in totals),
         "lost_tokens": sum(total.loop_tokens for total in totals),
+        "dollars": None,
+        "lost_dollars": None,
+        "all_priced": False,
         "interventions": {"nudge": 1},
         "agents": ["agent of loops"],
         "groups": [],
@@ -361,3 +369,88 @@ def test_digests_on_the_page_are_those_of_the_spans() -> None:
         assert spans[0].attributes is not None
         assert str(spans[0].attributes["tidegauge.action.digest"]).startswith(shown)
     assert "s3cret" not in text
+
+
+def test_a_stuck_run_says_since_when() -> None:
+    watched = Watched()
+    for run in ("same", "fails", "wanders"):
+        watched.start(run)
+    watched.steps("same", "a")
+    before = time.time()
+    for number in range(5):
+        watched.engine.step_issued(Step("same", (Call("look", number),)))
+        watched.engine.step_observed(Outcome("same", (CallResult("nothing"),)))
+        watched.steps("fails", f"thing {number}", error=True)
+    for place in ("hall", "attic") * 8:
+        watched.engine.step_issued(Step("wanders", (Call("go", {"to": place}),), state=str(place)))
+        watched.engine.step_observed(Outcome("wanders", (CallResult(f"at {place}"),), place=place))
+    watched.engine.step_issued(Step("wanders", (Call("leave", 1),)))
+    answer = watched.read(sort="since")
+    rows = {row["run"]: row for row in answer["runs"]["rows"]}
+    assert {run: row["trouble"] for run, row in rows.items()} == dict.fromkeys(rows, "stuck")
+    # the third equal result, and the third failure; the step after the last one that was not stale
+    assert {run: row["since"]["step"] for run, row in rows.items()} == {
+        "same": 3,
+        "fails": 2,
+        "wanders": 3,
+    }
+    assert all(before - 1 <= row["since"]["time"] <= time.time() for row in rows.values())
+    times = [row["since"]["time"] for row in answer["runs"]["rows"]]
+    assert times == sorted(times), "stuck for longest first"
+    chosen = watched.read(run=rows["same"]["key"])["chosen"]
+    assert chosen["since"] == rows["same"]["since"]
+    watched.steps("same", "something new")
+    now = next(r for r in watched.read()["runs"]["rows"] if r["run"] == "same")
+    assert (now["trouble"], now["since"]) == ("fine", None)
+
+
+def test_the_fleet_has_its_cost_in_dollars_where_models_have_a_price() -> None:
+    watched = Watched()
+    watched.live = LiveReading(
+        watched.engine,
+        watched.event_log,
+        digest=bytes.hex,
+        prices={"m": 1_000.0},
+        clock=watched.clock,
+        cpu_clock=watched.clock,
+    )
+
+    def loop(run: str, model: str | None) -> None:
+        watched.start(run, model=model)
+        watched.steps(run, "a", "a", "a", tokens=100)
+
+    assert watched.read()["fleet"]["dollars"] is None
+    loop("priced", "m")
+    watched.engine.run_ended(RunEnded(run="priced"))
+    loop("still", "m")
+    fleet = watched.read()["fleet"]
+    assert (fleet["dollars"], fleet["lost_dollars"]) == pytest.approx((0.6, 0.2))
+    assert fleet["lost_tokens"] == 200
+    assert fleet["all_priced"]
+    loop("other", "unknown")
+    loop("none", None)
+    fleet = watched.read()["fleet"]
+    assert (fleet["dollars"], fleet["lost_dollars"]) == pytest.approx((0.6, 0.2))
+    assert not fleet["all_priced"]
+
+
+def test_what_to_do_is_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEGAUGE_RUNBOOKS", raising=False)
+
+    def shown(**settings: Any) -> str:
+        with capture(page=True, **settings) as seen, tidegauge.run(agent="a") as run:
+            for _ in range(4):
+                run.act("look")
+                run.observe("nothing")
+            assert seen.pipeline.page is not None
+            live = seen.pipeline.page._live
+            assert live is not None
+            [row] = live.read(Asked())["runs"]["rows"]
+            link = live.read(Asked(run=row["key"]))["chosen"]["advice"]["runbook"]
+            assert isinstance(link, str)
+            return link
+
+    assert shown() == f"{RUNBOOKS}/loop-onset.md"
+    monkeypatch.setenv("TIDEGAUGE_RUNBOOKS", "https://wiki.example/")
+    assert shown() == "https://wiki.example/loop-onset.md"
+    assert shown(runbooks="https://here.example/r") == "https://here.example/r/loop-onset.md"

@@ -24,6 +24,7 @@ from tidegauge.catalog import (
     POLICY,
     RECEIVER,
     RECORDING,
+    SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
     WORKER,
@@ -148,7 +149,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
-    elsewhere += SESSION_METRICS
+    elsewhere += SAMPLING + SESSION_METRICS
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]
@@ -271,6 +272,25 @@ def test_the_longest_failure_of_an_active_run_is_shown() -> None:
     assert value(engine, "highest_failed_rounds") == 4
     engine.run_ended(RunEnded(run="fails"))
     assert value(engine, "highest_failed_rounds") == 0
+
+
+def test_runs_fail_from_the_seventh_failed_round_on_unless_they_loop() -> None:
+    engine = Engine(clock=None)
+    assert value(engine, "runs_failing") is None
+    start(engine, "fails")
+    start(engine, "loops")
+    assert value(engine, "runs_failing") is None, "of no run it is known"
+    seen = []
+    for number in range(8):
+        step(engine, "fails", f"call {number}", error=True)
+        step(engine, "loops", error=True)
+        seen.append(value(engine, "runs_failing"))
+    assert seen == [0] * 6 + [1, 1]
+    step(engine, "fails")
+    assert value(engine, "runs_failing") == 0
+    for run in ("fails", "loops"):
+        engine.run_ended(RunEnded(run=run))
+    assert value(engine, "runs_failing") == 0
 
 
 def test_a_process_says_since_when_it_counts() -> None:

@@ -60,7 +60,7 @@ class Here(WorkerHere):
         self.event(now, run, type="end", success=True, **data)
 
     def records(self) -> list[bytes]:
-        return [data for key, data in sorted(self.store.items()) if key.startswith(b"r")]
+        return [data for key, data in sorted(self.store.items()) if key[:1] in (b"r", b"l")]
 
     def active(self) -> list[str]:
         return [run.run for view in self.engine.snapshot().groups for run in view.active]

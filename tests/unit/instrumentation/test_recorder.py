@@ -26,6 +26,7 @@ from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.streaming_metrics import RecallLag
 from tidegauge.testing import capture
+from tidegauge.tracer import ModelRequest
 
 
 class ScriptedSink:
@@ -268,7 +269,7 @@ class TestFaults:
         sink = ScriptedSink()
         run = Recorder(sink, seen.pipeline.recorder.spans).start_run(RunStarted(run="r1"))
         assert run.context is None
-        for span in (run.span, run.start_tool("look"), run.start_chat()):
+        for span in (run.span, run.start_tool("look"), run.start_chat(ModelRequest())):
             assert not span.get_span_context().is_valid
         run.end_tool(run.span)
         run.end_chat(run.span)

@@ -22,6 +22,7 @@ from tidegauge.events import (
     RunStarted,
     Step,
     Task,
+    ToolDeclaration,
 )
 from tidegauge.streaming_metrics import Exploration, SuccessRate, update_plan
 from tidegauge.streaming_metrics import run as run_module
@@ -379,6 +380,17 @@ class TestAmounts:
             (0, None),
         ]
         assert group_of(engine.snapshot()).totals.loop_tokens == 2 + 3 + 4 + 5
+
+    def test_a_call_that_changes_something_costs_only_if_it_fails(self):
+        engine = Engine(declarations={"go": ToolDeclaration(mutates=True)})
+        start(engine)
+        costs = []
+        for error in (False, False, False, True, True, False):
+            issue(engine, action="go", state="A", tokens=1)
+            observe(engine, error=error, tokens=2)
+            report = engine.get("r1").report()
+            costs.append((report.lost_steps, report.lost_tokens))
+        assert costs == [(0, None), (0, None), (0, None), (1, 3), (2, 6), (2, 6)]
 
     def test_a_second_loop_does_not_inherit_the_cost_of_the_first(self):
         engine = Engine()

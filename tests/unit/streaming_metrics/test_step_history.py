@@ -137,7 +137,7 @@ def test_an_ended_run_leaves_its_trail_and_its_report_for_a_while() -> None:
         "success",
         ["look"],
     )
-    assert watched.event_log.has_tokens
+    assert watched.event_log.spent_by_model()
     for other in range(MAX_ENDED):
         watched.engine.run_started(RunStarted(run=f"other {other}"))
         watched.engine.run_ended(RunEnded(run=f"other {other}"))

@@ -17,7 +17,7 @@ import tidegauge
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
 from tidegauge.testing import capture
-from tidegauge.tracer import SpanFactory
+from tidegauge.tracer import ModelRequest, ModelResponse, SpanFactory
 
 CHAT = {"gen_ai.operation.name": "chat"}
 LOOK = {"gen_ai.tool.name": "look", "gen_ai.tool.type": "function"}
@@ -74,9 +74,9 @@ def run(name="r1", **fields):
 def test_a_model_call(factory, collected):
     spans = factory.start_run(run())
     assert spans.calls_wanted
-    chat = spans.start_chat(model="m1", provider="acme")
-    spans.end_chat(chat, input_tokens=10, output_tokens=0)
-    spans.end_chat(spans.start_chat(model="m1", provider="acme"))
+    chat = spans.start_chat(ModelRequest("m1", "acme"))
+    spans.end_chat(chat, ModelResponse(input_tokens=10, output_tokens=0))
+    spans.end_chat(spans.start_chat(ModelRequest("m1", "acme")))
     fields = {**CHAT, "gen_ai.request.model": "m1", "gen_ai.provider.name": "acme"}
     assert collected.counts("client.operation.duration") == [(fields, 2)]
     assert [
@@ -149,7 +149,7 @@ def test_durations_are_those_of_the_spans(collected):
 
 def test_buckets_are_those_of_the_conventions(factory, collected):
     spans = factory.start_run(run())
-    spans.end_chat(spans.start_chat(), input_tokens=1)
+    spans.end_chat(spans.start_chat(), ModelResponse(input_tokens=1))
     spans.end_tool(spans.start_tool("look"))
     spans.end(None)
     for name, first, last, number in (

@@ -17,7 +17,7 @@ from support.untouchable import untouchable
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
 from tidegauge.testing import capture
-from tidegauge.tracer import RunSpans, SpanFactory
+from tidegauge.tracer import ModelRequest, ModelResponse, RunSpans, SpanFactory
 
 
 @pytest.fixture
@@ -38,8 +38,18 @@ def run(name="r1", **fields):
 
 def test_a_model_call(seen, factory):
     spans = factory.start_run(run())
-    chat = spans.start_chat(model="m1", provider="acme")
-    spans.end_chat(chat, input_tokens=10, output_tokens=0, finish_reasons=("stop", "length"))
+    chat = spans.start_chat(ModelRequest("m1", "acme"))
+    response = ModelResponse(
+        id="r-1",
+        model="m1-2",
+        finish_reasons=("stop", "length"),
+        input_tokens=10,
+        output_tokens=0,
+        cache_read_tokens=7,
+        cache_write_tokens=1,
+        reasoning_tokens=0,
+    )
+    spans.end_chat(chat, response)
     spans.end_chat(spans.start_chat(), error=TimeoutError())
     spans.end(RunSummary(0, "unknown"))
     assert story(seen)[0][4] == [
@@ -50,8 +60,13 @@ def test_a_model_call(seen, factory):
             {
                 "gen_ai.request.model": "m1",
                 "gen_ai.provider.name": "acme",
+                "gen_ai.response.id": "r-1",
+                "gen_ai.response.model": "m1-2",
                 "gen_ai.usage.input_tokens": 10,
                 "gen_ai.usage.output_tokens": 0,
+                "gen_ai.usage.cache_read.input_tokens": 7,
+                "gen_ai.usage.cache_write.input_tokens": 1,
+                "gen_ai.usage.reasoning.output_tokens": 0,
                 "gen_ai.response.finish_reasons": ("stop", "length"),
             },
             [],
@@ -72,7 +87,7 @@ def test_a_model_call_inside_a_tool(seen, factory):
 def test_the_end_of_a_run_closes_what_it_left_open(seen, factory):
     spans = factory.start_run(run())
     spans.start_tool("a")
-    spans.start_chat(model="m")
+    spans.start_chat(ModelRequest("m"))
     spans.end(None)
     assert [span.name for span in seen.spans] == ["execute_tool a", "chat m", "invoke_agent r1"]
     assert {span.status.status_code for span in seen.spans} == {StatusCode.UNSET}
@@ -228,7 +243,7 @@ def test_a_long_content_is_begun_and_not_written_as_a_whole(monkeypatch):
         written.append(value)
         return json.dumps(value)
 
-    monkeypatch.setattr("tidegauge.tracer.spans.json", SimpleNamespace(dumps=dumps))
+    monkeypatch.setattr("tidegauge.tracer.span_texts.json", SimpleNamespace(dumps=dumps))
     long = list(range(100_000))
     with capture(capture_content=True) as seen, tidegauge.run() as run:
         run.act("look", {"at": [1, 2]})

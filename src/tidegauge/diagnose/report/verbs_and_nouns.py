@@ -1,15 +1,20 @@
 """Verbs, nouns and pairs of them in English texts (AgentDiagnose shows them as word clouds).
 
 The tagger is HanTa (Wartena 2019): a hidden Markov model of words, their parts and their order. Its
-model is in its package, so nothing is loaded from the network.
+model is in its package, so nothing is loaded from the network. The model is a pickle, which could
+run code; here it is read as plain data: all but containers, texts and numbers is refused.
 """
 
 from __future__ import annotations
 
+import gzip
+import pickle
 import re
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from importlib.resources import files
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from HanTa.HanoverTagger import HanoverTagger
 
@@ -104,4 +109,44 @@ def _kind(tag: str) -> str:
 
 @lru_cache(maxsize=1)
 def _tagger() -> Any:
-    return HanoverTagger(_MODEL)
+    with files("HanTa").joinpath(_MODEL).open("rb") as packed, gzip.open(packed) as file:
+        tagger = HanoverTagger("", model=read_plain(file))
+    tagger.strict = False  # as it is for a model that it reads itself
+    return tagger
+
+
+def read_plain(file: BinaryIO | gzip.GzipFile) -> Any:
+    """Read a pickle that contains nothing but containers, texts and numbers.
+
+    Raises:
+        UnpicklingError: it contains something else.
+    """
+    return _PlainData(file).load()
+
+
+class _PlainData(pickle.Unpickler):
+    """Knows only the numbers of numpy 2, as Python's floats: so any version of numpy will do."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = {"numpy._core.multiarray.scalar": _number, "numpy.dtype": _Double}
+        try:
+            return found[f"{module}.{name}"]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} is no plain data") from None
+
+
+class _Double:
+    """The type of a number."""
+
+    def __init__(self, kind: str, *_: object) -> None:
+        if kind != "f8":
+            raise pickle.UnpicklingError(f"{kind} is not the type of the model's numbers")
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] != "<":
+            raise pickle.UnpicklingError("the numbers of the model have another order of bytes")
+
+
+def _number(_: _Double, content: bytes) -> float:
+    [number] = struct.unpack("<d", content)
+    return float(number)

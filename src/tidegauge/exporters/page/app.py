@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl
 import orjson
 
 from tidegauge._guard import guarded
-from tidegauge.exporters.page.live import Asked, LiveReading
+from tidegauge.catalog import RUNBOOKS
+from tidegauge.exporters.page.live import Asked, Invitation, LiveReading
 from tidegauge.exporters.reading import MAX_LABEL, Reader
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Page:
         digest: converts digests to the form that may be shown.
         trace_url: address of the page of a trace, with ``{trace_id}`` in it.
         prices: $ per million tokens, by model.
+        runbooks: address of the folder of runbooks.
     """
 
     def __init__(
@@ -66,11 +68,14 @@ class Page:
         digest: Digest,
         trace_url: str | None = None,
         prices: Mapping[str, float] | None = None,
+        runbooks: str = RUNBOOKS,
     ) -> None:
         self._event_log = event_log
         self._digest = digest
         self._trace_url = trace_url
         self._prices = prices
+        self._runbooks = runbooks
+        self._invitation: Invitation | None = None
         self._live: LiveReading | None = None
 
     def start(self, reader: Reader) -> None:
@@ -81,7 +86,15 @@ class Page:
             digest=self._digest,
             trace_url=self._trace_url,
             prices=self._prices,
+            runbooks=self._runbooks,
         )
+        self._live.invitation = self._invitation
+
+    def invite(self, words: str, lines: str) -> None:
+        """Show, while the page is empty, where runs are received and what to type."""
+        self._invitation = Invitation(words, lines)
+        if self._live is not None:
+            self._live.invitation = self._invitation
 
     def close(self) -> None:
         """Answer requests for runs with 503."""

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidegauge._critical import reset_after_fork
-from tidegauge.exporters.page.overview import Fleet, read_fleet
+from tidegauge._critical import here, reset_after_fork
+from tidegauge.catalog import RUNBOOKS
+from tidegauge.exporters.page.overview import Fleet, matter_of, read_fleet, since_of
 from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row, read_run
 from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
-from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 
-__all__ = ["MAX_ROWS", "Asked", "LiveReading"]
+__all__ = ["MAX_ROWS", "Asked", "Invitation", "LiveReading"]
 
 MAX_ROWS: Final = 100
 """Limit of rows in one answer."""
@@ -58,6 +58,18 @@ class Asked(NamedTuple):
     sort: str = ""
 
 
+class Invitation(NamedTuple):
+    """How a run gets here, for the page while it is empty.
+
+    Attributes:
+        words: where runs are received.
+        lines: what to type.
+    """
+
+    words: str
+    lines: str
+
+
 class LiveReading:
     """Reads an engine for the page: on request only, and only what the page shows.
 
@@ -70,6 +82,7 @@ class LiveReading:
         digest: converts digests to the form that may be shown.
         trace_url: address of the page of a trace, with ``{trace_id}`` in it.
         prices: $ per million tokens, by model.
+        runbooks: address of the folder of runbooks.
         clock: seconds.
         cpu_clock: CPU seconds of this thread, because waiting for locks costs agents nothing.
 
@@ -90,14 +103,18 @@ class LiveReading:
         digest: Digest,
         trace_url: str | None = None,
         prices: Mapping[str, float] | None = None,
+        runbooks: str = RUNBOOKS,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._engine = engine
         self._event_log = event_log
-        self._showing = Showing(digest=digest, trace_url=trace_url, prices=prices or {})
+        self._showing = Showing(
+            digest=digest, trace_url=trace_url, prices=prices or {}, runbooks=runbooks
+        )
         self._clock = clock
         self._cpu_clock = cpu_clock
+        self.invitation: Invitation | None = None
         self._process = os.urandom(8).hex()  # shows the page that the process has changed
         self._reset_after_fork()
         reset_after_fork(self)
@@ -112,6 +129,7 @@ class LiveReading:
         """The current data, ready for JSON. ``None``: not measured."""
         fleet = self._current()
         showing = self._showing
+        invitation = self.invitation
         found = _found(fleet, asked)
         shown = found[asked.first : asked.first + min(asked.rows, MAX_ROWS)]
         looping = fleet.runs[: min(fleet.looping, _MAX_LOOPING)]
@@ -121,7 +139,7 @@ class LiveReading:
             "time": time.time(),
             "pause": max(_LEAST_PAUSE, _SHARE * self._took),
             "contents": self._event_log.contents,
-            "priced": bool(showing.prices),
+            "invitation": None if invitation is None else invitation._asdict(),
             "fleet": fleet.numbers,
             "looping": [read_row(run, fleet, showing) for run in looping],
             "runs": {
@@ -139,7 +157,11 @@ class LiveReading:
             age = self._clock() - self._read_at
             if self._fleet is None or age > max(_LEAST_AGE, _SHARE * self._took):
                 began = self._cpu_clock()
-                self._fleet = read_fleet(self._engine.held(), tokens=self._event_log.has_tokens)
+                self._fleet = read_fleet(
+                    self._engine.held(),
+                    spent=self._event_log.spent_by_model(),
+                    dollars=self._showing.dollars,
+                )
                 self._took = self._cpu_clock() - began
                 self._read_at = self._clock()
             return self._fleet
@@ -165,14 +187,17 @@ def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
     if asked.find:
         wanted = asked.find.casefold()
         found = [run for run in found if wanted in _names(run).casefold()]
+    if asked.sort == "since":
+        return sorted(found, key=lambda run: _since(run, fleet))
     order = _ORDERS.get(asked.sort)
     return found if order is None else sorted(found, key=order, reverse=True)
 
 
-def _since(run: MeasuredRun) -> float:
-    loops = run.of(Loops)
-    since = loops.since
-    return -since if loops.repeats and since is not None else -math.inf
+def _since(run: MeasuredRun, fleet: Fleet) -> float:
+    with here.critical, run.lock:
+        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
+        since = since_of(run, matter)
+    return math.inf if since is None or since["time"] is None else since["time"]
 
 
 # Without the runs' locks: each reads one number.
@@ -180,7 +205,6 @@ _ORDERS: Final[Mapping[str, Callable[[MeasuredRun], float]]] = {
     "tokens": lambda run: -1.0 if run.tokens is None else run.tokens,
     "steps": lambda run: run.steps,
     "stale": lambda run: -1 if (stale := run.of(StaleScore).current) is None else stale,
-    "since": _since,
 }
 
 

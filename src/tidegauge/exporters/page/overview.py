@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge._critical import here
 from tidegauge.exporters.reading import label_value
 from tidegauge.streaming_metrics.engine import Held
+from tidegauge.streaming_metrics.event_log import Spent
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops, is_looping
@@ -17,9 +19,23 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
 from tidegauge.streaming_metrics.success import SuccessRate
 
-__all__ = ["MAX_NAMES", "Fleet", "Trouble", "read_fleet", "trouble_of"]
+__all__ = [
+    "MAX_NAMES",
+    "Fleet",
+    "Matter",
+    "Trouble",
+    "matter_of",
+    "read_fleet",
+    "since_of",
+    "trouble_of",
+]
 
 Trouble: TypeAlias = Literal["looping", "stuck", "fine"]
+Matter: TypeAlias = Literal["loop", "result_streak", "failed_rounds", "stale"]
+"""What makes up a run's trouble."""
+
+Dollars: TypeAlias = Callable[[float | None, str | None], float | None]
+"""What tokens of a model cost; ``None``, not known."""
 
 MAX_NAMES: Final = 50
 """How many agents and groups the filters offer."""
@@ -52,33 +68,61 @@ class Fleet:
     onset_at: int
 
 
-def trouble_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Trouble:
-    """The trouble of a run. Call it with the run's lock.
+def matter_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Matter | None:
+    """What makes up a run's trouble; ``None``, there is none. Call it with the run's lock.
 
     Repetitions of exempt steps only (a declared poller that waits) do not count as trouble.
     """
     exempt = exempt_steps(run)
     if is_looping(run):
-        return "looping"
+        return "loop"
     streak = run.of(ResultStreak).current or 0
     if streak >= onset_at and streak > exempt:
-        return "stuck"
+        return "result_streak"
     if (run.of(FailedRounds).current or 0) >= onset_at:
-        return "stuck"
-    return "stuck" if is_stale(run.of(StaleScore).current, exempt, stale_at) else "fine"
+        return "failed_rounds"
+    return "stale" if is_stale(run.of(StaleScore).current, exempt, stale_at) else None
 
 
-def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
+def trouble_of(matter: Matter | None) -> Trouble:
+    """The trouble that it is."""
+    return "fine" if matter is None else "looping" if matter == "loop" else "stuck"
+
+
+def since_of(run: MeasuredRun, matter: Matter | None) -> dict[str, Any] | None:
+    """Since which step a run is in trouble, and since when. Call it with the run's lock.
+
+    Of a loop, its first repeated step; of a streak, the step at which it set in; of a stale run,
+    the first one of its stale score.
+    """
+    history = run.history
+    if matter == "loop":
+        loops = run.of(Loops)
+        return {"step": loops.first_step, "time": loops.since}
+    if matter is None or history is None:
+        return None
+    if matter == "stale":
+        last, at = history.calm
+        return {"step": last + 1, "time": at}
+    found = history.stuck.get(matter)
+    return None if found is None else {"step": found[0], "time": found[1]}
+
+
+def read_fleet(
+    held: Held, *, spent: Mapping[str | None, Spent], dollars: Dollars = lambda tokens, model: None
+) -> Fleet:
     """Read all runs of an engine, each with its lock.
 
     Args:
         held: the runs and groups of the engine.
-        tokens: whether an ended run reported tokens; without any, tokens in loops are not measured.
+        spent: tokens of ended runs, by model; without any tokens, those of loops are not measured.
+        dollars: what tokens of a model cost.
     """
     ranked: list[tuple[int, int, int, MeasuredRun]] = []
     by_number: dict[int, MeasuredRun] = {}
     steps = loop_steps = lost_steps = 0
     loop_tokens = 0.0
+    by_model = {model: [*one] for model, one in spent.items()}
     names: tuple[set[str], set[str]] = (set(), set())
     interventions: dict[str, int] = {}
     for run in held.runs:
@@ -86,13 +130,17 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         if history is None:
             continue
         with here.critical, run.lock:
-            trouble = trouble_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
+            matter = matter_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
+            trouble = trouble_of(matter)
             if "loops" not in run.lost:
                 steps += run.of(Loops).steps
             loop_steps += run.of(Loops).loop_steps
             lost_steps += run.totals.lost_steps
             loop_tokens += run.totals.loop_tokens
-            tokens = tokens or run.tokens is not None
+            if run.tokens is not None:
+                of_model = by_model.setdefault(run.started.model, [0, 0])
+                of_model[0] += run.tokens
+                of_model[1] += run.totals.loop_tokens
             if run.totals.interventions:
                 _count(interventions, run.totals.interventions)
         for known, name in zip(names, (run.started.agent, run.started.task_group), strict=True):
@@ -124,7 +172,8 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         "steps": steps,
         "loop_ratio": loop_steps / steps if steps else None,
         "lost_steps": lost_steps if steps else None,
-        "lost_tokens": loop_tokens if tokens else None,
+        "lost_tokens": loop_tokens if by_model else None,
+        **_cost(by_model, dollars),
         "interventions": interventions if ranked or ended else None,
         "agents": sorted({label_value(name) for name in names[0]}),
         "groups": sorted({label_value(name) for name in names[1]}),
@@ -138,6 +187,14 @@ def read_fleet(held: Held, *, tokens: bool = False) -> Fleet:
         held.stale_at,
         held.onset_at,
     )
+
+
+def _cost(by_model: Mapping[str | None, list[float]], dollars: Dollars) -> dict[str, Any]:
+    """What tokens cost, as far as their models have a price, and whether all have one."""
+    costs = [[dollars(amount, model) for amount in amounts] for model, amounts in by_model.items()]
+    known = [[one or 0.0 for one in cost] for cost in costs if cost[0] is not None]
+    spent, lost = map(sum, zip(*known, strict=True)) if known else (None, None)
+    return {"dollars": spent, "lost_dollars": lost, "all_priced": len(known) == len(costs)}
 
 
 def _count(into: dict[str, int], interventions: dict[tuple[str, str], int]) -> None:

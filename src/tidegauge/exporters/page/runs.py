@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from tidegauge._critical import here
-from tidegauge.exporters.page.overview import Fleet, Trouble, trouble_of
+from tidegauge.catalog import RUNBOOKS
+from tidegauge.exporters.page.overview import Fleet, Matter, matter_of, since_of, trouble_of
 from tidegauge.exporters.reading import label_value, visible
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
@@ -39,11 +40,13 @@ class Showing:
         digest: converts digests to the form that may be shown.
         trace_url: address of the page of a trace, with ``{trace_id}`` in it; ``None``, no links.
         prices: $ per million tokens, by model.
+        runbooks: address of the folder of runbooks.
     """
 
     digest: Digest
     trace_url: str | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    runbooks: str = RUNBOOKS
 
     def dollars(self, tokens: float | None, model: str | None) -> float | None:
         """What tokens of a model cost; ``None``, not known."""
@@ -63,12 +66,14 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
         history, started = run.history, run.started
         loops = run.of(Loops)
         signals = run.signals() if loops.repeats else None
+        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
         return {
             "key": history.number if history is not None else 0,
             "run": label_value(started.run),
             "agent": _name(started.agent, run.agent_name),
             "group": label_value(started.task_group),
-            "trouble": trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at),
+            "trouble": trouble_of(matter),
+            "since": since_of(run, matter),
             "finished": run.finished,
             "unguarded": run.unguarded,
             "steps": run.steps,
@@ -95,15 +100,17 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
 def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
     """The details of an active run."""
     with here.critical, run.lock:
-        trouble = trouble_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
+        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
+        since = since_of(run, matter)
         report, rises, history = run.report(), run.signals().stale_rises, run.history
         steps = history.steps() if history is not None else []
     return {
         **_numbers(report, showing),
         "key": history.number if history is not None else 0,
         "started": history.started if history is not None else None,
-        "trouble": trouble,
-        "advice": _advice(report, trouble, rises, fleet.onset_at),
+        "trouble": trouble_of(matter),
+        "since": since,
+        "advice": _advice(report, matter, rises, showing),
         "trail": [_step(step, showing.digest) for step in steps],
     }
 
@@ -116,29 +123,35 @@ def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
         "key": ended.history.number,
         "started": ended.history.started,
         "trouble": "looping" if report.looping else "fine",
+        "since": None,
         "advice": None,
         "trail": [_step(step, showing.digest) for step in ended.history.steps()],
     }
 
 
+_RUNBOOKS: Final[Mapping[Matter, str]] = {
+    "loop": "loop-onset",
+    "result_streak": "runs-stale",
+    "failed_rounds": "failed-rounds",
+    "stale": "runs-stale",
+}
+
+
 def _advice(
-    report: RunReport, trouble: Trouble, stale_rises: int, onset_at: int
+    report: RunReport, matter: Matter | None, stale_rises: int, showing: Showing
 ) -> dict[str, Any] | None:
     """The runbook of a run's trouble, and the rule that would stop it at its next step."""
-    if trouble == "fine":
+    if matter is None:
         return None
-    runbook = "runs-stale"
-    if trouble == "looping":
-        runbook, signal, threshold = "loop-onset", "loop_repeats", report.loop_repeats
-    elif (report.result_streak or 0) >= onset_at:
-        signal, threshold = "result_streak", report.result_streak
-    elif (report.failed_rounds or 0) >= onset_at:
-        runbook, signal, threshold = "failed-rounds", "failed_rounds", report.failed_rounds
-    else:
-        signal, threshold = "stale_rises", stale_rises
+    signal, threshold = {
+        "loop": ("loop_repeats", report.loop_repeats),
+        "result_streak": ("result_streak", report.result_streak),
+        "failed_rounds": ("failed_rounds", report.failed_rounds),
+        "stale": ("stale_rises", stale_rises),
+    }[matter]
     agent = f", agent={report.agent!r}" if report.agent else ""
     return {
-        "runbook": runbook,
+        "runbook": f"{showing.runbooks.rstrip('/')}/{_RUNBOOKS[matter]}.md",
         "rule": visible(f'Rule("{signal}", {max(threshold or 1, 1)}, "stop"{agent})'),
     }
 

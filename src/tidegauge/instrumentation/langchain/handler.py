@@ -36,6 +36,7 @@ What a step is, and when a run is stopped:
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -49,7 +50,13 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import CallResult, made
-from tidegauge.instrumentation.langchain import agent_run, control_flow, parsing, run_starts
+from tidegauge.instrumentation.langchain import (
+    agent_run,
+    chat_contents,
+    control_flow,
+    parsing,
+    run_starts,
+)
 from tidegauge.instrumentation.langchain.agent_run import (
     AgentRun,
     ModelCall,
@@ -71,6 +78,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
+from tidegauge.instrumentation.recorder import request_labels
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
 
@@ -230,7 +238,7 @@ class TidegaugeCallbackHandler(RunHolder):
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
                 request = (
-                    parsing.request_labels(given, kwargs.get("tags"))
+                    request_labels(given, kwargs.get("tags"))
                     if around is None
                     else around.run.recorded.request
                 )
@@ -365,7 +373,7 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """As :meth:`on_chat_model_start`, for models that complete text."""
-        self._start_model([], run_id, kwargs)
+        self._start_model([], run_id, kwargs, text=first(prompts) or "")
 
     @_hook
     def on_llm_new_token(
@@ -395,12 +403,10 @@ class TidegaugeCallbackHandler(RunHolder):
             leave_model(call.context)
         answer = parsing.model_answer(response)
         if run.traced:
-            run.recorded.end_chat(
-                call.span,
-                input_tokens=answer.input_tokens,
-                output_tokens=answer.output_tokens,
-                finish_reasons=answer.finish_reasons,
-            )
+            said = None
+            if run.recorded.shows_contents:
+                said = chat_contents.answer_of(response, answer.response.finish_reasons)
+            run.recorded.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
             run.recorded.without_usage()
         if call.chooses and answer.calls and isinstance(scope, NestedChain):
@@ -471,7 +477,11 @@ class TidegaugeCallbackHandler(RunHolder):
         run.enforce()
         if run.traced:
             call.span = run.recorded.start_tool(
-                name, call_id=call_id, signals=call.turn.signals, arguments=call.arguments
+                name,
+                call_id=call_id,
+                signals=call.turn.signals,
+                arguments=call.arguments,
+                description=label(entry(serialized, "description")),
             )
             if run.span is not None and call.span is not INVALID_SPAN:
                 enter_tool(call.span)
@@ -489,10 +499,18 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.span is not None:
             leave(call.span)
         result = parsing.tool_result(output, call.id)
-        if run.traced:
-            error = "tool_error" if result.error else None
-            run.recorded.end_tool(call.span, result=result.outcome, error=error)
-        run.turns.end(call, result)
+        if not run.traced:
+            run.turns.end(call, result)
+            return
+        ended = time.time_ns()
+        run.recorded.end_tool(
+            call.span,
+            result.outcome,
+            "tool_error" if result.error else None,
+            ended,
+            signals=run.turns.end(call, result).signals,
+            hand_off=parsing.hand_off_target(output),
+        )
 
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -509,11 +527,61 @@ class TidegaugeCallbackHandler(RunHolder):
             run.interrupted = True  # the call is begun again when the graph is resumed
             run.recorded.end_tool(call.span)
         elif control_flow.is_failure(error):
-            run.recorded.end_tool(call.span, error=error)
-            run.turns.end(call, parsing.failed_result(error), raised=True)
+            ended = time.time_ns()
+            decision = run.turns.end(call, parsing.failed_result(error), raised=True)
+            run.recorded.end_tool(call.span, error=error, ended=ended, signals=decision.signals)
         else:
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())
+
+    @_hook
+    def on_retriever_start(
+        self,
+        serialized: dict[str, Any],
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Documents are looked for: a span in the run or tool, and no step."""
+        scope = self._scope_of(parent_run_id)
+        if scope is None or not scope.run.traced:
+            return
+        run, known = scope.run, parsing.retrieval(_plain(metadata), kwargs.get("name"))
+        span = run.recorded.start_retrieval(query=query, inside=scope.tool_span, **known)
+        context = None if run.span is None or span is INVALID_SPAN else enter_model(span)
+        run.models[run_id.int] = ModelCall(span, False, context=context)
+        if context is not None:
+            context.over = False
+
+    @_hook
+    def on_retriever_end(
+        self, documents: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        """The documents were found."""
+        self._end_retrieval(run_id, parent_run_id, documents=parsing.retrieved(documents))
+
+    @_hook
+    def on_retriever_error(
+        self,
+        error: BaseException,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The documents could not be looked for."""
+        self._end_retrieval(run_id, parent_run_id, error=error)
+
+    def _end_retrieval(self, run_id: UUID, parent_run_id: UUID | None, **ending: Any) -> None:
+        scope = self._runs.scope_of(parent_run_id)
+        call = None if scope is None else scope.run.leave_model(run_id.int)
+        if scope is not None and call is not None:
+            if call.context is not None:
+                leave_model(call.context)
+            scope.run.recorded.end_retrieval(call.span, **ending)
 
     def _note_stop(self, error: BaseException, parent_run_id: UUID | None) -> None:
         """What ``with_retry`` invoked was stopped, maybe: it is not tried again."""
@@ -553,7 +621,14 @@ class TidegaugeCallbackHandler(RunHolder):
             command = control_flow.hand_off(error)
             run.end_node(call, CallResult() if command is None else parsing.node_result(command))
 
-    def _start_model(self, messages: object, run_id: UUID, options: Mapping[str, Any]) -> None:
+    def _start_model(
+        self,
+        messages: object,
+        run_id: UUID,
+        options: Mapping[str, Any],
+        *,
+        text: str | None = None,
+    ) -> None:
         scope = self._scope_of(options.get("parent_run_id"))
         if scope is None:
             return
@@ -570,8 +645,15 @@ class TidegaugeCallbackHandler(RunHolder):
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
-            model, provider = parsing.model_and_provider(metadata, parameters)
-            span = run.recorded.start_chat(model=model, provider=provider, inside=scope.tool_span)
+            request = parsing.model_request(metadata, parameters, chats=text is None)
+            prompt = None
+            if run.recorded.shows_contents:
+                prompt = (
+                    chat_contents.prompt_of(messages, parameters)
+                    if text is None
+                    else chat_contents.text_prompt_of(text)
+                )
+            span = run.recorded.start_chat(request, prompt, inside=scope.tool_span)
         chooses = scope.tool is None or isinstance(scope, NestedChain)
         chooses = chooses and not parsing.structured_output(form)
         node = label(metadata.get("langgraph_checkpoint_ns"))
@@ -589,8 +671,10 @@ class TidegaugeCallbackHandler(RunHolder):
     def _leave_model(self, run_id: UUID, parent_run_id: UUID | None) -> None:
         scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.get(run_id.int)
-        if call is not None and call.context is not None and not call.context.over:
-            leave_model(call.context)
+        context = None if call is None else call.context
+        if scope is not None and call is not None and context is not None and not context.over:
+            leave_model(context)
+            scope.run.recorded.first_chunk(call.span)
 
     def _begin_node(
         self,

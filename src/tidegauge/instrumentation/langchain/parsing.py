@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
@@ -17,6 +18,7 @@ from tidegauge._canonical import exact_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
+from tidegauge.instrumentation.model_parameters import request_parameters
 from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
@@ -30,7 +32,8 @@ from tidegauge.instrumentation.values import (
     part,
     total,
 )
-from tidegauge.tracer import RequestLabels
+from tidegauge.tracer import ModelRequest, ModelResponse
+from tidegauge.tracer.conventions import CHAT, TEXT_COMPLETION
 
 __all__ = [
     "AGENT_NAME",
@@ -42,15 +45,17 @@ __all__ = [
     "agent_result",
     "failed_result",
     "hand_off_result",
+    "hand_off_target",
     "last_content",
     "message_count",
-    "model_and_provider",
     "model_answer",
+    "model_request",
     "node_answer",
     "node_key",
     "node_result",
     "offers_tools",
-    "request_labels",
+    "retrieval",
+    "retrieved",
     "structured_output",
     "task_text",
     "tool_answers",
@@ -64,6 +69,7 @@ _PREFIX: Final = "tidegauge_"
 _HUMAN: Final = ("human", "user")
 _MAX_ITEMS: Final = 1_000
 """Messages, and parts of one, that are looked at."""
+_MAX_DOCUMENTS: Final = 100
 _MAX_TOKENS: Final = 4_096
 """Tokens of an answer whose entropy is taken."""
 _MAX_TOPS: Final = 100
@@ -82,21 +88,21 @@ _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "mistralai": "mistral_ai",
     "xai": "x_ai",
 }
+_OWN_IDS: Final = ("lc_", "run-")
+"""How the ids begin that LangChain gives to messages without one."""
 
 
 class ModelAnswer(NamedTuple):
     """What a model call gave; ``None``: not said."""
 
     calls: tuple[ChosenCall, ...] = ()
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    finish_reasons: tuple[str, ...] = ()
+    response: ModelResponse = ModelResponse()
     entropy: float | None = None
 
     @property
     def tokens(self) -> int | None:
         """Tokens of both directions together."""
-        return total(self.input_tokens, self.output_tokens)
+        return total(self.response.input_tokens, self.response.output_tokens)
 
 
 class NodeAnswer(NamedTuple):
@@ -129,17 +135,6 @@ def agent_identity(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]
     return label(metadata.get(_PREFIX + "agent")), label(metadata.get(AGENT_NAME))
 
 
-def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
-    """User, session and tags of a root chain's config.
-
-    >>> request_labels({"user_id": "u1"}, ["nightly"])
-    RequestLabels(user='u1', session=None, tags=('nightly',))
-    """
-    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
-    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
-    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
-
-
 def task_text(inputs: object) -> str | None:
     """The task in a root chain's input: its first human message, else its first text.
 
@@ -163,19 +158,26 @@ def task_text(inputs: object) -> str | None:
     return next(filter(None, map(_human_text, part(inputs, slice(_MAX_ITEMS)))), None)
 
 
-def model_and_provider(
-    metadata: Mapping[str, Any], parameters: object
-) -> tuple[str | None, str | None]:
-    """Names of the model and of its provider.
+def model_request(metadata: Mapping[str, Any], parameters: object, *, chats: bool) -> ModelRequest:
+    """What a model is asked for.
 
     Args:
         metadata: what came with the model call.
         parameters: its invocation parameters.
+        chats: whether it is a chat model.
     """
     named = (entry(parameters, name) for name in ("model", "model_name"))
     models = map(label, (metadata.get("ls_model_name"), *named))
     provider = label(metadata.get("ls_provider"))
-    return next(filter(None, models), None), _PROVIDERS.get(provider or "", provider) or None
+    return made(
+        ModelRequest,
+        (
+            next(filter(None, models), None),
+            _PROVIDERS.get(provider or "", provider) or None,
+            CHAT if chats else TEXT_COMPLETION,
+            request_parameters(parameters),
+        ),
+    )
 
 
 def structured_output(options: object) -> bool:
@@ -200,7 +202,7 @@ def offers_tools(parameters: object, options: object) -> bool:
 
 
 def model_answer(response: LLMResult) -> ModelAnswer:
-    """Tool calls, tokens and finish reasons of a model call."""
+    """Tool calls, tokens, finish reasons and so on of a model call."""
     generation = first(first(response.generations))
     if not is_a(generation, Generation):
         return ModelAnswer()
@@ -208,19 +210,35 @@ def model_answer(response: LLMResult) -> ModelAnswer:
     reason = label(entry(info, "finish_reason"))
     message: Any = generation.message if is_a(generation, ChatGeneration) else None
     calls: tuple[ChosenCall, ...] = ()
-    tokens: tuple[int | None, int | None] = (None, None)
+    usage: object = None
+    own: str | None = None
+    read, written = "input_tokens", "output_tokens"
     if is_a(message, AIMessage):
         info = message.response_metadata
         reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
         calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
-        tokens = _tokens(message.usage_metadata, "input_tokens", "output_tokens")
-    if tokens == (None, None):
-        usage = entry(response.llm_output, "token_usage")
-        tokens = _tokens(usage, "prompt_tokens", "completion_tokens")
-    reasons = (reason,) if reason else ()
+        usage, own = message.usage_metadata, label(message.id)
+        own = None if own is None or own.startswith(_OWN_IDS) else own
+    output = response.llm_output
+    if usage is None and output is not None:
+        usage, read, written = entry(output, "token_usage"), "prompt_tokens", "completion_tokens"
+    cached, reasoned = entry(usage, "input_token_details"), entry(usage, "output_token_details")
+    found = made(
+        ModelResponse,
+        (
+            label(entry(info, "id")) or label(entry(output, "id")) or own or None,
+            label(entry(info, "model_name")) or label(entry(info, "model")) or None,
+            (reason,) if reason else (),
+            count(entry(usage, read)),
+            count(entry(usage, written)),
+            count(entry(cached, "cache_read")),
+            count(entry(cached, "cache_creation")),
+            count(entry(reasoned, "reasoning")),
+        ),
+    )
     logprobs = entry(info, "logprobs")
     entropy = None if logprobs is None else action_entropy(logprobs)
-    return made(ModelAnswer, (calls, *tokens, reasons, entropy))
+    return made(ModelAnswer, (calls, found, entropy))
 
 
 def action_entropy(logprobs: object) -> float | None:
@@ -287,6 +305,48 @@ def node_result(output: object) -> CallResult:
     if type(output) is dict and len(output) <= _MAX_ITEMS and {*map(type, output)} == {str}:
         output = {name: _without_ids(value) for name, value in output.items()}
     return CallResult(_without_ids(output), False)
+
+
+def hand_off_target(output: object) -> str | None:
+    """The node to which a tool hands over; ``None``, it hands over to no single one."""
+    if not is_a(output, COMMANDS):
+        return None
+    goto = cast("Any", output).goto
+    target = first(goto) if len(part(goto, slice(2))) == 1 else goto
+    if is_a(target, SENDS):
+        target = cast("Any", target).node
+    return label(target) or None
+
+
+def retrieval(metadata: Mapping[str, Any], name: object) -> dict[str, Any]:
+    """What is known of a retrieval when it begins.
+
+    Args:
+        metadata: what came with it.
+        name: name of the retriever.
+    """
+    return {
+        "source": label(name),
+        "provider": label(metadata.get("ls_vector_store_provider")),
+        "model": label(metadata.get("ls_embedding_model")),
+    }
+
+
+def retrieved(documents: object) -> list[dict[str, Any]]:
+    """The documents that a retriever found: their ids and texts."""
+    found: list[dict[str, Any]] = []
+    for document in part(documents, slice(_MAX_DOCUMENTS)):
+        if is_a(document, Document):
+            given: dict[str, Any] = {}
+            known = label(document.id) or label(entry(document.metadata, "id"))
+            if known is not None:
+                given["id"] = known
+            score = number(entry(document.metadata, "score"))
+            if score is not None:
+                given["score"] = score
+            given["content"] = exact_text(document.page_content)
+            found.append(given)
+    return found
 
 
 def failed_result(error: BaseException) -> CallResult:
@@ -386,10 +446,6 @@ def _message_text(value: object) -> object:
     calls = part(cast("AIMessage", message).tool_calls, slice(_MAX_ITEMS))
     chosen = [(entry(call, "name"), entry(call, "args")) for call in calls]
     return [message.content, chosen] if chosen else message.content
-
-
-def _tokens(usage: object, read: str, written: str) -> tuple[int | None, int | None]:
-    return count(entry(usage, read)), count(entry(usage, written))
 
 
 def _chosen_call(call: object) -> ChosenCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from agents import AgentsException, get_current_trace
@@ -12,10 +13,10 @@ from tidegauge.errors import RunStopped
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.open_run import find_current_run
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
+from tidegauge.instrumentation.recorder import RecordedRun, new_run_id, request_labels
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import TurnTracker
-from tidegauge.instrumentation.values import RunLabels
+from tidegauge.instrumentation.values import RunLabels, run_labels
 
 __all__ = ["AgentRun", "AgentRunStopped", "Scope", "open_child_run", "open_root_run"]
 
@@ -110,15 +111,18 @@ class AgentRun:
 Scope: TypeAlias = RunScope[AgentRun]
 
 
-def open_root_run(root: str, name: str, *, given: RunLabels, labels: RunLabels) -> AgentRun:
+def open_root_run(
+    root: str, name: str, metadata: Mapping[str, Any], *, labels: RunLabels
+) -> AgentRun:
     """Open the run of an outermost ``Runner.run``.
 
     Args:
         root: id of its span.
         name: the agent that it starts with.
-        given: what the metadata of the trace say; overrides ``labels``.
+        metadata: those of the trace; override ``labels``.
         labels: what the processor was given.
     """
+    given = run_labels(metadata)
     around = find_current_run()
     event = RunStarted(
         run=new_run_id(),
@@ -130,7 +134,8 @@ def open_root_run(root: str, name: str, *, given: RunLabels, labels: RunLabels) 
         parent=around.run.id if around else None,
         conversation=getattr(get_current_trace(), "group_id", None),
     )
-    return AgentRun(root, get_recorder().start_run(event))
+    request = request_labels(metadata, metadata.get("tags"))
+    return AgentRun(root, get_recorder().start_run(event, request=request))
 
 
 def open_child_run(root: str, name: str, *, around: Scope) -> AgentRun:
@@ -150,4 +155,6 @@ def open_child_run(root: str, name: str, *, around: Scope) -> AgentRun:
         parent=outer.run,
         conversation=outer.conversation,
     )
-    return AgentRun(root, get_recorder().start_run(event, around.context()), inner=True)
+    request = around.run.recorded.request
+    recorded = get_recorder().start_run(event, around.context(), request=request)
+    return AgentRun(root, recorded, inner=True)

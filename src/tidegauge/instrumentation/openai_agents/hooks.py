@@ -36,7 +36,7 @@ from agents.tool_context import ToolContext
 
 from tidegauge._guard import guarded, log
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.openai_agents import parsing
+from tidegauge.instrumentation.openai_agents import item_contents, parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
 from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeTracingProcessor
 from tidegauge.instrumentation.turn_calls import ChosenCall
@@ -115,7 +115,7 @@ class TidegaugeRunHooks(RunHooks[Any]):
         input_items: list[TResponseInputItem],
     ) -> None:
         """The model is about to choose: the last turn is closed, and a stop is raised."""
-        self._on_llm_start(agent)
+        self._on_llm_start(agent, system_prompt, input_items)
 
     async def on_llm_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse
@@ -153,7 +153,9 @@ class TidegaugeRunHooks(RunHooks[Any]):
         return decision.advice or decision.message
 
     @_hook
-    def _on_llm_start(self, agent: Agent[Any]) -> None:
+    def _on_llm_start(
+        self, agent: Agent[Any], system: str | None, items: list[TResponseInputItem]
+    ) -> None:
         scope = self._here()
         if scope is None:
             return
@@ -163,7 +165,10 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run.turns.next_turn()
         run.enforce()
         if run.traced:
-            run.asked = run.recorded.start_chat(model=parsing.model_name(agent.model))
+            prompt = None
+            if run.recorded.shows_contents:
+                prompt = item_contents.prompt_of(items, system, agent.tools)
+            run.asked = run.recorded.start_chat(parsing.agent_request(agent), prompt)
 
     @_hook
     def _on_llm_end(self, agent: Agent[Any], response: ModelResponse) -> None:
@@ -173,9 +178,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run, answer = scope.run, parsing.hook_answer(response)
         chat, run.asked = run.asked, None
         if chat is not None:  # no span of the SDK's took it
-            run.recorded.end_chat(
-                chat, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens
-            )
+            said = item_contents.answer_of(response.output) if run.recorded.shows_contents else None
+            run.recorded.end_chat(chat, answer.response, answer=said)
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
             return

@@ -16,6 +16,7 @@ A trace processor cannot stop anything: see :mod:`tidegauge.instrumentation.open
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -37,7 +38,7 @@ from agents import (
 from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.openai_agents import parsing
+from tidegauge.instrumentation.openai_agents import item_contents, parsing
 from tidegauge.instrumentation.openai_agents.agent_run import (
     AgentRun,
     Scope,
@@ -45,7 +46,8 @@ from tidegauge.instrumentation.openai_agents.agent_run import (
     open_root_run,
 )
 from tidegauge.instrumentation.run_map import RunMap, RunScope
-from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.instrumentation.values import RunLabels
+from tidegauge.tracer import ModelRequest, Prompt, Reply
 
 __all__ = ["TidegaugeTracingProcessor"]
 
@@ -80,8 +82,9 @@ class TidegaugeTracingProcessor(TracingProcessor):
 
     The metadata of a trace (``RunConfig(trace_metadata=...)``) override what is given here:
     ``tidegauge_agent``, ``tidegauge_task``, ``tidegauge_task_group``, ``tidegauge_t_max`` and
-    ``tidegauge_memory``. The agent is the one that the run starts with, unless it is given; the
-    conversation is the trace's ``group_id``.
+    ``tidegauge_memory``; ``user_id``, ``session_id`` and ``tags`` are put on the run's span. The
+    agent is the one that the run starts with, unless it is given; the conversation is the trace's
+    ``group_id``.
 
     Args:
         task_group: family of tasks whose runs are compared.
@@ -133,7 +136,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
             self._start_agent(span, data, scope)
         elif scope is not None:
             if isinstance(data, GenerationSpanData | ResponseSpanData):
-                self._start_model(key, getattr(data, "model", None), scope)
+                self._start_model(key, data, scope)
             elif isinstance(data, FunctionSpanData) and scope.tool is None:
                 self._start_tool(key, data.name, scope.run)
                 return
@@ -156,9 +159,11 @@ class TidegaugeTracingProcessor(TracingProcessor):
         if isinstance(data, AgentSpanData):
             run.error = parsing.error_kind(span.error) or run.error
         elif isinstance(data, GenerationSpanData):
-            self._end_model(span, parsing.generation_answer(data), scope)
+            request = parsing.generation_request(data)
+            self._end_model(span, parsing.generation_answer(data), request, scope)
         elif isinstance(data, ResponseSpanData):
-            self._end_model(span, parsing.response_answer(data), scope)
+            request = parsing.response_parameters(data)
+            self._end_model(span, parsing.response_answer(data), request, scope)
         elif isinstance(data, FunctionSpanData):
             self._end_function(span, data, scope)
         elif isinstance(data, HandoffSpanData):
@@ -189,15 +194,16 @@ class TidegaugeTracingProcessor(TracingProcessor):
         task = span.parent_id if span.parent_id in self._tasks else None
         root, around = (key, scope) if task is None else (task, self._tasks[task])
         if around is None:
-            given = run_labels(span.trace_metadata or {})
-            run = open_root_run(root, data.name, given=given, labels=self._labels)
+            run = open_root_run(root, data.name, span.trace_metadata or {}, labels=self._labels)
         else:
             run = open_child_run(root, data.name, around=around)
         runs.open(RunScope(run))
         if root != key:
             runs.enter(key, RunScope(run))
 
-    def _start_model(self, key: str, model: str | None, scope: Scope) -> None:
+    def _start_model(
+        self, key: str, data: GenerationSpanData | ResponseSpanData, scope: Scope
+    ) -> None:
         run = scope.run
         self._runs.seen(run)
         if not run.traced:
@@ -205,16 +211,25 @@ class TidegaugeTracingProcessor(TracingProcessor):
         if run.asked is not None and scope.tool is None:
             run.models[key], run.asked = run.asked, None
         else:
-            run.models[key] = run.recorded.start_chat(model=model, inside=scope.tool_span)
+            request = (
+                parsing.generation_request(data)
+                if isinstance(data, GenerationSpanData)
+                else parsing.response_parameters(data)
+            )
+            run.models[key] = run.recorded.start_chat(request, inside=scope.tool_span)
 
-    def _end_model(self, span: Span[Any], answer: parsing.ModelAnswer, scope: Scope) -> None:
+    def _end_model(
+        self, span: Span[Any], answer: parsing.ModelAnswer, request: ModelRequest, scope: Scope
+    ) -> None:
         run = scope.run
         chat = run.models.pop(span.span_id, None)
         if chat is not None:
             run.recorded.end_chat(
                 chat,
-                input_tokens=answer.input_tokens,
-                output_tokens=answer.output_tokens,
+                answer.response,
+                answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
+                request=request,
+                prompt=self._shown(span.span_data, run) if run.recorded.shows_contents else None,
                 error=parsing.error_kind(span.error),
             )
         if run.hooked and scope.tool is None:
@@ -224,6 +239,21 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.turns.choose(answer.calls, tokens=answer.tokens)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
+
+    def _said(self, data: Any, answer: parsing.ModelAnswer) -> Reply | None:
+        if isinstance(data, ResponseSpanData):
+            output = None if data.response is None else data.response.output
+        else:
+            output = parsing.output_items(data)
+        return item_contents.answer_of(output, answer.response.finish_reasons)
+
+    def _shown(self, data: Any, run: AgentRun) -> Prompt | None:
+        """What the model was shown, unless the hooks reported it at the start."""
+        if run.hooked or data.input is None:
+            return None
+        response = getattr(data, "response", None)
+        system, tools = getattr(response, "instructions", None), getattr(response, "tools", None)
+        return item_contents.prompt_of(data.input, system, tools)
 
     def _start_tool(self, key: str, name: str, run: AgentRun) -> None:
         call = run.turns.begin(name)
@@ -245,7 +275,8 @@ class TidegaugeTracingProcessor(TracingProcessor):
 
     def _end_handoff(self, span: Span[Any], data: HandoffSpanData, scope: Scope) -> None:
         # Its error is about other hand-offs that were requested at once: this one took place.
-        self._end_tool(span, data.to_agent, data.to_agent, scope, failed=data.to_agent is None)
+        to = data.to_agent
+        self._end_tool(span, to, to, scope, failed=to is None, hand_off=to)
 
     def _end_tool(
         self,
@@ -255,17 +286,24 @@ class TidegaugeTracingProcessor(TracingProcessor):
         scope: Scope,
         *,
         failed: bool = True,
+        hand_off: str | None = None,
     ) -> None:
         run, call = scope.run, scope.tool
         if call is None:
             return
         outcome = call.output if outcome is ABSENT else outcome
         result = parsing.tool_result(outcome, span.error if failed else None)
+        ended = time.time_ns()
+        decision = run.turns.end(call, result, arguments=arguments)
         if run.traced:
             run.recorded.end_tool(
-                call.span, result=result.outcome, error="tool_error" if result.error else None
+                call.span,
+                result.outcome,
+                "tool_error" if result.error else None,
+                ended,
+                signals=decision.signals,
+                hand_off=hand_off,
             )
-        run.turns.end(call, result, arguments=arguments)
 
     def _warn_of_no_contents(self) -> None:
         if not self._warned_of_no_contents:

@@ -86,6 +86,11 @@ class SeenModel(NamedTuple):
         fields = (span.scope, when, model, clock, span.span_id, span.parent_id, place)
         return made(cls, fields)
 
+    def compared(self) -> SeenModel:
+        """What another span is compared with later, and no more."""
+        model = self.model
+        return self._replace(model=ModelSpan(calls=model.calls, tokens=model.tokens))
+
     def beside(self, other: SeenModel) -> bool:
         """Whether it is not known that both ended in one thread or task.
 

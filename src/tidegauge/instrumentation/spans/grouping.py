@@ -5,6 +5,7 @@
   (some set their attributes when a span ends). The run is opened when the first model
   or tool call in it has ended, and ended with its root. A model that is called outside of all of
   these is not a run.
+- An agent that is next in the trace of one that ended with a hand-off is a child of that one.
 - An agent inside a tool, or one that is known by another name, is a separate run, child of the
   run around it; without a tool in between (a hand-off, a node of a graph) it is a step of that run
   too, named like the agent.
@@ -22,7 +23,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from tidegauge._critical import here, reset_after_fork
@@ -57,45 +58,76 @@ __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 
 MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT: Final = 1_000
+_MAX_RECENT_OF_TRACE: Final = 64
 _MAX_SCOPES: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
-class RecentModels:
-    """The last 1,000 model calls, and the runs that they were made in."""
+class _Recent:
+    """Model calls, and the instrumentations that have shown them."""
+
+    __slots__ = ("calls", "scopes")
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[SeenModel, ExternalRun]] = deque()
-        self._scopes: Counter[str] = Counter()
+        self.calls: deque[tuple[SeenModel, ExternalRun]] = deque()
+        self.scopes: Counter[str] = Counter()
 
-    def add(self, seen: SeenModel, run: ExternalRun) -> None:
+
+class RecentModels:
+    """The last model calls, and the runs that they were made in.
+
+    Args:
+        across_traces: whether 1,000 of all traces are kept; else 64 of each trace.
+    """
+
+    def __init__(self, *, across_traces: bool = True) -> None:
+        self._across_traces = across_traces
+        self._limit = _MAX_RECENT if across_traces else _MAX_RECENT_OF_TRACE
+        self._recent: dict[int, _Recent] = {}  # by trace; 0: of all
+
+    def add(self, seen: SeenModel, run: ExternalRun, trace_id: int) -> None:
         """A model was called in a run."""
-        self._calls.append((seen, run))
-        self._scopes[seen.scope] += 1
-        if len(self._calls) > _MAX_RECENT:
-            oldest, _ = self._calls.popleft()
-            self._scopes[oldest.scope] -= 1
-            if not self._scopes[oldest.scope]:
-                del self._scopes[oldest.scope]
+        recent = self._recent.setdefault(0 if self._across_traces else trace_id, _Recent())
+        recent.calls.append((seen, run))
+        recent.scopes[seen.scope] += 1
+        if len(recent.calls) > self._limit:
+            oldest, _ = recent.calls.popleft()
+            recent.scopes[oldest.scope] -= 1
+            if not recent.scopes[oldest.scope]:
+                del recent.scopes[oldest.scope]
 
-    def run_of(self, seen: SeenModel) -> ExternalRun | None:
+    def run_of(self, seen: SeenModel, trace_id: int) -> ExternalRun | None:
         """The run in which another instrumentation shows this call.
 
         Of several, that of the same thread or task; else the one nearest in time.
         """
-        if self._scopes.keys() <= {seen.scope}:
+        recent = self._recent.get(0 if self._across_traces else trace_id)
+        if recent is None or recent.scopes.keys() <= {seen.scope}:
             return None  # mostly there is but one, and nothing to be searched
         found = [
             (seen.beside(before), before.when.apart(seen.when), number, run)
-            for number, (before, run) in enumerate(reversed(self._calls))
+            for number, (before, run) in enumerate(reversed(recent.calls))
             if seen.scope not in run.scopes and same_model_call(before, seen)
         ]
         return min(found)[-1] if found else None
 
+    def of(self, trace_id: int) -> list[tuple[SeenModel, ExternalRun]]:
+        """Those of a trace, for :meth:`load`."""
+        recent = self._recent.get(trace_id)
+        return [] if recent is None else list(recent.calls)
+
+    def load(self, trace_id: int, calls: Iterable[tuple[SeenModel, ExternalRun]]) -> None:
+        """Take those of a trace that another process has known."""
+        for seen, run in calls:
+            self.add(seen, run, trace_id)
+
+    def forget(self, trace_id: int) -> None:
+        """Forget those of a trace."""
+        self._recent.pop(trace_id, None)
+
     def clear(self) -> None:
         """Forget all."""
-        self._calls.clear()
-        self._scopes.clear()
+        self._recent.clear()
 
 
 class Grouping:
@@ -141,7 +173,8 @@ class Grouping:
         self._runs: OrderedDict[str, ExternalRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, ExternalRun] = {}  # the outermost open run of a trace
         self._beside: dict[int, list[ExternalRun]] = {}  # others that are open at the same time
-        self._models = RecentModels()
+        self._handed_over: OrderedDict[int, ExternalRun] = OrderedDict()  # the last run, by trace
+        self._models = RecentModels(across_traces=self._across_traces)
         self.names = AgentNames()
         self._calling: set[str] = set()  # the instrumentations that have shown calls, of the first
         self._opened: list[ExternalRun] = []  # and not reported yet
@@ -243,6 +276,10 @@ class Grouping:
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
+                if span.parent_id is not None and ended.turns.hands_over():
+                    self._handed_over[span.trace_id] = ended
+                    if len(self._handed_over) > _MAX_RECENT:
+                        self._handed_over.popitem(last=False)
             opened, self._opened = self._opened, []
         if unread is not None:
             span_faults.unread(span.scope, unread)
@@ -295,7 +332,10 @@ class Grouping:
         with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
-            for held in (self._runs, self._nodes, self._models, self._traces, self._beside):
+            for held in (
+                *(self._runs, self._nodes, self._models),
+                *(self._traces, self._beside, self._handed_over),
+            ):
                 held.clear()
         for run in runs:
             run.end(outcome="unknown", reason="shutdown")
@@ -325,7 +365,10 @@ class Grouping:
                 return None, False
             inner = inner[: inner.index(root)]
             run = self._known(node, seen) or self._open(
-                root, inner, span, reading, node=node, resource=resource, recorder=recorder
+                *(root, inner, span, reading, self._handing_over(root)),
+                node=node,
+                resource=resource,
+                recorder=recorder,
             )
             root.run = run
             run.traces.add(root.trace_id)
@@ -355,7 +398,7 @@ class Grouping:
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
-        self._seen(run, span.scope, seen)
+        self._seen(run, span.scope, seen, span.trace_id)
         if run.recorded.ended:
             self._late()
             return None, False
@@ -387,9 +430,15 @@ class Grouping:
         """A call came after its run had ended."""
         span_faults.drop("run_ended")
 
+    def _handing_over(self, root: Node) -> ExternalRun | None:
+        """The run that has ended with a hand-off, to the agent that is next in the same trace."""
+        if root.trace_id in self._traces:
+            return None  # that one may be at work beside it
+        return self._handed_over.pop(root.trace_id, None)
+
     def _known(self, node: Node, seen: SeenModel | None) -> ExternalRun | None:
         """The run that another instrumentation shows in another trace."""
-        run = None if seen is None else self._models.run_of(seen)
+        run = None if seen is None else self._models.run_of(seen, node.trace_id)
         if run is None or self._across_traces or node.trace_id in run.traces:
             return run
         return None
@@ -429,7 +478,7 @@ class Grouping:
         """The id of a new run."""
         return new_run_id()
 
-    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None) -> None:
+    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None, trace_id: int) -> None:
         run.scopes.add(scope)
         if len(self._calling) < _MAX_SCOPES:
             self._calling.add(scope)
@@ -441,7 +490,7 @@ class Grouping:
                 self._runs.move_to_end(alive.recorded.id)
             alive = alive.around
         if seen is not None:
-            self._models.add(seen, run)
+            self._models.add(seen, run, trace_id)
 
     def _take_expired(self) -> list[tuple[ExternalRun, str]]:
         """Evict the runs that are idle for too long, and those that are too many."""

@@ -41,7 +41,7 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.instrumentation.turn_calls import MAX_CALLS, ChosenCall, Turn, TurnCall
 from tidegauge.instrumentation.turns import TurnTracker
 
-__all__ = ["SpanTurns"]
+__all__ = ["SpanCall", "SpanTurn", "SpanTurns"]
 
 _MAX_RECENT: Final = 64
 _HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
@@ -51,7 +51,7 @@ _HAND_OFF_SPANS: Final = ("handoff", "Handoff")
 """How names of spans begin that show a hand-off, by whatever tool it was chosen."""
 
 
-class _SpanCall(TurnCall):
+class SpanCall(TurnCall):
     """A call as spans show it.
 
     Attributes:
@@ -64,7 +64,7 @@ class _SpanCall(TurnCall):
 
     __slots__ = ("clock", "parent", "scopes", "service", "when")
 
-    turn: _SpanTurn
+    turn: SpanTurn
 
     def __init__(self, name: str, arguments: object, call_id: str | None = None) -> None:
         super().__init__(name, UNKNOWN_ARGUMENTS if arguments is ABSENT else arguments, call_id)
@@ -94,7 +94,7 @@ class _SpanCall(TurnCall):
         """Whether its result is known, or that it failed."""
         return self.result is not None and (self.result.outcome is not ABSENT or self.raised)
 
-    def take(self, known: _SpanCall) -> None:
+    def take(self, known: SpanCall) -> None:
         """It was shown before it was known that a model chose it."""
         self.scopes, self.when, self.clock = known.scopes, known.when, known.clock
         self.parent, self.result, self.raised = known.parent, known.result, known.raised
@@ -108,7 +108,7 @@ class _SpanCall(TurnCall):
         return same_arguments(self.arguments, tool.arguments)
 
 
-class _SpanTurn(Turn):
+class SpanTurn(Turn):
     """A turn as spans show it.
 
     Attributes:
@@ -118,9 +118,9 @@ class _SpanTurn(Turn):
 
     __slots__ = ("clock", "seconds", "since")
 
-    calls: list[_SpanCall]  # type: ignore[assignment]
+    calls: list[SpanCall]  # type: ignore[assignment]
 
-    def __init__(self, calls: list[_SpanCall], since: int, clock: str) -> None:
+    def __init__(self, calls: list[SpanCall], since: int, clock: str) -> None:
         super().__init__(list(calls))
         self.since = since
         self.clock = clock
@@ -141,8 +141,8 @@ class SpanTurns(TurnTracker):
         super().__init__(recorded)
         self._reports: deque[Callable[[], object]] = deque()
         self._sending = threading.Lock()
-        self._recent: deque[_SpanTurn] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
-        self._unchosen: list[_SpanCall] = []  # that no model span shows
+        self._recent: deque[SpanTurn] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
+        self._unchosen: list[SpanCall] = []  # that no model span shows
         self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
         self._around_models: deque[int | None] = deque(maxlen=_MAX_RECENT)  # ids of their parents
         self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
@@ -206,7 +206,7 @@ class SpanTurns(TurnTracker):
             return
         if self._shown_elsewhere(span, tool):
             return
-        call = _SpanCall(tool.name, tool.arguments, tool.id)
+        call = SpanCall(tool.name, tool.arguments, tool.id)
         call.show(span, tool)
         if alone:
             self._observe_ended(self._open_turn([call], span.start, call.clock))
@@ -301,11 +301,11 @@ class SpanTurns(TurnTracker):
                     call.result = result
                     self._observe_ended(call.turn)
 
-    def _chosen_calls(self, seen: SeenModel) -> list[_SpanCall]:
+    def _chosen_calls(self, seen: SeenModel) -> list[SpanCall]:
         """The calls that a model chose; those whose tools ended before it are known already."""
-        found: list[_SpanCall] = []
+        found: list[SpanCall] = []
         for chosen in seen.model.calls or ():
-            call = _SpanCall(*chosen)
+            call = SpanCall(*chosen)
             for known in self._unchosen:
                 if _may_be_chosen(known, chosen, seen):
                     self._unchosen.remove(known)
@@ -316,7 +316,7 @@ class SpanTurns(TurnTracker):
             found.append(call)
         return found
 
-    def _open_chosen(self, calls: list[_SpanCall], since: int, clock: str) -> None:
+    def _open_chosen(self, calls: list[SpanCall], since: int, clock: str) -> None:
         """The model chose these calls; all of their tools may have ended."""
         self._observe_ended(self._open_turn(calls, since, clock))
 
@@ -424,18 +424,18 @@ class SpanTurns(TurnTracker):
             call.show_again(span, tool)
         return True
 
-    def _turns(self) -> list[_SpanTurn]:
-        return cast("list[_SpanTurn]", list(self._open.turns))
+    def _turns(self) -> list[SpanTurn]:
+        return cast("list[SpanTurn]", list(self._open.turns))
 
-    def _open_calls(self) -> list[_SpanCall]:
-        open_turns = cast("dict[_SpanTurn, None]", self._open.turns)
+    def _open_calls(self) -> list[SpanCall]:
+        open_turns = cast("dict[SpanTurn, None]", self._open.turns)
         return [call for turn in open_turns for call in turn.calls]
 
-    def _all_calls(self) -> list[_SpanCall]:
+    def _all_calls(self) -> list[SpanCall]:
         recent = [call for turn in self._recent for call in turn.calls]
         return [*self._unchosen, *self._open_calls(), *recent]
 
-    def _chosen(self, span: SpanData, tool: ToolSpan) -> _SpanCall | None:
+    def _chosen(self, span: SpanData, tool: ToolSpan) -> SpanCall | None:
         """The call of a turn that a tool's span shows for the first time, or tried again."""
         called = [
             call
@@ -491,19 +491,19 @@ class SpanTurns(TurnTracker):
                 since = min(call.when.start for call in calls if call.when is not None)
                 self._close(self._new_turn(calls, since, calls[0].clock))
 
-    def _open_turn(self, calls: list[_SpanCall], since: int, clock: str) -> _SpanTurn:
+    def _open_turn(self, calls: list[SpanCall], since: int, clock: str) -> SpanTurn:
         turn = self._new_turn(calls, since, clock)
         for dropped in self._open.add(turn):
             span_faults.drop("too_many", len(dropped.calls))
         return turn
 
-    def _new_turn(self, calls: list[_SpanCall], since: int, clock: str) -> _SpanTurn:
-        turn = _SpanTurn(calls, since, clock)
+    def _new_turn(self, calls: list[SpanCall], since: int, clock: str) -> SpanTurn:
+        turn = SpanTurn(calls, since, clock)
         turn.spent, self._tokens = self._tokens, None
         self._reports.append(partial(self._issue, turn))
         return turn
 
-    def _observe_ended(self, turn: _SpanTurn) -> None:
+    def _observe_ended(self, turn: SpanTurn) -> None:
         """Observe a turn that has ended.
 
         A call that raised may be tried again, and another span may show a result that is missing.
@@ -516,13 +516,13 @@ class SpanTurns(TurnTracker):
     def _close(self, turn: Turn) -> None:
         if not turn.observed:
             self._reports.append(partial(self._observe, turn))
-            self._recent.append(cast("_SpanTurn", turn))
+            self._recent.append(cast("SpanTurn", turn))
         super()._close(turn)
 
     def _observe(self, turn: Turn) -> Decision:
         if turn.step is None:
             return GO_ON
-        one = cast("_SpanTurn", turn)
+        one = cast("SpanTurn", turn)
         shown = [call.when for call in one.calls if call.when is not None]
         if shown:
             one.seconds = (max([when.end for when in shown]) - one.since) / 1e9
@@ -531,11 +531,11 @@ class SpanTurns(TurnTracker):
         return super()._observe(one)
 
 
-def _is_hand_off(turns: Sequence[_SpanTurn]) -> bool:
+def _is_hand_off(turns: Sequence[SpanTurn]) -> bool:
     return bool(turns) and turns[-1].calls[-1].name.startswith(_HAND_OFFS)
 
 
-def _may_be_chosen(call: _SpanCall, chosen: ChosenCall, seen: SeenModel) -> bool:
+def _may_be_chosen(call: SpanCall, chosen: ChosenCall, seen: SeenModel) -> bool:
     """Whether a tool that ended before the model's span was chosen in it."""
     if call.name != chosen.name or call.when is None:
         return False
@@ -546,21 +546,21 @@ def _may_be_chosen(call: _SpanCall, chosen: ChosenCall, seen: SeenModel) -> bool
     return call.when.near(seen.when) and same_arguments(call.arguments, chosen.arguments)
 
 
-def _may_be_ahead(call: _SpanCall, seen: SeenModel) -> bool:
+def _may_be_ahead(call: SpanCall, seen: SeenModel) -> bool:
     """Whether a tool that ended before this model call may yet be chosen by a later one."""
     if call.when is None or call.clock == seen.clock or not seen.model.calls:
         return False
     return seen.when.end - call.when.end <= MAX_SKEW
 
 
-def _same_id(call: _SpanCall, span: SpanData, tool: ToolSpan, clock: str) -> bool:
+def _same_id(call: SpanCall, span: SpanData, tool: ToolSpan, clock: str) -> bool:
     """Whether a call has this id, and it is not one that a model gave twice."""
     if call.id is None or call.id != tool.id or call.result is None or call.raised:
         return False
     return call.when is None or call.clock != clock
 
 
-def _elsewhere(call: _SpanCall, span: SpanData) -> bool:
+def _elsewhere(call: SpanCall, span: SpanData) -> bool:
     """Whether a span is from another process, as far as is known, than the model's."""
     return span.remote or call.turn.clock != clock_of(span.resource)
 

@@ -30,7 +30,7 @@ and its root's, ``<32 digits>-<16 digits>``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -121,6 +121,65 @@ class ArrivedSpans(Grouping):
         """Stop waiting for a span that has not arrived."""
         self._nodes.pop((trace_id, span_id), None)
         self._at_work.pop(trace_id, None)
+
+    def saved(
+        self, trace_id: int, span_ids: Iterable[int], run_ids: Iterable[str]
+    ) -> dict[str, Any]:
+        """What is known of a trace, for :meth:`load`. Not across traces.
+
+        Args:
+            trace_id: the trace.
+            span_ids: the ids of its spans that have arrived or are awaited.
+            run_ids: the ids of its open runs.
+        """
+        runs = [self._runs[run_id] for run_id in run_ids if run_id in self._runs]
+        nodes = [
+            node
+            for span_id in span_ids
+            if (node := self._nodes.get((trace_id, span_id))) is not None
+        ]
+        ends = {
+            name: dict(self._enclosed[name])
+            for run in runs
+            if (name := run.recorded.id) in self._enclosed
+        }
+        return {
+            "nodes": nodes,
+            "runs": runs,
+            "first": self._traces.get(trace_id),
+            "beside": self._beside.get(trace_id) or None,
+            "models": self._models.of(trace_id),
+            "enclosed": ends,
+            "at_work": self._at_work.get(trace_id) or None,
+            "named": trace_id in self._named,
+        }
+
+    def load(self, trace_id: int, saved: Mapping[str, Any]) -> None:
+        """Continue a trace that another process has known."""
+        for node in saved["nodes"]:
+            self._nodes[trace_id, node.span_id] = node
+        for run in saved["runs"]:
+            self._runs[run.recorded.id] = run
+            self._calling |= run.scopes
+        if saved["first"] is not None:
+            self._traces[trace_id] = saved["first"]
+        if saved["beside"]:
+            self._beside[trace_id] = saved["beside"]
+        self._models.load(trace_id, saved["models"])
+        self._enclosed.update(saved["enclosed"])
+        if saved["at_work"]:
+            self._at_work[trace_id] = saved["at_work"]
+        if saved["named"]:
+            self._named[trace_id] = None
+
+    def in_order(self) -> None:
+        """After loads: the runs that were idle for longest come first."""
+        runs = sorted(self._runs.values(), key=lambda run: run.last_seen)
+        self._runs = OrderedDict((run.recorded.id, run) for run in runs)
+
+    def forget_trace(self, trace_id: int) -> None:
+        """No more spans of a trace are expected."""
+        self._models.forget(trace_id)
 
     def unname(self, trace_id: int) -> None:
         """Let the next run of a trace have the trace's id again, if no run is open."""

@@ -7,11 +7,12 @@ nor on the order of their arrival within that time.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
@@ -35,6 +36,8 @@ from tidegauge.receivers.otlp.causal_order import in_causal_order
 from tidegauge.receivers.otlp.held_spans import HeldSpans, order
 from tidegauge.receivers.otlp.open_trace import OpenTrace
 from tidegauge.receivers.otlp.pending_calls import PendingCall, PendingCalls
+from tidegauge.receivers.otlp.saved_trace import read_trace, write_trace
+from tidegauge.receivers.otlp.sleeping_traces import SleepingTrace, SleepingTraces
 from tidegauge.receivers.otlp.span_events import SpanEvents
 
 __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
@@ -101,6 +104,7 @@ class Assembly:
     ) -> None:
         self._limits = limits
         self._on_forgotten = on_forgotten
+        self._recorder = recorder
         self._now = 0.0
         self._spans = ArrivedSpans(
             recorder,
@@ -115,6 +119,7 @@ class Assembly:
         self._late = 0
         self._traces: OrderedDict[int, OpenTrace] = OrderedDict()  # least recently seen first
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
+        self._sleeping = SleepingTraces()
         self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
         self._events = SpanEvents()
         self._remembered = 0
@@ -122,7 +127,7 @@ class Assembly:
 
     def __len__(self) -> int:
         """The number of open traces."""
-        return len(self._traces)
+        return len(self._traces) + len(self._sleeping)
 
     @property
     def late(self) -> int:
@@ -142,7 +147,7 @@ class Assembly:
     @property
     def open_runs(self) -> int:
         """The number of open runs."""
-        return self._spans.open_runs
+        return self._spans.open_runs + self._sleeping.runs
 
     @property
     def due(self) -> float | None:
@@ -151,7 +156,7 @@ class Assembly:
 
     def holds(self, trace_id: int) -> bool:
         """Whether a trace is open, or events of it wait for their spans."""
-        return trace_id in self._traces or trace_id in self._events
+        return trace_id in self._traces or trace_id in self._events or trace_id in self._sleeping
 
     def finish(self, trace_id: int) -> None:
         """End a trace: further spans of it are late."""
@@ -166,9 +171,109 @@ class Assembly:
 
     def abort(self, trace_id: int) -> None:
         """Emit what is held of a trace, and forget it. Its runs stay open."""
+        self._wake(trace_id)
         if trace_id in self._traces:
             self._drop(trace_id)
         span_faults.drop_contents("too_many", self._events.drop(trace_id))
+
+    def saved(self, trace_id: int, run_ids: Collection[str]) -> Mapping[str, Any]:
+        """What is held of a trace as plain data, for :meth:`load`; not across traces.
+
+        Args:
+            trace_id: the trace.
+            run_ids: the ids of its open runs.
+
+        Raises:
+            TypeError: something that is held has no plain form.
+        """
+        trace = self._traces.get(trace_id)
+        span_ids: dict[int, None] = {}
+        if trace is not None:
+            span_ids = dict.fromkeys((*trace.parents, *sorted(trace.awaited)))
+        spans = self._spans.saved(trace_id, span_ids, run_ids)
+        held, events = self._held.saved(trace_id), self._events.saved(trace_id)
+        seen = [one.last_seen for one in (trace, *spans["runs"]) if one is not None]
+        return {
+            "oldest": None if held or events else min(seen, default=None),
+            "spans": len(span_ids),
+            "runs": len(spans["runs"]),
+            "parts": write_trace(
+                {
+                    "trace": trace,
+                    "held": held,
+                    "events": events,
+                    "pending": self._pending.saved(trace_id),
+                    "spans": spans,
+                }
+            ),
+        }
+
+    def load(
+        self, trace_id: int, oldest: float | None, spans: int, runs: int, parts: Callable[[], Any]
+    ) -> None:
+        """Continue a trace that another process has held; call :meth:`in_order` after the last.
+
+        What has only been quiet is read when it is needed, by :meth:`wake`, or before it would end.
+
+        Args:
+            trace_id: the trace.
+            oldest: time of its first change that could end a part of it; ``None``: it waits for the
+                allowed lateness.
+            spans: number of its spans.
+            runs: number of its open runs.
+            parts: gives the rest of what :meth:`saved` has returned.
+
+        Raises:
+            ValueError: the data have another version or form.
+        """
+        self._sleeping.add(trace_id, SleepingTrace(parts, spans, runs, oldest or 0.0))
+        if oldest is None:
+            self._wake(trace_id)
+
+    def in_order(self) -> None:
+        """After loads: what was idle for longest comes first."""
+        self._sleeping.in_order()
+        self._traces = OrderedDict(sorted(self._traces.items(), key=_last_seen))
+        self._events.in_order()
+        self._spans.in_order()
+
+    def wake(self, until: float) -> None:
+        """Read traces that were loaded, up to a time of ``time.perf_counter``."""
+        if not self._sleeping:
+            return
+        while (first := self._sleeping.first()) is not None and time.perf_counter() < until:
+            self._wake(first)
+        if not self._sleeping:
+            self.in_order()
+
+    def _wake(self, trace_id: int) -> None:
+        asleep = self._sleeping.pop(trace_id)
+        if asleep is None:
+            return
+        held = read_trace(asleep.parts(), self._recorder())
+        trace = held["trace"]
+        if trace is not None:
+            self._traces[trace_id] = trace
+            self._remembered += len(trace.parents)
+        self._held.load(trace_id, held["held"])
+        self._events.load(trace_id, held["events"])
+        self._pending.load(trace_id, held["pending"])
+        self._spans.load(trace_id, held["spans"])
+
+    def _wake_idle(self, now: float) -> None:
+        """Read the traces of which a part may end now, or all of them where there is no room."""
+        limits, sleeping = self._limits, self._sleeping
+        full = (
+            len(self) >= limits.traces
+            or self.open_runs >= limits.runs
+            or self._remembered + sleeping.spans >= limits.spans
+        )
+        until = inf if full else now - min(limits.idle_seconds, limits.orphan_seconds)
+        woken = sleeping.idle_since(until)
+        for trace_id in woken:
+            self._wake(trace_id)
+        if woken:
+            self.in_order()
 
     def take(self, spans: Sequence[SpanData], *, now: float) -> None:
         """Take spans that arrived together, in any order; ``now`` never goes back.
@@ -180,6 +285,9 @@ class Assembly:
             self._take_events(events, now)
             spans = [span for span in spans if not span.event]
         self._now = now
+        if self._sleeping:
+            for trace_id in {span.trace_id for span in spans}:
+                self._wake(trace_id)
         new: dict[tuple[int, int], SpanData] = {}
         resource, clock = None, ""
         for span in spans:
@@ -213,6 +321,8 @@ class Assembly:
 
     def expire(self, now: float) -> None:
         """Emit the spans that were held for long enough; end what was idle for too long."""
+        if self._sleeping:
+            self._wake_idle(now)
         for when, ended in self._held.take_due(now):
             self._now = when  # the result must not depend on when this is called
             self._emit_all(ended)
@@ -228,6 +338,7 @@ class Assembly:
 
     def close(self) -> None:
         """Emit all spans, and end the open runs, with outcome unknown."""
+        self.wake(inf)
         self._emit_all(self._held.take_all())
         for trace_id in tuple(self._traces):
             self._drop(trace_id)
@@ -237,6 +348,8 @@ class Assembly:
 
     def _take_events(self, events: Sequence[SpanData], now: float) -> None:
         """Hold events until their spans are emitted; those of emitted ones are late."""
+        for event in events:
+            self._wake(event.trace_id)
         self.expire(now)
         for event in events:
             trace = self._traces.get(event.trace_id)
@@ -395,7 +508,7 @@ class Assembly:
                 self._emit(trace, *before, final=True)
             self._emit_pending(span.trace_id, trace, run)
         if run is not None and run.root is node:
-            trace.end_run(run, span)
+            trace.end_run(run, span, reading)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self.finish(span.trace_id)
@@ -463,5 +576,10 @@ class Assembly:
         self._pending.pop_all(trace_id)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)
+        self._spans.forget_trace(trace_id)
         if self._on_forgotten is not None:
             self._on_forgotten(trace_id)
+
+
+def _last_seen(item: tuple[int, OpenTrace]) -> float:
+    return item[1].last_seen

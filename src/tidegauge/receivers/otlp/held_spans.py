@@ -7,10 +7,11 @@ So the order does not depend on how the spans were batched.
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.instrumentation.spans.span import Attributes, SpanData, clock_of
 
@@ -28,6 +29,10 @@ class _Due(NamedTuple):
     when: float
     by_trace: dict[tuple[int, str], int]  # by trace and clock
     by_host: dict[str, int]
+
+    def at(self) -> float:
+        """When."""
+        return self.when
 
 
 class HeldSpans:
@@ -95,7 +100,11 @@ class HeldSpans:
                 by_host[host] = max(end, by_host.get(host, 0))
                 heappush(self._by_host.setdefault(host, []), (first[trace_id, host], trace_id))
         if latest:
-            self._due.append(_Due(now + self._allowed_lateness, latest, by_host))
+            due = _Due(now + self._allowed_lateness, latest, by_host)
+            if self._due and due.when < self._due[-1].when:  # what was loaded may be due later
+                bisect.insort(self._due, due, key=_Due.at)
+            else:
+                self._due.append(due)
 
     def take_due(self, now: float) -> Iterator[tuple[float, list[SpanData]]]:
         """Take out the spans that are due: when, and those that became due together."""
@@ -142,6 +151,29 @@ class HeldSpans:
         self._due.clear()
         self._by_host.clear()
         return sorted(spans, key=order)
+
+    def saved(self, trace_id: int) -> dict[str, Any]:
+        """What is held of a trace, for :meth:`load`; empty: nothing. Not across traces."""
+        spans = self._traces.get(trace_id)
+        if not spans:
+            return {}
+        due = [
+            (one.when, {clock: end for (each, clock), end in one.by_trace.items()})
+            for one in self._due
+            if any(each == trace_id for each, _ in one.by_trace)
+        ]
+        return {"spans": spans, "clock": self._clocks[trace_id], "due": due}
+
+    def load(self, trace_id: int, saved: Mapping[str, Any]) -> None:
+        """Hold what another process has held of a trace."""
+        if not saved:
+            return
+        spans = self._traces[trace_id] = saved["spans"]
+        self.size += sum([span.size for span in spans.values()])
+        self._clocks[trace_id] = saved["clock"]
+        for when, ends in saved["due"]:
+            one = _Due(when, {(trace_id, clock): end for clock, end in ends.items()}, {})
+            bisect.insort(self._due, one, key=_Due.at)
 
     def _reached(self, host: str, end: int, until: dict[tuple[int, str], int]) -> list[int]:
         """Take out the traces with spans of a host that had ended at this time, and note it."""

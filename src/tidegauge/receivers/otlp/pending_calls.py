@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from tidegauge.instrumentation.spans.convention_reader import read_span
 from tidegauge.instrumentation.spans.span import KnownSpan, SpanData
 
 __all__ = ["PendingCall", "PendingCalls"]
@@ -71,3 +73,16 @@ class PendingCalls:
     def awaited(self, trace_id: int) -> list[int]:
         """The ids of the spans of a trace that calls wait for."""
         return list(self._calls.get(trace_id, ()))
+
+    def saved(self, trace_id: int) -> dict[int, list[SpanData]]:
+        """The spans of a trace that wait, by what they wait for, for :meth:`load`."""
+        of_trace = self._calls.get(trace_id, {})
+        return {awaited: [call.span for call in calls] for awaited, calls in of_trace.items()}
+
+    def load(self, trace_id: int, saved: Mapping[int, Iterable[SpanData]]) -> None:
+        """Let spans wait that have waited in another process."""
+        for awaited, spans in saved.items():
+            for span in spans:
+                reading = read_span(span)
+                if reading is not None:
+                    self.add(awaited, PendingCall(span, reading), always=True)

@@ -22,13 +22,13 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
 )
 
-__all__ = ["SpanEvents"]
+__all__ = ["SpanEvents", "WaitingEvents"]
 
 _MAX_EVENTS: Final = 200_000
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-class _Events:
+class WaitingEvents:
     """The events of a trace, by the ids of their spans."""
 
     __slots__ = ("by_span", "count", "last_seen", "size")
@@ -62,7 +62,7 @@ class SpanEvents:
     def __init__(self, max_events: int = _MAX_EVENTS, max_bytes: int = _MAX_BYTES) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._traces: OrderedDict[int, _Events] = OrderedDict()  # least recently seen first
+        self._traces: OrderedDict[int, WaitingEvents] = OrderedDict()  # least recently seen first
         self._count = self._size = 0
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class SpanEvents:
 
     def add(self, event: SpanData, *, now: float) -> Iterator[tuple[int, int]]:
         """Hold an event; yields the traces whose events made room for it, and their number."""
-        trace = self._traces.setdefault(event.trace_id, _Events())
+        trace = self._traces.setdefault(event.trace_id, WaitingEvents())
         trace.by_span.setdefault(event.span_id, []).append(event)
         trace.last_seen = now
         self._traces.move_to_end(event.trace_id)
@@ -125,11 +125,30 @@ class SpanEvents:
                 break
             yield trace_id, self.drop(trace_id)
 
-    def _resize(self, trace: _Events, count: int, size: int) -> None:
+    def saved(self, trace_id: int) -> WaitingEvents | None:
+        """The events of a trace that wait, for :meth:`load`."""
+        return self._traces.get(trace_id)
+
+    def load(self, trace_id: int, saved: WaitingEvents | None) -> None:
+        """Hold the events that another process has held of a trace."""
+        if saved is not None:
+            self._traces[trace_id] = saved
+            self._count += saved.count
+            self._size += saved.size
+
+    def in_order(self) -> None:
+        """After loads: the traces that got no event for longest come first."""
+        self._traces = OrderedDict(sorted(self._traces.items(), key=_last_seen))
+
+    def _resize(self, trace: WaitingEvents, count: int, size: int) -> None:
         trace.count += count
         trace.size += size
         self._count += count
         self._size += size
+
+
+def _last_seen(item: tuple[int, WaitingEvents]) -> float:
+    return item[1].last_seen
 
 
 def _said(events: Iterable[SpanData]) -> Iterator[KnownSpan]:

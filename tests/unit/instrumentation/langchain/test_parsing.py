@@ -22,6 +22,7 @@ from tidegauge.instrumentation.spans import json_values
 from tidegauge.instrumentation.spans.json_values import langchain_result
 from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.tracer import ModelResponse
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,19 @@ def test_what_was_said_about_the_run_around_is_inherited_and_no_label() -> None:
 def test_model_and_provider(
     metadata: dict[str, Any], parameters: dict[str, Any], read: tuple[str | None, str | None]
 ) -> None:
-    assert parsing.model_and_provider(metadata, parameters) == read
+    request = parsing.model_request(metadata, parameters, chats=True)
+    assert request[:3] == (*read, "chat")
+
+
+def test_the_parameters_of_a_request() -> None:
+    given = {"temperature": 0, "max_tokens": 9, "stop": ["END"], "tools": [], "_type": "x"}
+    request = parsing.model_request({"ls_provider": "mistralai"}, given, chats=False)
+    assert request.operation == "text_completion"
+    assert request.parameters == {
+        "gen_ai.request.temperature": 0.0,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.request.stop_sequences": ("END",),
+    }
 
 
 def chat(message: AIMessage, **fields: Any) -> LLMResult:
@@ -88,20 +101,44 @@ def test_a_chat_models_answer() -> None:
         "",
         tool_calls=[{"name": "look", "args": {"at": 1}, "id": "c1"}],
         usage_metadata={"input_tokens": 7, "output_tokens": 3, "total_tokens": 10},
-        response_metadata={"stop_reason": "tool_use"},
+        response_metadata={"stop_reason": "tool_use", "id": "m-1", "model_name": "m"},
     )
     answer = parsing.model_answer(chat(message))
-    assert answer == ModelAnswer((ChosenCall("look", {"at": 1}, "c1"),), 7, 3, ("tool_use",))
+    response = ModelResponse("m-1", "m", ("tool_use",), 7, 3)
+    assert answer == ModelAnswer((ChosenCall("look", {"at": 1}, "c1"),), response)
     assert answer.tokens == 10
+
+
+def test_tokens_of_caches_and_of_reasoning() -> None:
+    usage = {
+        "input_tokens": 70,
+        "output_tokens": 30,
+        "total_tokens": 100,
+        "input_token_details": {"cache_read": 50, "cache_creation": 5},
+        "output_token_details": {"reasoning": 20},
+    }
+    message = AIMessage("", usage_metadata=usage)
+    response = parsing.model_answer(chat(message)).response
+    assert response[3:] == (70, 30, 50, 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [("chatcmpl-7", "chatcmpl-7"), ("lc_run--7", None), ("run-7", None), (None, None)],
+)
+def test_the_id_of_a_message_is_that_of_the_response_if_the_provider_gave_it(
+    given: str | None, read: str | None
+) -> None:
+    assert parsing.model_answer(chat(AIMessage("", id=given))).response.id == read
 
 
 def test_older_forms_of_an_answer() -> None:
     usage = {"token_usage": {"prompt_tokens": 7, "completion_tokens": 0}}
     answer = parsing.model_answer(chat(AIMessage("hm"), llm_output=usage))
-    assert (answer.input_tokens, answer.output_tokens, answer.tokens) == (7, 0, 7)
+    assert (*answer.response[3:5], answer.tokens) == (7, 0, 7)
     line = Generation(text="a line", generation_info={"finish_reason": "length"})
     answer = parsing.model_answer(LLMResult(generations=[[line]]))
-    assert answer == ModelAnswer(finish_reasons=("length",))
+    assert answer == ModelAnswer(response=ModelResponse(finish_reasons=("length",)))
     assert answer.tokens is None
     for nothing in ([], [[]]):
         assert parsing.model_answer(LLMResult(generations=nothing)) == ModelAnswer()

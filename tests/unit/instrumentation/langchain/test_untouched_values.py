@@ -94,14 +94,31 @@ def test_a_models_answer_that_holds_anything(base: type) -> None:
     message = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}])
     message.tool_calls[0]["args"] = value
     message.__dict__["response_metadata"] = {"finish_reason": value, "logprobs": value}
-    message.__dict__["usage_metadata"] = {"input_tokens": value, "output_tokens": value}
+    message.__dict__["usage_metadata"] = {
+        **{"input_tokens": value, "output_tokens": value},
+        **{"input_token_details": value, "output_token_details": {"reasoning": value}},
+    }
+    message.__dict__["id"] = value
     response = LLMResult(generations=[[ChatGeneration(message=AIMessage(""))]])
     response.generations[0][0].__dict__["message"] = message
     answer = parsing.model_answer(response)
     assert answer.calls[0].arguments is value
     tokens, reasons = (0, ("0",)) if base is int else (None, ("0.0",) if base is float else ())
-    assert answer[1:] == (tokens, tokens, reasons, None)
-    assert all(type(reason) is str for reason in answer.finish_reasons)
+    response_id = reasons[0] if reasons else None
+    read = (response_id, None, reasons, tokens, tokens, None, None, tokens)
+    assert answer[1:] == (read, None)
+    assert all(type(reason) is str for reason in answer.response.finish_reasons)
+
+
+@pytest.mark.parametrize("base", [object, dict, list, str, int, float])
+def test_parameters_that_hold_anything(base: type) -> None:
+    value = untouchable(base)
+    given = dict.fromkeys(("temperature", "max_tokens", "stop", "seed", "n", "stream"), value)
+    given |= dict.fromkeys(("reasoning", "reasoning_effort", "response_format"), value)
+    found = parsing.model_request({}, given, chats=True).parameters
+    kinds = {type(one) for one in found.values()}
+    assert kinds <= {str, int, float, tuple}
+    assert parsing.retrieved([value]) == []
 
 
 def test_names_of_calls_models_and_providers_are_plain() -> None:
@@ -112,8 +129,8 @@ def test_names_of_calls_models_and_providers_are_plain() -> None:
     response.generations[0][0].__dict__["message"] = message
     assert parsing.model_answer(response) == ModelAnswer((call, call))
     named = {"ls_model_name": untouchable(object), "ls_provider": untouchable(str, "xai")}
-    assert parsing.model_and_provider(named, {"model": "m"}) == ("m", "x_ai")
-    assert parsing.model_and_provider({}, untouchable(object)) == (None, None)
+    assert parsing.model_request(named, {"model": "m"}, chats=True)[:2] == ("m", "x_ai")
+    assert parsing.model_request({}, untouchable(object), chats=True)[:2] == (None, None)
 
 
 def test_log_probabilities_that_are_no_numbers_are_left_out() -> None:

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from agents import Agent, ModelResponse, Runner, TracingProcessor
+from agents import Agent, ModelResponse, ModelSettings, Runner, TracingProcessor
+from agents.models import get_default_model
 from agents.tracing import GenerationSpanData, ResponseSpanData
 from agents.usage import Usage
 from openai.types.responses import Response
 
 from support.agents_sdk import chat_completions, responses, scripted, traced_by
+from tidegauge import tracer
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.parsing import ModelAnswer
@@ -117,8 +119,7 @@ def test_a_chat_message_has_its_calls_and_tokens() -> None:
     answer = parsing.generation_answer(GenerationSpanData(output=[CHAT_MESSAGE], usage=CHAT_USAGE))
     assert answer == ModelAnswer(
         (ChosenCall("push", {"door": "red"}, "call-1"), ChosenCall("run", "door = red", "call-2")),
-        10,
-        2,
+        tracer.ModelResponse(input_tokens=10, output_tokens=2),
     )
     assert answer.tokens == 12
 
@@ -143,7 +144,7 @@ def test_a_response_has_the_calls_that_the_sdk_runs() -> None:
 
 
 def test_without_contents_calls_are_not_known_and_tokens_are() -> None:
-    nothing = ModelAnswer(None, 10, 2)
+    nothing = ModelAnswer(None, tracer.ModelResponse(input_tokens=10, output_tokens=2))
     assert parsing.generation_answer(GenerationSpanData(usage=CHAT_USAGE)) == nothing
     assert parsing.response_answer(ResponseSpanData(usage=CHAT_USAGE)) == nothing
     assert parsing.response_answer(ResponseSpanData()) == ModelAnswer()
@@ -156,7 +157,18 @@ def test_usage_of_no_request_is_not_reported() -> None:
     assert parsing.hook_answer(result) == ModelAnswer(CALLS[:1])
     usage = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
     result = ModelResponse(output=items, usage=usage, response_id=None)
-    assert parsing.hook_answer(result) == ModelAnswer(CALLS[:1], 10, 2)
+    read = parsing.hook_answer(result)
+    assert read == ModelAnswer(CALLS[:1], tracer.ModelResponse(input_tokens=10, output_tokens=2))
+
+
+def test_tokens_of_caches_and_of_reasoning() -> None:
+    usage = {
+        **CHAT_USAGE,
+        "input_tokens_details": {"cached_tokens": 7},
+        "output_tokens_details": {"reasoning_tokens": 1},
+    }
+    read = parsing.generation_answer(GenerationSpanData(usage=usage)).response
+    assert (read.cache_read_tokens, read.cache_write_tokens, read.reasoning_tokens) == (7, None, 1)
 
 
 class Kept(TracingProcessor):
@@ -190,7 +202,10 @@ async def test_the_sdks_models_report_what_hooks_receive(make: Any, streamed: bo
             result = await Runner.run(agent, "open")
     (data,) = kept.data
     read = parsing.generation_answer if make is chat_completions else parsing.response_answer
-    assert read(data) == parsing.hook_answer(result.raw_responses[0]) == ModelAnswer((), 10, 2)
+    answers = read(data), parsing.hook_answer(result.raw_responses[0])
+    assert [(answer.calls, answer.tokens) for answer in answers] == [((), 12)] * 2
+    if make is responses or streamed:
+        assert answers[0].response.id
 
 
 @pytest.mark.parametrize(
@@ -232,8 +247,35 @@ def test_labels_are_read_from_metadata_as_far_as_they_are_sound() -> None:
     assert run_labels(fields) == RunLabels(task="7")
 
 
-def test_a_model_has_the_name_that_it_reports() -> None:
-    assert parsing.model_name("gpt-x") == "gpt-x"
-    assert parsing.model_name(chat_completions([])) == "scripted-1"
-    assert parsing.model_name(scripted([])) is None
-    assert parsing.model_name(None) is None
+@pytest.mark.parametrize(
+    ("model", "read"),
+    [
+        ("gpt-x", ("gpt-x", "openai")),
+        ("litellm/anthropic/claude", ("litellm/anthropic/claude", "anthropic")),
+        (chat_completions([]), ("scripted-1", "openai")),
+        (scripted([]), (None, "scripted")),
+        (None, (get_default_model(), "openai")),
+    ],
+)
+def test_a_model_has_the_name_that_it_reports(
+    model: Any, read: tuple[str | None, str | None]
+) -> None:
+    settings = ModelSettings(temperature=0.5, max_tokens=9)
+    request = parsing.agent_request(Agent(name="a", model=model, model_settings=settings))
+    assert request[:2] == read
+    assert request.parameters == {
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 9,
+    }
+
+
+def test_a_span_says_where_its_model_was_asked() -> None:
+    config = {"base_url": "https://mine.openai.azure.com/v1", "temperature": 0.5, "top_p": None}
+    data = GenerationSpanData(model="m", model_config=config)
+    request = parsing.generation_request(data)
+    assert (request.model, request.provider) == ("m", "azure.ai.openai")
+    assert request.parameters == {
+        "gen_ai.request.temperature": 0.5,
+        "server.address": "mine.openai.azure.com",
+        "server.port": 443,
+    }

@@ -28,9 +28,10 @@ function aheadOf(run) {
   return `${count(run.frontier)}, ${count(run.pending)}`;
 }
 
-function sinceOf({ loop }) {
-  if (!loop) return ABSENT;
-  return `step ${count(loop.first_step)}` + (loop.since === null ? "" : `, ${time(loop.since)}`);
+function sinceOf({ since, loop }) {
+  const found = since ?? (loop && { step: loop.first_step, time: loop.since });
+  if (!found) return ABSENT;
+  return `step ${count(found.step)}` + (found.time === null ? "" : `, ${time(found.time)}`);
 }
 
 function policyOf(run) {
@@ -46,7 +47,7 @@ function policyOf(run) {
 function stateOf(run, now) {
   if (run.finished) return run.outcome === "unknown" ? "ended" : words(run.outcome);
   const state = { looping: "looping", stuck: "stuck", fine: "running" }[run.trouble];
-  const since = run.trouble === "looping" ? run.loop?.since : run.started;
+  const since = run.since ? run.since.time : run.started;
   return typeof since === "number" ? `${state} · ${lasting(now - since)}` : state;
 }
 
@@ -180,8 +181,12 @@ export class ChosenRun {
     const rest = loop && loop.period > tools.length ? ` → … (${count(loop.period)} steps)` : "";
     say(at("cycle"), tools.length ? `Repeats: ${tools.join(" → ")}${rest}` : "Repeats nothing now.");
     at("cycle").title = at("cycle").textContent;
-    const runbook = advice && `What to do: docs/runbooks/${advice.runbook}.md. This rule would stop it:`;
-    say(at("do-text"), runbook ?? "Nothing to do.");
+    say(at("do"), advice === null ? "Nothing to do." : "What to do: ");
+    const link = at("runbook");
+    link.hidden = advice === null;
+    if (advice !== null && link.getAttribute("href") !== advice.runbook) link.href = advice.runbook;
+    say(link, advice?.runbook.split("/").pop().replace(".md", "").replaceAll("-", " ") ?? "");
+    say(at("do-rule"), advice === null ? "" : ". This rule would stop it:");
     at("rule-line").hidden = advice === null;
     say(at("rule"), advice?.rule ?? "");
   }

@@ -1,6 +1,8 @@
 // The sentence at the top, the runs that loop, and the numbers of the fleet.
 
-import { amount, count, loopingFor, loopOf, make, nameOf, plural, say, share } from "./text.js";
+import {
+  ABSENT, amount, count, loopOf, lostOf, make, nameOf, plural, say, share, troubledFor,
+} from "./text.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -43,7 +45,8 @@ export class FleetView {
     say(at("ratio"), share(fleet.loop_ratio));
     say(at("steps"), `of ${amount(fleet.steps)} steps`);
     say(at("lost"), fleet.lost_steps === null ? "—" : plural(fleet.lost_steps, "step"));
-    say(at("tokens"), `${amount(fleet.lost_tokens)} tokens`);
+    say(at("tokens"), lostOf(fleet));
+    at("tokens").title = at("tokens").textContent;
     const counts = fleet.interventions;
     const made = counts && (counts.stop ?? 0) + (counts.block ?? 0) + (counts.nudge ?? 0);
     say(at("interventions"), count(made));
@@ -56,8 +59,9 @@ export class FleetView {
     const chips = looping.map((run) => {
       const chip = this.chips.get(run.key) ?? this.chip(run.key);
       say(chip.firstChild, nameOf(run));
-      const lasts = run.loop?.since ? `, for ${loopingFor(run.loop, now)}` : "";
-      say(chip.lastChild, run.loop ? `${loopOf(run.loop)}${lasts}` : "");
+      const lasts = troubledFor(run, now);
+      const most = lasts && lasts !== ABSENT ? `, for ${lasts}` : "";
+      say(chip.lastChild, run.loop ? `${loopOf(run.loop)}${most}` : "");
       return chip;
     });
     this.chips = new Map(looping.map((run, index) => [run.key, chips[index]]));

@@ -193,6 +193,10 @@ class Page {
     const some = Boolean(this.find || trouble || agent || group);
     say(at("total"), some ? `${count(runs.total)} of ${running}` : running);
     say(at("nothing"), some ? "No such run is active." : "No run is active.");
+    if (answer.invitation) {
+      say(at("invitation"), answer.invitation.words);
+      say(at("lines"), answer.invitation.lines);
+    }
     at("start").hidden = some || fleet.running > 0 || fleet.ended > 0;
     this.offer("agent", fleet.agents);
     this.offer("group", fleet.groups);

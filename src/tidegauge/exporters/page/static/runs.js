@@ -1,7 +1,7 @@
 // The list of runs: only the visible rows, for any number of runs.
 
 import { Sparkline } from "./charts.js";
-import { amount, count, loopingFor, make, matterOf, nameOf, plural, say } from "./text.js";
+import { amount, count, make, matterOf, nameOf, plural, say, troubledFor } from "./text.js";
 
 const ROW = 46; // height, as in page.css
 const BEYOND = 4; // rows kept ready above and below what is seen
@@ -42,10 +42,11 @@ class Row {
     element.setAttribute("aria-posinset", index + 1);
     element.setAttribute("aria-setsize", total);
     const matter = matterOf(run);
+    const lasts = troubledFor(run, now);
     element.setAttribute(
       "aria-label",
       [nameOf(run), STATES[run.trouble], matter, plural(run.steps, "step"),
-       run.loop ? `for ${loopingFor(run.loop, now)}` : "",
+       lasts ? `for ${lasts}` : "",
        run.stale === null ? "" : `stale score ${run.stale}`].filter(Boolean).join(", "),
     );
     say(this.agent, nameOf(run));
@@ -53,7 +54,7 @@ class Row {
     say(this.group, run.group);
     say(this.stale, count(run.stale));
     say(this.matter, matter);
-    say(this.lasts, run.loop ? loopingFor(run.loop, now) : "");
+    say(this.lasts, lasts);
     say(this.tokens, amount(run.tokens));
     say(this.steps, count(run.steps));
     this.chart.show(run.scores, run.trouble);

@@ -33,12 +33,21 @@ const times = (number) => ({ 1: "once", 2: "twice" })[number] ?? `${count(number
 /** A loop in words: its period and its repeats, as everywhere. */
 export const loopOf = (loop) => `${plural(loop.period, "step")}, repeated ${times(loop.repeats)}`;
 
-/** For how long a loop has lasted, from its first repeated step on. */
-export const loopingFor = (loop, now) =>
-  !loop || loop.since === null ? ABSENT : lasting(now - loop.since);
+/** For how long a run has been in trouble, or has repeated itself as declared; empty, it does not. */
+export function troubledFor({ since, loop }, now) {
+  if (!since && !loop) return "";
+  const began = since ? since.time : loop.since;
+  return began === null ? ABSENT : lasting(now - began);
+}
 
 export const money = (dollars) =>
   dollars === null ? "" : `$${dollars.toFixed(dollars < 1 ? 3 : 2)}`;
+
+/** What the loops of all runs cost, of what all runs cost; what has no price is left out. */
+export function lostOf({ lost_tokens: tokens, lost_dollars: lost, dollars, all_priced: all }) {
+  if (dollars === null) return `${amount(tokens)} tokens`;
+  return `${amount(tokens)} tokens, ${money(lost)} of ${money(dollars)}${all ? "" : " priced"}`;
+}
 
 /** What a loop costs, from its first repeated step on. */
 export function costOf({ steps, tokens, dollars }) {

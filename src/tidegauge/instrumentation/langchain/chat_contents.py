@@ -1,0 +1,186 @@
+"""LangChain's messages and tools as the GenAI conventions write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+
+from tidegauge._canonical import exact_text
+from tidegauge.instrumentation.values import entry, first, is_a, label, part, same_value
+from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
+
+__all__ = ["answer_of", "prompt_of", "text_prompt_of"]
+
+_MAX_PARTS: Final = 1_000
+_ROLES: Final = {"human": "user", "ai": "assistant", "developer": "system", "function": "tool"}
+_CALLS: Final = frozenset(
+    {"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"}
+)
+"""Blocks that say again what the calls of a message say."""
+_MEDIA: Final = {
+    "image": "image",
+    "image_url": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "video": "video",
+    "file": "document",
+    "document": "document",
+}
+
+
+def prompt_of(messages: object, parameters: object) -> Prompt | None:
+    """What a chat model is shown; ``None``, it is not known.
+
+    The system messages at the beginning are the instructions.
+
+    Args:
+        messages: the messages.
+        parameters: the invocation parameters of the model.
+    """
+    if not is_a(messages, list):
+        return None
+    given = part(messages, slice(None))
+    leading = 0
+    while leading < len(given) and is_a(given[leading], SystemMessage):
+        leading += 1
+    system = [text for message in given[:leading] for text in _texts(message.content)]
+    tools = entry(parameters, "tools") or entry(parameters, "functions")
+    return Prompt(_FORMAT, given[leading:] if leading else given, tuple(system), tools)
+
+
+def text_prompt_of(prompt: object) -> Prompt | None:
+    """What a model is shown that completes a text; ``None``, it is not known."""
+    text = exact_text(prompt) if is_a(prompt, str) else None
+    return None if text is None else Prompt(_FORMAT, [text])
+
+
+def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
+    """What a model answered.
+
+    Args:
+        response: the answer.
+        finish_reasons: why it stopped.
+    """
+    choices: list[Item] = []
+    messages: list[Any] = []
+    reason = first(finish_reasons) or "stop"
+    for generation in part(first(response.generations), slice(_MAX_PARTS)):
+        if is_a(generation, ChatGeneration):
+            message = cast("ChatGeneration", generation).message
+            choices.append({**_message(message), "finish_reason": reason})
+            messages.append(message)
+        elif is_a(generation, Generation):
+            text = exact_text(cast("Generation", generation).text)
+            parts = [{"type": "text", "content": text}]
+            choices.append({"role": "assistant", "parts": parts, "finish_reason": reason})
+    return Reply(choices, messages)
+
+
+def _message(message: Any) -> Item:
+    if not is_a(message, BaseMessage):
+        text = exact_text(message) if is_a(message, str) else None
+        return {"role": "user", "parts": [{"type": "text", "content": text}] if text else []}
+    if is_a(message, (ToolMessage, FunctionMessage)):
+        call_id = label(getattr(message, "tool_call_id", None))
+        answer: Item = {"type": "tool_call_response", "response": message.content}
+        return {"role": "tool", "parts": [{**answer, "id": call_id} if call_id else answer]}
+    kind = label(message.role if is_a(message, ChatMessage) else message.type) or "user"
+    parts = list(_parts(message.content))
+    if is_a(message, AIMessage):
+        for call in part(message.tool_calls, slice(_MAX_PARTS)):
+            name, call_id = label(entry(call, "name")), label(entry(call, "id"))
+            chosen: Item = {"type": "tool_call", "name": name or "tool"}
+            if call_id is not None:
+                chosen["id"] = call_id
+            chosen["arguments"] = entry(call, "args")
+            parts.append(chosen)
+    kind = kind.removesuffix("MessageChunk").lower()
+    return {"role": _ROLES.get(kind, kind), "parts": parts}
+
+
+def _parts(content: object) -> Iterator[Item]:
+    if is_a(content, str):
+        text = exact_text(content)
+        if text:
+            yield {"type": "text", "content": text}
+        return
+    for block in part(content, slice(_MAX_PARTS)):
+        if is_a(block, str):
+            yield {"type": "text", "content": exact_text(block)}
+            continue
+        kind = label(entry(block, "type")) or "unknown"
+        if kind in _CALLS:
+            continue
+        if kind in ("text", "output_text"):
+            yield {"type": "text", "content": _text(entry(block, "text"))}
+        elif kind in ("reasoning", "thinking"):
+            said = entry(block, "reasoning") or entry(block, "thinking")
+            yield {"type": "reasoning", "content": _text(said)}
+        elif kind in _MEDIA:
+            yield _medium(_MEDIA[kind], block)
+        else:
+            yield {"type": kind}
+
+
+def _medium(modality: str, block: object) -> Item:
+    """A picture and so on by its address; its data are left out."""
+    given = entry(block, "image_url") or entry(block, "url")
+    url = label(entry(given, "url") or given)
+    if url is None or url.startswith("data:"):
+        return {"type": "omitted", "modality": modality}
+    return {"type": "uri", "modality": modality, "uri": url}
+
+
+def _texts(content: object) -> list[str]:
+    return [item["content"] for item in _parts(content) if item["type"] == "text"]
+
+
+def _text(value: object) -> str:
+    return exact_text(value) or "" if is_a(value, str) else ""
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two messages say the same; one may be the answer of a model, in chunks."""
+    if not is_a(one, BaseMessage) or not is_a(other, BaseMessage):
+        return same_value(one, other)
+    answers = is_a(one, AIMessage)
+    if answers != is_a(other, AIMessage) or not same_value(one.content, other.content):
+        return False
+    if answers:
+        return same_value(one.tool_calls, other.tool_calls)
+    return type(one) is type(other) and same_value(
+        getattr(one, "tool_call_id", None), getattr(other, "tool_call_id", None)
+    )
+
+
+def _tools(given: object) -> list[Item]:
+    """Tools in the forms of OpenAI and of Anthropic; of others their types and names."""
+    found: list[Item] = []
+    for tool in part(given, slice(_MAX_PARTS)):
+        function = entry(tool, "function") or tool
+        name = label(entry(function, "name")) or label(tool)
+        if name is None:
+            found.append({"type": label(entry(tool, "type")) or "unknown"})
+            continue
+        definition: Item = {"type": "function", "name": name}
+        description = entry(function, "description")
+        if is_a(description, str):
+            definition["description"] = exact_text(description)
+        parameters = entry(function, "parameters") or entry(function, "input_schema")
+        if is_a(parameters, dict):
+            definition["parameters"] = parameters
+        found.append(definition)
+    return found
+
+
+_FORMAT: Final = MessageFormat(_message, _same, _tools)

@@ -1,0 +1,544 @@
+"""The spans of one run, always with an explicit parent.
+
+Contexts are never attached here: callbacks run in other threads and tasks than the agent, and a
+context attached there leaks. Adapters make the spans current, each in its way. The code that opens
+a span closes it. A run that ends, or is evicted from the bounded store, ends what it left open.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter, time_ns
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from opentelemetry import trace
+from opentelemetry._logs import Logger, LogRecord
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from tidegauge._canonical import type_name
+from tidegauge._critical import here
+from tidegauge._guard import guarded
+from tidegauge.events import ABSENT, Decision, RunSummary, Signals, StepSignals
+from tidegauge.tracer import conventions as names
+from tidegauge.tracer.call_metrics import CallMetrics
+from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
+from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
+from tidegauge.tracer.span_texts import Contents, Item, plain_name, span_name
+from tidegauge.tracer.step_links import StepLinks
+
+__all__ = ["RunSpans", "SpanTools"]
+
+_MAX_OPEN: Final = 1_000
+_MAX_DESCRIPTION: Final = 1_024
+_SUMMARY: Final = (
+    names.STEPS,
+    names.OUTCOME,
+    names.LOOP_RATIO,
+    names.STALE_SCORE_MAX,
+    names.NOVELTY,
+    names.RECURRENCE_MAX,
+    names.REPETITION,
+    names.STAGNATION,
+    names.LOOP_ENTROPY,
+    names.OTHER_ENTROPY,
+    names.PROGRESS_AUV,
+    names.LOST_STEPS,
+    names.LOST_TOKENS,
+    names.LOST_SECONDS,
+    names.TROUBLES,
+)
+"""The attributes of a summary, in the order of its fields."""
+
+_NO_REQUEST: Final = ModelRequest()
+_NO_RESPONSE: Final = ModelResponse()
+_Child: TypeAlias = tuple[Span, float, Attributes]  # begun when, with what attributes
+
+
+class SpanTools(NamedTuple):
+    """What the spans of all runs are made with.
+
+    Attributes:
+        tracer: where spans are started.
+        logger: where events are sent.
+        contents: how contents are put on spans.
+        exported_digest: gives the exported form of a digest.
+        forget: drops a run that has ended from the store.
+    """
+
+    tracer: Tracer
+    logger: Logger
+    contents: Contents
+    exported_digest: Callable[[bytes], str]
+    forget: Callable[[Any], None]
+
+
+class RunSpans:
+    """The spans of one run.
+
+    Attributes:
+        span: the run's own.
+        context: the parent context of everything below it.
+        owns_span: whether the span is ours, sampled or not; without a tracer, it is the parent's.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_began",
+        "_children",
+        "_history",
+        "_last_answer",
+        "_links",
+        "_metrics",
+        "_tools",
+        "context",
+        "owns_span",
+        "span",
+    )
+
+    def __init__(
+        self,
+        tools: SpanTools,
+        span: Span,
+        context: Context,
+        attributes: Attributes | None = None,
+        metrics: CallMetrics | None = None,
+        *,
+        owns_span: bool = False,
+    ) -> None:
+        self._tools = tools
+        self.span = span
+        self.context = context
+        self.owns_span = owns_span
+        self._children: OrderedDict[int, _Child] = OrderedDict()
+        self._metrics = metrics
+        self._attributes = attributes or {}
+        self._began = perf_counter()
+        self._history = MessageHistory()
+        self._links = StepLinks()
+        self._last_answer: str | None = None
+
+    @property
+    def trace_id(self) -> str | None:
+        """Trace of the run, 32 hexadecimal digits; ``None`` when nothing is recorded."""
+        context = self.span.get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.is_valid else None
+
+    @property
+    def span_id(self) -> str | None:
+        """The run's span, 16 hexadecimal digits; ``None`` when nothing is recorded."""
+        context = self.span.get_span_context()
+        return trace.format_span_id(context.span_id) if context.is_valid else None
+
+    @property
+    def calls_wanted(self) -> bool:
+        """Whether spans of calls lead anywhere: they are recorded, or their time is."""
+        return self._metrics is not None or self.span.is_recording()
+
+    @property
+    def shows_contents(self) -> bool:
+        """Whether contents are put on its spans."""
+        return self._tools.contents.captured and self.span.is_recording()
+
+    def start_chat(
+        self,
+        request: ModelRequest = _NO_REQUEST,
+        prompt: Prompt | None = None,
+        *,
+        inside: Span | None = None,
+    ) -> Span:
+        """Open the span of a model call.
+
+        Args:
+            request: what the model is asked for.
+            prompt: what it is shown; put on the span only if contents are captured.
+            inside: the tool call that makes it; ``None``, the agent itself.
+        """
+        attributes = request.attributes()
+        conversation = self._attributes.get(names.CONVERSATION_ID)
+        if conversation is not None:
+            attributes[names.CONVERSATION_ID] = conversation
+        if prompt is not None and self.shows_contents:
+            history = self._history if inside is None else MessageHistory()
+            attributes.update(history.asked(prompt, self._tools.contents))
+        name = span_name(request.operation, request.model)
+        return self._start(name, SpanKind.CLIENT, attributes, inside)
+
+    def first_chunk(self, span: Span) -> None:
+        """The first chunk of a model's answer is here: the answer is streamed."""
+        child = self._children.get(id(span))
+        if child is not None:
+            attributes = child[2]
+            attributes.setdefault(names.RESPONSE_TIME_TO_FIRST_CHUNK, perf_counter() - child[1])
+
+    def end_chat(
+        self,
+        span: Span,
+        response: ModelResponse = _NO_RESPONSE,
+        *,
+        answer: Reply | None = None,
+        request: ModelRequest | None = None,
+        prompt: Prompt | None = None,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Close the span of a model call.
+
+        Args:
+            span: the span.
+            response: what the call gave, besides contents.
+            answer: what the model said; put on the span only if contents are captured.
+            request: what the model was asked for, as far as it was not known at the start.
+            prompt: what the model was shown, if that was not known at the start.
+            error: what the call failed with.
+        """
+        child = self._children.get(id(span))
+        begun_with = {} if child is None else child[2]
+        first_chunk = begun_with.get(names.RESPONSE_TIME_TO_FIRST_CHUNK)
+        if request is not None:
+            begun_with.update(request.attributes())
+        if span.is_recording():
+            attributes = response.attributes()
+            if request is not None:
+                attributes.update(request.attributes())
+            if self._tools.contents.captured:
+                attributes.update(self._said(span, prompt, answer))
+            if first_chunk is not None:
+                attributes[names.REQUEST_STREAM] = True
+                attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
+            with here.critical:
+                span.set_attributes(attributes)
+                if request is not None and request.model:
+                    span.update_name(span_name(request.operation, request.model))
+        took = self._end(span, error)
+        if self._metrics is not None and took is not None:
+            self._metrics.chat(
+                took[0],
+                begun_with,
+                first_chunk=first_chunk,
+                response=response,
+                error=_error_type(error),
+                context=self._inside(span),
+            )
+
+    def answered(self, answer: object) -> None:
+        """The run gave this answer: put on its span at its end, if contents are captured."""
+        if self.shows_contents:
+            parts = [{"type": "text", "content": answer}]
+            choice = {"role": "assistant", "parts": parts, "finish_reason": "stop"}
+            self._last_answer, _ = self._tools.contents.listed([choice])
+
+    def _said(self, span: Span, prompt: Prompt | None, answer: Reply | None) -> Attributes:
+        """The contents that a model call's span gets at its end."""
+        own = self._is_own(span)
+        found: Attributes = {}
+        if prompt is not None:
+            history = self._history if own else MessageHistory()
+            found.update(history.asked(prompt, self._tools.contents))
+        if answer is not None:
+            text, _ = self._tools.contents.listed(answer.choices)
+            found[names.OUTPUT_MESSAGES] = text
+            if own:
+                self._history.answered(answer)
+                self._last_answer = text
+        return found
+
+    def _is_own(self, span: Span) -> bool:
+        """Whether the agent itself makes a model call, and none of its tools."""
+        parent = getattr(span, "parent", None)
+        known = self.span.get_span_context()
+        return parent is not None and parent.span_id == known.span_id
+
+    def start_retrieval(
+        self,
+        *,
+        source: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        top_k: int | None = None,
+        query: object = ABSENT,
+        inside: Span | None = None,
+    ) -> Span:
+        """Open the span of a retrieval of documents.
+
+        Args:
+            source: where they are looked for.
+            provider: what holds them.
+            model: the model of the embeddings by which they are found.
+            top_k: how many are wanted at most.
+            query: put on the span only if contents are captured.
+            inside: the tool call that makes it; ``None``, the agent itself.
+        """
+        attributes: Attributes = {names.OPERATION_NAME: names.RETRIEVAL}
+        texts = (
+            (names.DATA_SOURCE_ID, source),
+            (names.PROVIDER_NAME, provider),
+            (names.REQUEST_MODEL, model),
+        )
+        attributes.update({name: plain_name(value) for name, value in texts if value})
+        if top_k is not None:
+            attributes[names.RETRIEVAL_TOP_K] = top_k
+        if query is not ABSENT and self.shows_contents:
+            self._add_content(attributes, names.RETRIEVAL_QUERY, query)
+        return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
+
+    def end_retrieval(
+        self,
+        span: Span,
+        documents: Sequence[Item] | None = None,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Close the span of a retrieval.
+
+        Args:
+            span: the span.
+            documents: what it found; put on the span only if contents are captured.
+            error: what it failed with.
+        """
+        if documents is not None and self.shows_contents and span.is_recording():
+            span.set_attribute(names.RETRIEVAL_DOCUMENTS, self._tools.contents.listed(documents)[0])
+        self._end(span, error)
+
+    def start_tool(
+        self,
+        name: str,
+        call_id: str | None = None,
+        signals: Signals | StepSignals | None = None,
+        arguments: object = None,
+        description: str | None = None,
+    ) -> Span:
+        """Open the span of a tool call.
+
+        Args:
+            name: the tool.
+            call_id: the model's id of the call.
+            signals: what the sink said when the action was issued.
+            arguments: put on the span only if contents are captured.
+            description: what the tool does.
+        """
+        attributes: Attributes = {
+            names.OPERATION_NAME: names.EXECUTE_TOOL,
+            names.TOOL_NAME: plain_name(name),
+            names.TOOL_TYPE: "function",
+        }
+        link: Link | None = None
+        recording = self.span.is_recording()
+        if recording:
+            agent = self._attributes.get(names.AGENT_NAME)
+            if agent is not None:
+                attributes[names.AGENT_NAME] = agent
+            if call_id:
+                attributes[names.TOOL_CALL_ID] = plain_name(call_id)
+            if description:
+                attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
+            if signals is not None:
+                self._add_step(attributes, signals)
+                link = self._links.link(signals, name)
+            if self._tools.contents.captured:
+                self._add_content(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
+        span = self._start(
+            span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes, link=link
+        )
+        if recording and signals is not None:
+            self._links.started(signals, name, span.get_span_context())
+        return span
+
+    def end_tool(
+        self,
+        span: Span,
+        result: object = ABSENT,
+        error: BaseException | str | None = None,
+        ended: int | None = None,
+        *,
+        signals: Signals | StepSignals | None = None,
+        hand_off: str | None = None,
+    ) -> None:
+        """Close the span of a tool call; ``result`` is put on it only if contents are captured.
+
+        Nothing is known of the result of a call that was abandoned: it has none.
+
+        Args:
+            span: the span.
+            result: what the call returned.
+            error: what it failed with.
+            ended: when it ended, in nanoseconds since the epoch; ``None``, now.
+            signals: what the sink said when the result of its step was observed.
+            hand_off: the agent that it hands over to; ``None``, it hands over to none.
+        """
+        if span.is_recording():
+            attributes: Attributes = {}
+            if hand_off is not None:
+                attributes[names.HAND_OFF_TO] = plain_name(hand_off)
+            if signals is not None and signals.stale_score is not None:
+                attributes[names.STALE_SCORE] = signals.stale_score
+                if signals.case is not None:
+                    attributes[names.CASE] = signals.case
+            if result is not ABSENT and error is None and self._tools.contents.captured:
+                self._add_content(attributes, names.TOOL_CALL_RESULT, result)
+            if attributes:
+                with here.critical:
+                    span.set_attributes(attributes)
+        took = self._end(span, error, ended)
+        if self._metrics is not None and took is not None:
+            seconds, begun_with = took
+            agent = self._attributes.get(names.AGENT_NAME)
+            if agent is not None:
+                begun_with[names.AGENT_NAME] = agent
+            self._metrics.duration(
+                "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
+            )
+
+    def untimed(self, span: Span) -> None:
+        """Don't count how long an open call takes."""
+        self._children.pop(id(span), None)
+
+    def event(
+        self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
+    ) -> None:
+        """Send an event with the context of ``span``, or of the run's own."""
+        context = self._inside(span) if span else self.context
+        record = LogRecord(event_name=name, attributes=dict(attributes), context=context)
+        with here.critical:
+            self._tools.logger.emit(record)
+
+    def loop_onset(self, signals: Signals | StepSignals) -> None:
+        """Send the event that a cycle's first repetition is complete."""
+        self.event(
+            names.LOOP_ONSET_EVENT,
+            {
+                names.RUN_ID: signals.run,
+                names.STEP_INDEX: signals.step,
+                names.LOOP_PERIOD: signals.loop_period,
+                names.LOOP_FIRST_STEP: signals.loop_first_step,
+            },
+        )
+
+    def intervention(self, decision: Decision) -> None:
+        """Send the event that a policy intervened."""
+        attributes: Attributes = {names.INTERVENTION: decision.action}
+        if decision.reason:
+            attributes[names.INTERVENTION_REASON] = decision.reason
+        if decision.signals is not None:
+            attributes[names.RUN_ID] = decision.signals.run
+            attributes[names.STEP_INDEX] = decision.signals.step
+        self.event(names.INTERVENTION_EVENT, attributes)
+
+    def end(
+        self,
+        summary: RunSummary | None,
+        *,
+        stopped_reason: str | None = None,
+        error: BaseException | str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Close the run's span and whatever it left open."""
+        metrics, self._metrics = self._metrics, None  # one that was suspended may be ended again
+        if metrics is not None:
+            seconds = perf_counter() - self._began
+            error_type = _error_type(error)
+            metrics.duration(
+                "agent", seconds, self._attributes, error=error_type, context=self.context
+            )
+        span = self.span
+        if span.is_recording():
+            attributes: Attributes = {}
+            if summary is not None:
+                for name, value in zip(_SUMMARY, summary, strict=True):
+                    if value is not None and value != ():
+                        attributes[name] = value
+                if summary.troubles is not None:
+                    attributes[names.TROUBLED] = bool(summary.troubles)
+            if self._last_answer is not None and error is None:
+                attributes[names.OUTPUT_MESSAGES] = self._last_answer
+            if stopped_reason:
+                attributes[names.STOPPED_REASON] = stopped_reason
+            if checkpoint is not None:
+                attributes[names.CHECKPOINT] = plain_name(checkpoint)
+            with here.critical:
+                span.set_attributes(attributes)
+        self.close(error)
+
+    def continues(self, checkpoint: str) -> None:
+        """Note the checkpoint from which the run continues."""
+        if self.span.is_recording():
+            with here.critical:
+                self.span.set_attribute(names.RESUMED_CHECKPOINT, plain_name(checkpoint))
+
+    def close(self, error: BaseException | str | None = None) -> None:
+        """Close the run's span and whatever it left open, of which nothing more is known."""
+        self._tools.forget(self)
+        self._history.clear()
+        for child, *_ in list(self._children.values()):
+            self._end(child, None)
+        _finish(self.span, error)
+
+    def _add_content(self, attributes: Attributes, name: str, value: object) -> None:
+        text = self._tools.contents.text(value)
+        if text is not None:
+            attributes[name] = text
+
+    def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
+        digest = self._tools.exported_digest
+        attributes[names.STEP_INDEX] = signals.step
+        attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
+        attributes[names.STATE_DIGEST] = digest(signals.state_digest)
+        if signals.loop_repeats:
+            attributes[names.LOOP_REPEATS] = signals.loop_repeats
+            attributes[names.LOOP_PERIOD] = signals.loop_period
+
+    def _start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        inside: Span | None = None,
+        link: Link | None = None,
+    ) -> Span:
+        parent = self.context if inside is None else self._inside(inside)
+        with here.critical:  # the SDK's locks are not re-entrant
+            span = self._tools.tracer.start_span(
+                name, parent, kind, attributes, links=None if link is None else (link,)
+            )
+        recording = span.is_recording()
+        if self._metrics is not None and not recording:
+            # One object may stand for all that are not recorded: each call needs its own.
+            span = NonRecordingSpan(span.get_span_context())
+        if recording or self._metrics is not None:
+            children = self._children
+            children[id(span)] = (span, perf_counter(), attributes)
+            if len(children) > _MAX_OPEN:
+                self._end(next(iter(children.values()))[0], None)
+        return span
+
+    def _end(
+        self, span: Span, error: BaseException | str | None, ended: int | None = None
+    ) -> tuple[float, Attributes] | None:
+        """Close it; gives the seconds since it was opened, and the attributes of then."""
+        child = self._children.pop(id(span), None)
+        took = None
+        if child is not None:
+            late = 0.0 if ended is None else (time_ns() - ended) / 1e9
+            took = (max(0.0, perf_counter() - child[1] - late), child[2])
+        _finish(span, error, ended)
+        return took
+
+    def _inside(self, span: Span) -> Context:
+        return trace.set_span_in_context(span, self.context)
+
+
+@guarded("spans.end", default=None)
+def _finish(span: Span, error: BaseException | str | None, ended: int | None = None) -> None:
+    if not span.is_recording():
+        return  # not sampled, or ended before its time to make room
+    with here.critical:
+        if error is not None:
+            span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
+            span.set_status(StatusCode.ERROR)
+        span.end(ended)
+
+
+def _error_type(error: BaseException | str | None) -> str | None:
+    if error is None or type(error) is str:
+        return error
+    return type_name(type(error))  # nothing is asked of the error, which may be the user's
