@@ -132,7 +132,7 @@ function openFits(fits) {
   new SortedTable(byId("fits"), [
     { title: "Task group", show: (fit) => fit.task_group || ABSENT },
     { title: "Error", show: (fit) => fit.error },
-    number("Agents", (fit) => count(fit.agents)),
+    number("Groups", (fit) => count(fit.groups)),
     number("Slope", (fit) => fit.slope.toFixed(2)),
     number("Intercept", (fit) => fit.intercept.toFixed(2)),
     number("R²", (fit) => (absent(fit.r2) ? ABSENT : fit.r2.toFixed(2))),
