@@ -322,9 +322,10 @@ class RunSummary(NamedTuple):
 
 
 class StepSignals(NamedTuple):
-    """The signals of every counted step: its identity, and the loop it is in.
+    """The signals of every counted step: its identity, the loop it is in, and how it ended.
 
-    The attributes are those of :class:`Signals`.
+    The attributes are those of :class:`Signals`. When the step was issued, its stale score and its
+    case are not known.
     """
 
     run: str
@@ -336,6 +337,8 @@ class StepSignals(NamedTuple):
     loop_first_step: int = -1
     tool: str = ""
     exempt_steps: int = 0
+    stale_score: int | None = None
+    case: int | None = None
 
 
 _NOTHING_MORE: Final[Mapping[str, Any]] = {}

@@ -28,6 +28,43 @@ def openai() -> list[SpanData]:
     return spans.found
 
 
+def google_side_by_side() -> list[SpanData]:
+    """As since 2.0: the agents are beside each other in a workflow."""
+    spans = Spans(GOOGLE)
+    workflow = spans.begin()
+    agent = {"gen_ai.operation.name": "invoke_agent"}
+    boss = spans.begin()
+    spans.google_turn(boss, "boss", "transfer_to_agent", agent_name="researcher")
+    spans.end(boss, workflow, "invoke_agent boss", {**agent, "gen_ai.agent.name": "boss"})
+    researcher = spans.begin()
+    for _ in range(8):
+        spans.google_turn(researcher, "researcher", "search", query="key")
+    spans.google_turn(researcher, "researcher", None)
+    named = {**agent, "gen_ai.agent.name": "researcher"}
+    spans.end(researcher, workflow, "invoke_agent researcher", named)
+    spans.end(workflow, None, "invoke_workflow", {"gen_ai.operation.name": "invoke_workflow"})
+    return spans.found
+
+
+def strands() -> list[SpanData]:
+    """A swarm of Strands: the agents are beside each other in a span that is no agent."""
+    spans = Spans("strands.telemetry.tracer")
+    swarm = spans.begin()
+    agent = {"gen_ai.operation.name": "invoke_agent"}
+    boss = spans.begin()
+    spans.strands_turn(boss, "handoff_to_agent", agent_name="researcher")
+    spans.strands_turn(boss, None)
+    spans.end(boss, swarm, "invoke_agent boss", {**agent, "gen_ai.agent.name": "boss"})
+    researcher = spans.begin()
+    for _ in range(8):
+        spans.strands_turn(researcher, "search", query="key")
+    spans.strands_turn(researcher, None)
+    named = {**agent, "gen_ai.agent.name": "researcher"}
+    spans.end(researcher, swarm, "invoke_agent researcher", named)
+    spans.end(swarm, None, "invoke_swarm", {"gen_ai.operation.name": "invoke_swarm"})
+    return spans.found
+
+
 def google() -> list[SpanData]:
     spans = Spans(GOOGLE)
     boss = spans.begin()
@@ -43,7 +80,7 @@ def google() -> list[SpanData]:
 
 
 @pytest.mark.parametrize("how", BATCHINGS)
-@pytest.mark.parametrize("shape", [openai, google])
+@pytest.mark.parametrize("shape", [openai, google, google_side_by_side, strands])
 def test_a_hand_off_is_one_step_and_the_other_agent_a_run_inside(shape: Any, how: str) -> None:
     found = read(batches(shape(), how))
     assert [run[:4] for run in found] == [
@@ -67,3 +104,23 @@ def test_agents_one_after_the_other_in_one_trace_are_separate_runs(how: str) -> 
     spans.end(request, None, "GET /", {"http.request.method": "GET"})
     found = read(batches(spans.found, how))
     assert [run[:3] for run in found] == [("one", None, 3), ("two", None, 3)]
+
+
+@pytest.mark.parametrize("how", BATCHINGS)
+def test_an_agent_that_is_handed_to_twice_is_inside_the_one_that_does_it(how: str) -> None:
+    spans = Spans(OPENAI)
+    trace, agent = spans.begin(), {"openinference.span.kind": "AGENT"}
+    for name, other in (("boss", "researcher"), ("researcher", "boss"), ("boss", "researcher")):
+        begun = spans.begin()
+        spans.openai_turn(begun, f"transfer_to_{other}")
+        spans.end(begun, trace, name, {**agent, "agent.name": name})
+    last = spans.begin()
+    spans.openai_turn(last, None)
+    spans.end(last, trace, "researcher", {**agent, "agent.name": "researcher"})
+    spans.end(trace, None, "Agent workflow", agent)
+    found = read(batches(spans.found, how))
+    assert [run[:3] for run in found] == [
+        ("boss", None, 2),
+        ("researcher", 0, 1),
+        ("researcher", 0, 0),
+    ]

@@ -1,4 +1,4 @@
-"""Spans of agents that hand over to others, in the shapes of two frameworks."""
+"""Spans of agents that hand over to others, in the shapes of three frameworks."""
 
 from __future__ import annotations
 
@@ -70,3 +70,20 @@ class Spans:
                 "gen_ai.tool.call.result": "nothing",
             }
             self.end(self.begin(), parent, f"execute_tool {tool}", {**given, **named})
+
+    def strands_turn(self, parent: Any, tool: str | None, **arguments: Any) -> None:
+        """A turn of Strands, which goes around it."""
+        turn, chat = self.begin(), self.begin()
+        operation = "gen_ai.operation.name"
+        self._calls += 1
+        named = {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": f"call_{self._calls}"}
+        given = {"id": f"call_{self._calls}", "name": tool, "arguments": arguments}
+        parts = [] if tool is None else [{"type": "tool_call", **given}]
+        said = json.dumps([{"role": "assistant", "parts": parts}])
+        self.end(chat, turn, "chat", {operation: "chat", "gen_ai.output.messages": said})
+        if tool is not None:
+            result = {"gen_ai.tool.call.result": "nothing", **named}
+            self.end(
+                self.begin(), turn, f"execute_tool {tool}", {operation: "execute_tool", **result}
+            )
+        self.end(turn, parent, "execute_event_loop_cycle", {operation: "execute_event_loop_cycle"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
@@ -22,7 +23,18 @@ from tidegauge._canonical import class_name
 from tidegauge._critical import defer, here, interrupted, reset_after_fork
 from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.errors import CallBlocked, RunStopped
-from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, Outcome, RunStarted, Step, made
+from tidegauge.events import (
+    ABSENT,
+    GO_ON,
+    CallResult,
+    Decision,
+    Outcome,
+    RunStarted,
+    Signals,
+    Step,
+    StepSignals,
+    made,
+)
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.turn_calls import OpenTurns, Turn, TurnCall
@@ -341,14 +353,20 @@ class OpenRun:
             ends.append((result, error))
             failed = False if error is False else truth(error)
             results.append(made(CallResult, (result, failed)))
-        if turn is not None and turn.calls:
-            self._end_tools(recorded, turn, ends, ended)
-        index = outcome.step if turn is None else turn.step
-        if index is None or index < 0:  # no step, or it could not be reported
-            return GO_ON
-        # Faster than _replace().
-        fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
-        decision = self._observe(recorded, turn, made(Outcome, fields), ends)
+        spans = turn if turn is not None and turn.calls else None
+        if spans is not None and ended is None:
+            ended = time.time_ns()
+        decision = GO_ON
+        try:
+            index = outcome.step if turn is None else turn.step
+            if index is None or index < 0:  # no step, or it could not be reported
+                return GO_ON
+            # Faster than _replace().
+            fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
+            decision = self._observe(recorded, turn, made(Outcome, fields), ends)
+        finally:
+            if spans is not None:
+                self._end_tools(recorded, spans, ends, ended, decision.signals)
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded)
         return decision
@@ -453,15 +471,20 @@ class OpenRun:
         turn: Turn,
         returned: Sequence[Returned],
         ended: int | None = None,
+        signals: Signals | StepSignals | None = None,
     ) -> None:
         with here.critical, self._lock:
             held = self._turns.remove(turn)
         if held:
-            end_spans(recorded, turn, returned, ended)
+            end_spans(recorded, turn, returned, ended, signals)
 
 
 def end_spans(
-    recorded: RecordedRun, turn: Turn, returned: Sequence[Returned], ended: int | None = None
+    recorded: RecordedRun,
+    turn: Turn,
+    returned: Sequence[Returned],
+    ended: int | None = None,
+    signals: Signals | StepSignals | None = None,
 ) -> None:
     """Close the spans of a turn's calls, with what they returned."""
     if turn.blocked:
@@ -473,7 +496,7 @@ def end_spans(
             failure = "tool_error"
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
-        recorded.end_tool(call.span, result, failure, ended)
+        recorded.end_tool(call.span, result, failure, ended, signals=signals)
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:

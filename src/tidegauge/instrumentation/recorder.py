@@ -426,12 +426,11 @@ class RecordedRun:
         result: object = ABSENT,
         error: BaseException | str | None = None,
         ended: int | None = None,
-        *,
-        hand_off: str | None = None,
+        **more: Any,
     ) -> None:
         """Close the span of a tool call; see :meth:`tidegauge.tracer.RunSpans.end_tool`."""
         if self._spans is not None:
-            self._spans.end_tool(span, result, error, ended, hand_off=hand_off)
+            self._spans.end_tool(span, result, error, ended, **more)
 
     @guarded("recorder.answered_tool", default=None)
     def answered_tool(

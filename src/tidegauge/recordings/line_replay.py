@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
@@ -95,7 +95,8 @@ class Replay:
     Args:
         sink: receives the events.
         ignore_actions: actions whose calls are skipped, as if they had not been recorded.
-        t_max: the ``t_max`` of every run, instead of the recorded one.
+        t_max: the ``t_max`` of every run, or of the runs of each task group, instead of the
+            recorded one.
         on_fault: receives every fault; an exception that it raises ends the replay.
 
     Attributes:
@@ -107,7 +108,7 @@ class Replay:
         sink: StepSink,
         *,
         ignore_actions: Container[str] = (),
-        t_max: int | None = None,
+        t_max: int | Mapping[str, int] | None = None,
         on_fault: Callable[[Fault], None] | None = None,
     ) -> None:
         self.skipped_lines = 0
@@ -171,10 +172,9 @@ class Replay:
     def saved(self, run: str) -> list[Any]:
         """A run as plain data, for :meth:`load`."""
         waiting = self._open_steps.get(run)
-        steps = waiting.items() if waiting is not None else ()
         return [
             self._standing.get(run),
-            [[step, one.step, one.calls] for step, one in steps],
+            [[step, one.step, one.calls] for step, one in (waiting or {}).items()],
         ]
 
     def load(self, run: str, saved: Sequence[Any]) -> None:
@@ -190,8 +190,11 @@ class Replay:
     def _start(self, event: RunStarted) -> None:
         self._standing[event.run] = "open"
         self._open_steps.pop(event.run, None)
-        if self._t_max is not None:
-            event = replace(event, t_max=self._t_max)
+        t_max = self._t_max
+        if isinstance(t_max, Mapping):
+            t_max = t_max.get(event.task_group)
+        if t_max is not None:
+            event = replace(event, t_max=t_max)
         self._sink.run_started(event)
 
     def _step(self, step: RecordedStep) -> None:

@@ -661,7 +661,11 @@ DECLARATION: Final = Declaration(
             ),
         ),
     ),
-    details={"frontier": _read("frontier"), "pending": _read("pending")},
+    details={
+        "frontier": _read("frontier"),
+        "pending": _read("pending"),
+        "case": _read("case"),
+    },
     of_group=(
         Measured(
             BEHAVIOR_ERRORS,

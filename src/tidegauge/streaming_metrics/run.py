@@ -318,7 +318,7 @@ class MeasuredRun:
             self.latest = made(
                 StepSignals,
                 (self.started.run, t, action, state, loops.period, loops.repeats,
-                 loops.first_step, name, 0 if allowance is None else allowance.exempt),
+                 loops.first_step, name, 0 if allowance is None else allowance.exempt, None, None),
             )  # fmt: skip
             if self.history is not None:
                 repeats = loops.repeats
@@ -432,6 +432,11 @@ class MeasuredRun:
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
+            stale = self.metrics.get(StaleScore)
+            if latest and stale is not None and stale.current is not None:
+                exploration = self.metrics.get(Exploration)
+                case = None if exploration is None else exploration.case
+                self.latest = self.latest._replace(stale_score=stale.current, case=case)
             if self.history is not None:
                 self.history.observed(record, self.of(StaleScore).current, shown)
             if digest is None and any(one[0] is None for one in results):

@@ -141,8 +141,9 @@ class MessageHistory:
             return False
         self._tools = tools
         before = self._tools_digest
+        digest: bytes | None
         try:
-            digest: bytes | None = digest_of((orjson.dumps(tools, None, _PLAIN),))
+            digest = digest_of((orjson.dumps(tools, None, _PLAIN),))
         except TypeError:
             digest = canonical_digest(tools)
         self._tools_digest = digest

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from tidegauge._canonical import type_name
@@ -27,6 +27,7 @@ from tidegauge.tracer.call_metrics import CallMetrics
 from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
 from tidegauge.tracer.span_texts import Contents, Item, plain_name, span_name
+from tidegauge.tracer.step_links import StepLinks
 
 __all__ = ["RunSpans", "SpanTools"]
 
@@ -89,6 +90,7 @@ class RunSpans:
         "_children",
         "_history",
         "_last_answer",
+        "_links",
         "_metrics",
         "_tools",
         "context",
@@ -115,6 +117,7 @@ class RunSpans:
         self._attributes = attributes or {}
         self._began = perf_counter()
         self._history = MessageHistory()
+        self._links = StepLinks()
         self._last_answer: str | None = None
 
     @property
@@ -319,7 +322,9 @@ class RunSpans:
             names.TOOL_NAME: plain_name(name),
             names.TOOL_TYPE: "function",
         }
-        if self.span.is_recording():
+        link: Link | None = None
+        recording = self.span.is_recording()
+        if recording:
             agent = self._attributes.get(names.AGENT_NAME)
             if agent is not None:
                 attributes[names.AGENT_NAME] = agent
@@ -329,9 +334,15 @@ class RunSpans:
                 attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
                 self._add_step(attributes, signals)
+                link = self._links.link(signals, name)
             if self._tools.contents.captured:
                 self._add_content(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
-        return self._start(span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes)
+        span = self._start(
+            span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes, link=link
+        )
+        if recording and signals is not None:
+            self._links.started(signals, name, span.get_span_context())
+        return span
 
     def end_tool(
         self,
@@ -340,6 +351,7 @@ class RunSpans:
         error: BaseException | str | None = None,
         ended: int | None = None,
         *,
+        signals: Signals | StepSignals | None = None,
         hand_off: str | None = None,
     ) -> None:
         """Close the span of a tool call; ``result`` is put on it only if contents are captured.
@@ -351,15 +363,22 @@ class RunSpans:
             result: what the call returned.
             error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
+            signals: what the sink said when the result of its step was observed.
             hand_off: the agent that it hands over to; ``None``, it hands over to none.
         """
-        if hand_off is not None and span.is_recording():
-            span.set_attribute(names.HAND_OFF_TO, plain_name(hand_off))
-        is_known = result is not ABSENT and error is None
-        if is_known and self._tools.contents.captured and span.is_recording():
+        if span.is_recording():
             attributes: Attributes = {}
-            self._add_content(attributes, names.TOOL_CALL_RESULT, result)
-            span.set_attributes(attributes)
+            if hand_off is not None:
+                attributes[names.HAND_OFF_TO] = plain_name(hand_off)
+            if signals is not None and signals.stale_score is not None:
+                attributes[names.STALE_SCORE] = signals.stale_score
+                if signals.case is not None:
+                    attributes[names.CASE] = signals.case
+            if result is not ABSENT and error is None and self._tools.contents.captured:
+                self._add_content(attributes, names.TOOL_CALL_RESULT, result)
+            if attributes:
+                with here.critical:
+                    span.set_attributes(attributes)
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
@@ -474,10 +493,13 @@ class RunSpans:
         kind: SpanKind,
         attributes: Attributes,
         inside: Span | None = None,
+        link: Link | None = None,
     ) -> Span:
         parent = self.context if inside is None else self._inside(inside)
         with here.critical:  # the SDK's locks are not re-entrant
-            span = self._tools.tracer.start_span(name, parent, kind, attributes)
+            span = self._tools.tracer.start_span(
+                name, parent, kind, attributes, links=None if link is None else (link,)
+            )
         recording = span.is_recording()
         if self._metrics is not None and not recording:
             # One object may stand for all that are not recorded: each call needs its own.
@@ -494,7 +516,10 @@ class RunSpans:
     ) -> tuple[float, Attributes] | None:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
-        took = None if child is None else (perf_counter() - child[1], child[2])
+        took = None
+        if child is not None:
+            late = 0.0 if ended is None else (time_ns() - ended) / 1e9
+            took = (max(0.0, perf_counter() - child[1] - late), child[2])
         _finish(span, error, ended)
         return took
 

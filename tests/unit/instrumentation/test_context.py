@@ -63,6 +63,7 @@ def test_the_whole_story_of_a_run():
         "tidegauge.step.index": 2,
         "tidegauge.action.digest": "#3",
         "tidegauge.state.digest": "#2",
+        "tidegauge.stale_score": 0,
     }
     assert story(seen) == [
         (
@@ -84,6 +85,7 @@ def test_the_whole_story_of_a_run():
                 "tidegauge.loop.lost_steps": 0,
                 "tidegauge.novelty": 2 / 3,
                 "tidegauge.recurrence.max": 1,
+                "tidegauge.troubled": False,
             },
             [
                 (
@@ -95,6 +97,7 @@ def test_the_whole_story_of_a_run():
                         **digests,
                         "tidegauge.step.index": 0,
                         "tidegauge.state.digest": "#1",
+                        "tidegauge.stale_score": 0,
                     },
                     [],
                 ),
@@ -107,6 +110,7 @@ def test_the_whole_story_of_a_run():
                         **digests,
                         "tidegauge.step.index": 1,
                         "tidegauge.state.digest": "#2",
+                        "tidegauge.stale_score": 0,
                     },
                     [],
                 ),

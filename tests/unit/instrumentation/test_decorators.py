@@ -76,6 +76,7 @@ def test_the_whole_story_of_a_sync_agent():
         "tidegauge.loop.lost_steps": 0,
         "tidegauge.novelty": 1.0,
         "tidegauge.recurrence.max": 0,
+        "tidegauge.troubled": False,
     }
     assert children == [
         (
@@ -87,6 +88,7 @@ def test_the_whole_story_of_a_sync_agent():
                 "tidegauge.step.index": 0,
                 "tidegauge.action.digest": "#0",
                 "tidegauge.state.digest": "#1",
+                "tidegauge.stale_score": 0,
                 "error.type": "builtins.ValueError",
             },
             [],
@@ -100,6 +102,7 @@ def test_the_whole_story_of_a_sync_agent():
                 "tidegauge.step.index": 1,
                 "tidegauge.action.digest": "#2",
                 "tidegauge.state.digest": "#3",
+                "tidegauge.stale_score": 0,
             },
             [],
         ),

@@ -36,6 +36,7 @@ What a step is, and when a run is stopped:
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -498,11 +499,18 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.span is not None:
             leave(call.span)
         result = parsing.tool_result(output, call.id)
-        if run.traced:
-            error = "tool_error" if result.error else None
-            target = parsing.hand_off_target(output)
-            run.recorded.end_tool(call.span, result=result.outcome, error=error, hand_off=target)
-        run.turns.end(call, result)
+        if not run.traced:
+            run.turns.end(call, result)
+            return
+        ended = time.time_ns()
+        run.recorded.end_tool(
+            call.span,
+            result.outcome,
+            "tool_error" if result.error else None,
+            ended,
+            signals=run.turns.end(call, result).signals,
+            hand_off=parsing.hand_off_target(output),
+        )
 
     @_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -519,8 +527,9 @@ class TidegaugeCallbackHandler(RunHolder):
             run.interrupted = True  # the call is begun again when the graph is resumed
             run.recorded.end_tool(call.span)
         elif control_flow.is_failure(error):
-            run.recorded.end_tool(call.span, error=error)
-            run.turns.end(call, parsing.failed_result(error), raised=True)
+            ended = time.time_ns()
+            decision = run.turns.end(call, parsing.failed_result(error), raised=True)
+            run.recorded.end_tool(call.span, error=error, ended=ended, signals=decision.signals)
         else:
             run.recorded.end_tool(call.span)
             run.turns.end(call, CallResult())

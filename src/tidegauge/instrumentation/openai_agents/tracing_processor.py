@@ -16,6 +16,7 @@ A trace processor cannot stop anything: see :mod:`tidegauge.instrumentation.open
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -292,14 +293,17 @@ class TidegaugeTracingProcessor(TracingProcessor):
             return
         outcome = call.output if outcome is ABSENT else outcome
         result = parsing.tool_result(outcome, span.error if failed else None)
+        ended = time.time_ns()
+        decision = run.turns.end(call, result, arguments=arguments)
         if run.traced:
             run.recorded.end_tool(
                 call.span,
-                result=result.outcome,
-                error="tool_error" if result.error else None,
+                result.outcome,
+                "tool_error" if result.error else None,
+                ended,
+                signals=decision.signals,
                 hand_off=hand_off,
             )
-        run.turns.end(call, result, arguments=arguments)
 
     def _warn_of_no_contents(self) -> None:
         if not self._warned_of_no_contents:

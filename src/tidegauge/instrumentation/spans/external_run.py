@@ -45,7 +45,10 @@ MAX_DEPTH: Final = 1_000
 _MAX_INSIDE: Final = 1_000
 
 _TOOL: Final = "execute_tool "
-_WRAPPING: Final = ("openai_agents", "google_adk", "gcp.vertex.agent", "crewai")
+_WRAPPING: Final = (
+    *("openai_agents", "google_adk", "gcp.vertex.agent", "crewai"),
+    "strands.telemetry.tracer",
+)
 """Ends of the scopes whose outermost spans go around agents."""
 
 _STOPPED: Final = ("RunStopped", "GraphRunStopped")
@@ -366,7 +369,9 @@ class ExternalRun:
     def handed_on(self) -> ExternalRun:
         """The run inside it that hands over to the next agent; itself, if there is none."""
         last = next(reversed(self.inside.values()), None)
-        return last.handed_on() if last is not None and last.turns.hands_over() else self
+        if last is None or last.chose_until < self.chose_until or not last.turns.hands_over():
+            return self  # it may have chosen since
+        return last.handed_on()
 
     def hands_over(self) -> bool:
         """Whether its last step is the call that hands over to another agent.

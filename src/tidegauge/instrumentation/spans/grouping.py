@@ -5,6 +5,7 @@
   (some set their attributes when a span ends). The run is opened when the first model
   or tool call in it has ended, and ended with its root. A model that is called outside of all of
   these is not a run.
+- An agent that is next in the trace of one that ended with a hand-off is a child of that one.
 - An agent inside a tool, or one that is known by another name, is a separate run, child of the
   run around it; without a tool in between (a hand-off, a node of a graph) it is a step of that run
   too, named like the agent.
@@ -172,6 +173,7 @@ class Grouping:
         self._runs: OrderedDict[str, ExternalRun] = OrderedDict()  # least recently seen first
         self._traces: dict[int, ExternalRun] = {}  # the outermost open run of a trace
         self._beside: dict[int, list[ExternalRun]] = {}  # others that are open at the same time
+        self._handed_over: OrderedDict[int, ExternalRun] = OrderedDict()  # the last run, by trace
         self._models = RecentModels(across_traces=self._across_traces)
         self.names = AgentNames()
         self._calling: set[str] = set()  # the instrumentations that have shown calls, of the first
@@ -274,6 +276,10 @@ class Grouping:
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
+                if span.parent_id is not None and ended.turns.hands_over():
+                    self._handed_over[span.trace_id] = ended
+                    if len(self._handed_over) > _MAX_RECENT:
+                        self._handed_over.popitem(last=False)
             opened, self._opened = self._opened, []
         if unread is not None:
             span_faults.unread(span.scope, unread)
@@ -326,7 +332,10 @@ class Grouping:
         with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
-            for held in (self._runs, self._nodes, self._models, self._traces, self._beside):
+            for held in (
+                *(self._runs, self._nodes, self._models),
+                *(self._traces, self._beside, self._handed_over),
+            ):
                 held.clear()
         for run in runs:
             run.end(outcome="unknown", reason="shutdown")
@@ -356,7 +365,10 @@ class Grouping:
                 return None, False
             inner = inner[: inner.index(root)]
             run = self._known(node, seen) or self._open(
-                root, inner, span, reading, node=node, resource=resource, recorder=recorder
+                *(root, inner, span, reading, self._handing_over(root)),
+                node=node,
+                resource=resource,
+                recorder=recorder,
             )
             root.run = run
             run.traces.add(root.trace_id)
@@ -417,6 +429,12 @@ class Grouping:
     def _late(self) -> None:
         """A call came after its run had ended."""
         span_faults.drop("run_ended")
+
+    def _handing_over(self, root: Node) -> ExternalRun | None:
+        """The run that has ended with a hand-off, to the agent that is next in the same trace."""
+        if root.trace_id in self._traces:
+            return None  # that one may be at work beside it
+        return self._handed_over.pop(root.trace_id, None)
 
     def _known(self, node: Node, seen: SeenModel | None) -> ExternalRun | None:
         """The run that another instrumentation shows in another trace."""

@@ -508,7 +508,7 @@ class Assembly:
                 self._emit(trace, *before, final=True)
             self._emit_pending(span.trace_id, trace, run)
         if run is not None and run.root is node:
-            trace.end_run(run, span)
+            trace.end_run(run, span, reading)
         self._spans.end(span, span.resource, reading=reading)
         if run is not None and run.recorded.ended and span.parent_id is None:
             self.finish(span.trace_id)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.spans.external_run import MAX_DEPTH, ExternalRun
-from tidegauge.instrumentation.spans.span import ModelSpan, SpanData
+from tidegauge.instrumentation.spans.span import AgentSpan, KnownSpan, ModelSpan, SpanData
 from tidegauge.receivers.otlp.held_spans import order
 from tidegauge.receivers.otlp.parentless_runs import ParentlessRuns
 
@@ -77,8 +77,14 @@ class OpenTrace:
                 if len(self.chosen) > _MAX_CHOSEN:
                     self.chosen.popitem(last=False)
 
-    def end_run(self, run: ExternalRun, root: SpanData) -> None:
-        """The root of a run is emitted: the run was around others, or another is around it."""
+    def end_run(self, run: ExternalRun, root: SpanData, reading: KnownSpan | None) -> None:
+        """The root of a run is emitted: the run was around others, or another is around it.
+
+        Args:
+            run: the run.
+            root: its root.
+            reading: what that is.
+        """
         if self.parentless:
             run.earlier += self.parentless.take(
                 root.span_id,
@@ -86,6 +92,7 @@ class OpenTrace:
                 waiting=self.waiting,
                 roots=self.roots,
                 tools=self.tools,
+                sure=isinstance(reading, AgentSpan) and reading.sure,
             )
         if run.around is None and root.parent_id is not None and not root.remote:
             self.parentless.add(run.recorded.id, around=root.parent_id)

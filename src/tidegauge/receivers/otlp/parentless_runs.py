@@ -20,7 +20,7 @@ class ParentlessRuns:
 
     >>> runs = ParentlessRuns()
     >>> runs.add("helper", around=3)
-    >>> runs.take(1, parents={3: 2, 2: 1}, waiting=(), roots={1}, tools={3})
+    >>> runs.take(1, parents={3: 2, 2: 1}, waiting=(), roots={1}, tools={3}, sure=False)
     ['helper']
     """
 
@@ -45,10 +45,12 @@ class ParentlessRuns:
         waiting: Container[int],
         roots: Container[int],
         tools: Container[int],
+        sure: bool,
     ) -> list[str]:
-        """Take out the runs that were in a tool of the run that ends, by their ids.
+        """Take out the runs that were inside the run that ends, by their ids.
 
-        Without a tool between them, two agents may be side by side in one workflow.
+        If its root is no agent, and without a tool between them, two agents may be side by side in
+        one workflow.
 
         Args:
             root: id of the root of the run that ends.
@@ -56,6 +58,7 @@ class ParentlessRuns:
             waiting: ids of those that were not emitted yet: they are not known.
             roots: ids of the roots of runs.
             tools: ids of the spans that are tools.
+            sure: whether the root is an agent, and not less.
         """
         found: list[str] = []
         known: dict[int, tuple[int | None, bool]] = {}  # where a climb from a span ends
@@ -68,7 +71,7 @@ class ParentlessRuns:
                 del self._around[run]
             else:
                 self._around[run] = top, in_tool
-            if top == root and in_tool:
+            if top == root and (in_tool or sure):
                 found.append(run)
         return found
 

@@ -25,8 +25,10 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.instrumentation.turn_calls import ChosenCall
 
 
-def read(attributes: dict[str, Any], name: str = "a span", **found: Any) -> Any:
-    return read_span(SpanData(1, 2, None, name, "theirs", attributes, 0, 10, **found))
+def read(
+    attributes: dict[str, Any], name: str = "a span", scope: str = "theirs", **found: Any
+) -> Any:
+    return read_span(SpanData(1, 2, None, name, scope, attributes, 0, 10, **found))
 
 
 def tool(**attributes: Any) -> Any:
@@ -103,6 +105,21 @@ def test_a_model_that_does_not_report_its_calls_is_not_one_that_chose_nothing():
     assert read({"openinference.span.kind": "LLM"}).calls is None
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_openinference_a_response_that_was_streamed_has_no_messages(several):
+    call = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c", "id": "f"}
+    response = {"object": "response", "output": [{"type": "reasoning"}, call]}
+    streamed = {
+        "openinference.span.kind": "LLM",
+        "output.mime_type": "application/json",
+        "output.value": json.dumps([response] if several else response),
+    }
+    assert read(streamed).calls == (("look", {}, "c"),)
+    only_text = json.dumps({**response, "output": []})
+    assert read({**streamed, "output.value": only_text}).calls == ()
+    assert read({**streamed, "output.value": "[1, {}]"}).calls is None
+
+
 def test_only_the_answers_since_the_last_message_of_the_model():
     def answer(of: str) -> dict[str, Any]:
         return {"role": "tool", "parts": [{"type": "tool_call_response", "id": of, "result": of}]}
@@ -124,6 +141,12 @@ def test_a_tool_of_the_genai_conventions():
     hidden = tool()
     assert hidden.arguments is ABSENT
     assert hidden.result == CallResult(ABSENT, False)
+
+
+@pytest.mark.parametrize("more", [{}, {"gcp.vertex.agent.llm_request": "{}"}])
+def test_googles_span_of_what_parallel_calls_returned_is_no_call(more):
+    merged = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "(merged tools)"}
+    assert read({**merged, **more}, "execute_tool (merged)") is None
 
 
 @pytest.mark.parametrize(
@@ -176,6 +199,16 @@ def test_openinference_tools():
     assert (wrapped.result, wrapped.id) == (CallResult("nothing", True), "c1")
     hidden = read({**kind, "input.value": "__REDACTED__", "output.value": "__REDACTED__"})
     assert (hidden.arguments, hidden.result.outcome) == (ABSENT, ABSENT)
+
+
+def test_openinference_a_tool_of_crewai_has_the_name_that_the_model_knows():
+    titled = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "Search the web",
+        "tool.description": "Tool Name: search_the_web\nTool Arguments: {}",
+    }
+    assert read(titled, scope="openinference.instrumentation.crewai").name == "search_the_web"
+    assert read(titled).name == "Search the web"
 
 
 def test_openinference_commands_are_what_their_messages_say():

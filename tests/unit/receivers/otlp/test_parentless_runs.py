@@ -102,19 +102,31 @@ def test_inspection_shows_the_parent() -> None:
 
 
 def test_agents_side_by_side_in_one_workflow_are_no_children() -> None:
-    spans = [
-        agent(1, None, (0, 900), "chief"),
-        agent(3, 1, (110, 390), "helper"),
-        tool(4, 3, (120, 200), "look"),
-        tool(6, 1, (500, 800), "ask"),
-    ]
-    assert not any(children([[one] for one in sorted(spans, key=lambda one: one.end)]).values())
+    workflow = span(1, None, (0, 900), {"gen_ai.operation.name": "invoke_workflow"})
+    assert not any(children(one_by_one([workflow, *INSIDE])).values())
+
+
+def test_an_agent_in_no_tool_is_the_child_of_the_agent_around_it() -> None:
+    """As in smolagents' CodeAgent, which calls its agents from its code."""
+    spans = [agent(1, None, (0, 900), "chief"), *INSIDE]
+    assert children(one_by_one(spans)) == {"helper": [], "chief": ["helper"]}
+
+
+INSIDE = [
+    agent(3, 1, (110, 390), "helper"),
+    tool(4, 3, (120, 200), "look"),
+    tool(6, 1, (500, 800), "ask"),
+]
+
+
+def one_by_one(spans: list[SpanData]) -> list[list[SpanData]]:
+    return [[one] for one in sorted(spans, key=lambda one: one.end)]
 
 
 def test_at_most_a_thousand_are_held() -> None:
     runs = ParentlessRuns()
     for number in range(1_500):
         runs.add(str(number), around=2)
-    found = runs.take(1, parents={2: 1}, waiting=(), roots={1}, tools={2})
+    found = runs.take(1, parents={2: 1}, waiting=(), roots={1}, tools={2}, sure=False)
     assert found == [str(number) for number in range(500, 1_500)]
     assert not runs

@@ -39,7 +39,7 @@ _TOOL_RESPONSE: Final = "gcp.vertex.agent.tool_response"
 
 def _read(span: SpanData) -> KnownSpan | None:
     attributes = span.attributes
-    if attributes.get(genai.OPERATION) == "execute_tool":
+    if genai.is_tool(attributes):
         return _tool(span)
     if genai.OPERATION in attributes:
         return genai.CONVENTION.read(span)

@@ -45,6 +45,7 @@ __all__ = [
     "INVOKE_AGENT",
     "OPERATION",
     "event_span",
+    "is_tool",
     "read_model",
     "run_info",
     "tool_result",
@@ -55,6 +56,9 @@ OPERATION: Final = "gen_ai.operation.name"
 INVOKE_AGENT: Final = "invoke_agent"
 AGENTS: Final = ("invoke_agent", "invoke_workflow")
 """Operations that enclose a run."""
+
+_MERGED: Final = "(merged tools)"
+"""Google's ADK: name of the tool of a span that shows again what parallel calls returned."""
 
 _MODELS: Final = ("chat", "text_completion", "generate_content")
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
@@ -82,7 +86,7 @@ def _read(span: SpanData) -> KnownSpan | None:
         operation = INVOKE_AGENT  # LiteLLM writes its attributes over those of the span around it
     if operation in _MODELS:
         return read_model(span)
-    if operation == "execute_tool":
+    if is_tool(attributes):
         return _tool(span)
     if operation in AGENTS:
         attributes = with_details(span)
@@ -93,6 +97,13 @@ def _read(span: SpanData) -> KnownSpan | None:
             run_info(attributes, task_in(shown)), sure, last_text(shown), last_text(said)
         )
     return None
+
+
+def is_tool(attributes: Attributes) -> bool:
+    """Whether a span with these attributes is a tool call."""
+    if attributes.get(OPERATION) != "execute_tool":
+        return False
+    return attributes.get("gen_ai.tool.name") != _MERGED
 
 
 def _tool(span: SpanData) -> ToolSpan:

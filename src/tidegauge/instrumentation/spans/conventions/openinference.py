@@ -54,6 +54,9 @@ _PREPARES: Final = "._prepare_chat_with_tools"
 _SMOLAGENTS: Final = ("ToolCallingAgent", "CodeAgent", "MultiStepAgent")
 """Classes of smolagents: what a span is called whose agent has no name."""
 
+_DESCRIBED: Final = "Tool Name: "
+"""How the description of a tool of CrewAI's begins."""
+
 _AUTOMATIC: Final = "automatic_function_calling_history"
 _REDACTED: Final = "__REDACTED__"
 _CALL: Final = "message.tool_calls"
@@ -95,10 +98,9 @@ def _agent_name(span: SpanData) -> str | None:
 def _model(span: SpanData) -> ModelSpan:
     attributes = span.attributes
     shown = numbered(attributes, "llm.input_messages")
-    said = numbered(attributes, "llm.output_messages")
     return ModelSpan(
         _run_info(attributes, _task(shown)),
-        _calls(said) if said and not _calls_by_itself(attributes) else None,
+        None if _calls_by_itself(attributes) else _calls(attributes),
         _tokens(attributes),
         tuple(_answers(shown) or _answers_with_ids(attributes, shown)),
         text(attributes.get("llm.model_name")),
@@ -118,12 +120,20 @@ def _tool(span: SpanData) -> ToolSpan:
         result, answers = langchain_result(output, call_id=call_id)
     return ToolSpan(
         _run_info(attributes),
-        text(attributes.get("tool.name")) or span.name.removesuffix(".__call__"),
+        _tool_name(span),
         _arguments(span),
         call_id or answers,
         result,
         span.failed and not control_flow(span),
     )
+
+
+def _tool_name(span: SpanData) -> str:
+    """The name that the model knows: CrewAI's tools have a title, too, and describe themselves."""
+    described = text(span.attributes.get("tool.description")) or ""
+    if span.scope.endswith("crewai") and described.startswith(_DESCRIBED):
+        return described.removeprefix(_DESCRIBED).partition("\n")[0].strip()
+    return text(span.attributes.get("tool.name")) or span.name.removesuffix(".__call__")
 
 
 def _arguments(span: SpanData) -> object:
@@ -159,8 +169,12 @@ def _calls_by_itself(attributes: Attributes) -> bool:
     return bool(calls_in(messages(history) or ())) if history else False
 
 
-def _calls(said: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
+def _calls(attributes: Attributes) -> tuple[ChosenCall, ...] | None:
+    """The calls that the model chose; ``None``, neither messages nor the whole output show them."""
     found: list[ChosenCall] = []
+    said = numbered(attributes, "llm.output_messages")
+    if not said:
+        return _calls_in_response(attributes)
     for message in said:
         for call in numbered(message, _CALL):
             name = call.get("tool_call.function.name")
@@ -168,6 +182,15 @@ def _calls(said: list[dict[str, Any]]) -> tuple[ChosenCall, ...]:
                 arguments = parsed(call.get("tool_call.function.arguments", {}))
                 found.append(ChosenCall(str(name), arguments, text(call.get("tool_call.id"))))
     return tuple(found)
+
+
+def _calls_in_response(attributes: Attributes) -> tuple[ChosenCall, ...] | None:
+    """Those of the whole output, if that is OpenAI's response: streamed, it has no messages."""
+    whole = _value(attributes, "output")
+    for response in whole if type(whole) is list else [whole]:
+        if type(response) is dict and response.get("object") == "response":
+            return tuple(calls_in(messages(response.get("output")) or ()))
+    return None
 
 
 def _task(shown: list[dict[str, Any]]) -> str | None:
