@@ -19,7 +19,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview format clean
+.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -42,6 +42,7 @@ help:
 	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"
+	@echo "make backends  traces in Phoenix and MLflow, with pictures (downloads them; chromium)"
 	@echo "make format  format the code with ruff"
 	@echo "make clean   remove .venv and caches"
 
@@ -202,9 +203,12 @@ dashboards-preview: $(READY)
 	@cd dashboards/preview && npm install --no-package-lock --silent && npm run --silent build
 	@$(BIN)/python dashboards/preview/preview.py $(ARGS)
 
+backends: $(READY)
+	@$(BIN)/python examples/backends/look.py $(ARGS)
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents $(KAFKA) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .backends $(KAFKA) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

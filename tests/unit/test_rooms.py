@@ -15,12 +15,13 @@ SOURCE: Final = ROOT / "src" / "tidegauge"
 SHARED_MODULES: Final = {
     "agent_run": "the run of an agent, as two frameworks show it",
     "parsing": "what the callbacks of two frameworks contain",
+    "openinference": "the convention, as it is read from spans and as it is added to them",
 }
 SHARED_CLASSES: Final = {
     "AgentRun": "the run of an agent, as two frameworks show it",
     "ModelAnswer": "what a model answered, as two frameworks show it",
 }
-"""Names that stand for the same idea of two adapters."""
+"""Names that stand for the same idea in two places."""
 
 
 def packages() -> list[str]:
