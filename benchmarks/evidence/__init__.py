@@ -83,7 +83,9 @@ def _evaluated(
 ) -> dict[str, Any]:
     groups = [(family, agent) for family in runs for agent in family.groups()]
     few = max(halves // 10, 1)
-    task = progress.add_task(name, total=len(groups) * (2 * halves + few * len(VARIANTS)))
+    attempts = [(family, agent) for family, agent in groups if _has_attempts(family, agent)]
+    fits = (len(groups) + len(attempts)) * halves + len(groups) * few * len(VARIANTS)
+    task = progress.add_task(name, total=fits)
 
     def judged(
         halves: int, of: Sequence[tuple[Family, str]] = groups, **options: Any
@@ -101,12 +103,7 @@ def _evaluated(
 
     rules = judged(halves, names=SCORE_NAMES)
     compared = ("stagnation", "steps_begun")
-    by_task = judged(
-        halves,
-        [(family, agent) for family, agent in groups if _has_attempts(family, agent)],
-        names=compared,
-        how=BY_TASK,
-    )
+    by_task = judged(halves, attempts, names=compared, how=BY_TASK)
     tried = {label: judged(few, names=compared, fitter=variant(label)) for label in VARIANTS}
     return {
         "families": [
