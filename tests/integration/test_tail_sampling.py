@@ -62,11 +62,12 @@ def test_a_collector_keeps_the_troubled_runs(tmp_path: Path) -> None:
             )
         with stopped_in_the_end(collector):
             host, _, port = endpoint.partition(":")
-            wait_until_ready(
-                collector,
-                tmp_path / "log.txt",
-                lambda: socket.create_connection((host, int(port)), 1).close() is None,
-            )
+
+            def listens() -> bool:
+                with socket.create_connection((host, int(port)), 1):
+                    return True
+
+            wait_until_ready(collector, tmp_path / "log.txt", listens)
             run_python(AGENT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"http://{endpoint}/v1/traces")
             troubled = {f"r{number}" for number in range(100) if number % 20 in (3, 11)}
 
