@@ -324,8 +324,8 @@ class RunSummary(NamedTuple):
 class StepSignals(NamedTuple):
     """The signals of every counted step: its identity, the loop it is in, and how it ended.
 
-    The attributes are those of :class:`Signals`. When the step was issued, its stale score and its
-    case are not known.
+    The attributes are those of :class:`Signals`. The stale score and the case are known when the
+    step was observed; a score of 0 is left out.
     """
 
     run: str

@@ -30,6 +30,7 @@ from support.fleet import (
 )
 from support.fleet_log import LIMITS, Sent, by_run, nothing_configured, uninterrupted
 from support.kafka import Kafka, running_kafka
+from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 
 Entries = dict[str, dict[str, Any]]
@@ -37,7 +38,10 @@ BROKERS = 3
 SOME = 300
 ONCE = "--exactly-once=on"
 POLICY = "--policy=loop_repeats=2,failed_rounds=3"
-EAGER = "from tidegauge.fleet import partition; partition._QUIET_SECONDS = 0.2"
+EAGER = """
+from tidegauge.fleet import partition
+partition._QUIET_SECONDS, partition._MIN_LOG_BYTES, partition._MIN_LOG_SHARE = 0.2, 0, 0.0
+"""
 """Workers take snapshots of most runs between two of their messages."""
 
 eager = partial(working, before=EAGER)
@@ -223,7 +227,7 @@ def test_exactly_once_with_killed_workers_and_all_runs(
         eager(tmp_path, cluster, topic, *flags, name="third") as third,
         sending([one, other], ways, pause=PAUSE) as sent,
     ):
-        first.wait_for(STEPS, lambda found: found > 2_000)
+        first.wait_for(STEPS, lambda found: found > 2_000, seconds=8 * PATIENCE)
         first.kill()
         holds(third, PARTITIONS // 2)
         second.kill()

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Producer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from support.fleet import (
     ALLOWED_LATENESS,
@@ -37,6 +38,7 @@ from support.fleet import (
 from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
+from tidegauge import catalog
 from tidegauge.cli.replay_output import RecordedRuns, document
 from tidegauge.policies import Policy
 from tidegauge.recordings.line_replay import Replay, read_lines
@@ -219,6 +221,39 @@ def test_exactly_once(
             )
     assert entries(summaries) == {run.id: replayed_runs[run.id] for run in some}
     assert sum(map(len, summaries.values())) == len(some)
+
+
+def test_what_a_collector_writes_to_kafka_needs_no_gateway(
+    kafka: Kafka, some: list[RecordedRun], replayed_runs: Entries, tmp_path: Path
+) -> None:
+    """As its Kafka exporter writes it with ``partition_traces_by_id``."""
+    topic = create_topics(kafka, "collector")
+    few = some[:50]
+    [all_requests] = requests(few, size=64)
+    with working(tmp_path, kafka, topic, LATENESS, "--format=otlp") as worker:
+        producer = Producer({"bootstrap.servers": kafka.address, "linger.ms": 20})
+        for one in all_requests:
+            for trace_id, part in by_trace(one).items():
+                producer.produce(topic, part.SerializeToString(), trace_id.hex().encode())
+        producer.produce(topic, all_requests[0].SerializeToString())  # of several traces
+        assert producer.flush(PATIENCE) == 0
+        summaries = records(kafka, f"{topic}.summaries", len(few))
+        assert entries(summaries) == {run.id: replayed_runs[run.id] for run in few}
+        assert worker.value(catalog.WORKER_DEAD_LETTERS.name, reason="key") == 1
+
+
+def by_trace(request: ExportTraceServiceRequest) -> dict[bytes, ExportTraceServiceRequest]:
+    """A request for each trace."""
+    found: dict[bytes, ExportTraceServiceRequest] = {}
+    for resource_spans in request.resource_spans:
+        for span in resource_spans.scope_spans[0].spans:
+            part = found.setdefault(span.trace_id, ExportTraceServiceRequest())
+            if not part.resource_spans:
+                part.resource_spans.add().resource.CopyFrom(resource_spans.resource)
+                scope = part.resource_spans[0].scope_spans.add().scope
+                scope.CopyFrom(resource_spans.scope_spans[0].scope)
+            part.resource_spans[0].scope_spans[0].spans.append(span)
+    return found
 
 
 def test_step_events_of_any_writer(kafka: Kafka, recorded_runs: Path, tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             expect(page.locator("#runbook")).to_have_text("loop onset")
             runbook = page.locator("#runbook").get_attribute("href")
             assert runbook == "https://wiki.example/loop-onset.md"
-            expect(page.locator("#tokens")).to_have_text("900 tokens, $0.900 of $1.80")
+            expect(page.locator("#tokens")).to_have_text("900 tokens, $0.900")
+            expect(page.locator("#ended")).to_have_text("0 ended, $1.80")
             rule = page.locator("#rule").inner_text()
             assert eval(rule, {"Rule": Rule}) == Rule("loop_repeats", 1, "stop", agent="looper")
             page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -240,6 +241,27 @@ def test_the_trouble_of_a_run_can_be_read_whole(
         expect(matter).to_have_text("3 steps, repeated 5 times")
         cut = "one => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1"
         assert not matter.evaluate(cut)
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_long_names_and_contents_stay_inside(browser: Browser, width: int) -> None:
+    viewport = {"width": width, "height": 900}
+    with (
+        serving(page_contents=True) as served,
+        looking(browser, served, viewport=viewport) as opened,
+        tidegauge.run(agent="a" * 300, task_group="g" * 300) as run,
+    ):
+        for turn in range(4):
+            run.act("tool" * 60, {"to": "x" * 300})
+            run.observe("y" * 500 + str(turn))
+        if width < 640:
+            opened.page.locator("#list .row").first.click()
+        expect(opened.page.locator("#trail-rows tr:not(.contents)")).to_have_count(4)
+        if width < 640:
+            opened.page.locator("#back").click()
+        for part in ("#trail", "body", "#verdict"):
+            found = opened.page.locator(part)
+            assert found.evaluate("one => one.scrollWidth <= one.clientWidth"), part
 
 
 def test_a_stuck_run_says_for_how_long(browser: Browser, served: Capture) -> None:

@@ -124,3 +124,32 @@ def test_an_agent_that_is_handed_to_twice_is_inside_the_one_that_does_it(how: st
         ("researcher", 0, 1),
         ("researcher", 0, 0),
     ]
+
+
+@pytest.mark.parametrize("how", BATCHINGS)
+@pytest.mark.parametrize("more", [0, 1])
+def test_agents_in_tools_called_together_beside_the_agent_that_called_them(
+    how: str, more: int
+) -> None:
+    """As OpenLLMetry shows the OpenAI Agents SDK's: no span is around them but the workflow's."""
+    spans = Spans("opentelemetry.instrumentation.openai_agents")
+    workflow, boss = spans.begin(), spans.begin()
+    spans.openllmetry_chat(boss, ("ask_alpha", "a"), ("ask_beta", "b"))
+    tools = {f"ask_{name}": spans.begin() for name in ("alpha", "beta")}
+    agents = {name: spans.begin() for name in ("alpha", "beta")}
+    for _ in range(4):
+        for begun in agents.values():
+            spans.openllmetry_chat(begun, ("search", "key"))
+        for begun in agents.values():
+            spans.openllmetry_tool(spans.begin(), begun, "search", "key")
+    for name, begun in agents.items():
+        spans.openllmetry_agent(begun, workflow, name)
+        spans.openllmetry_tool(tools[f"ask_{name}"], boss, f"ask_{name}", name[0])
+    for _ in range(more):
+        spans.openllmetry_chat(boss, ("search", "key"))
+        spans.openllmetry_tool(spans.begin(), boss, "search", "key")
+    spans.openllmetry_chat(boss)
+    spans.openllmetry_agent(boss, workflow, "boss")
+    spans.end(workflow, None, "Agent Workflow", {"traceloop.span.kind": "workflow"})
+    found = sorted(run[:3] for run in read(batches(spans.found, how)))
+    assert found == [("alpha", 0, 4), ("beta", 0, 4), ("boss", None, 1 + more)]

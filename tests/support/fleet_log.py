@@ -143,6 +143,7 @@ def snapshots(of: Literal["all", "none", "some"]) -> Iterator[None]:
             quiet, small, seconds = values[of]
             patch.setattr(partition, "_QUIET_SECONDS", quiet)
             patch.setattr(partition, "_MIN_LOG_BYTES", small)
+            patch.setattr(partition, "_MIN_LOG_SHARE", 0.0)
             patch.setattr(partition, "_SNAPSHOT_SECONDS", seconds)
         yield
 

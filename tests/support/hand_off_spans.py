@@ -1,4 +1,4 @@
-"""Spans of agents that hand over to others, in the shapes of three frameworks."""
+"""Spans of agents that hand over to others, in the shapes of several frameworks."""
 
 from __future__ import annotations
 
@@ -87,3 +87,30 @@ class Spans:
                 self.begin(), turn, f"execute_tool {tool}", {operation: "execute_tool", **result}
             )
         self.end(turn, parent, "execute_event_loop_cycle", {operation: "execute_event_loop_cycle"})
+
+    def openllmetry_chat(self, parent: Any, *calls: tuple[str, str]) -> None:
+        """A model call of OpenLLMetry's, which asks for these tools with this query each."""
+        parts = []
+        for tool, query in calls:
+            self._calls += 1
+            call = {"type": "tool_call", "name": tool, "id": f"call_{self._calls}"}
+            parts.append({**call, "arguments": {"query": query}})
+        said = json.dumps([{"role": "assistant", "parts": parts}])
+        given = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said}
+        self.end(self.begin(), parent, "openai.response", given)
+
+    def openllmetry_tool(self, begun: Any, parent: Any, tool: str, query: str) -> None:
+        """A tool call of OpenLLMetry's."""
+        given = {
+            "traceloop.span.kind": "tool",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "gen_ai.tool.call.arguments": json.dumps({"query": query}),
+            "gen_ai.tool.call.result": "nothing",
+        }
+        self.end(begun, parent, f"{tool}.tool", given)
+
+    def openllmetry_agent(self, begun: Any, parent: Any, name: str) -> None:
+        """An agent of OpenLLMetry's."""
+        kind = {"traceloop.span.kind": "agent", "gen_ai.operation.name": "invoke_agent"}
+        self.end(begun, parent, f"{name}.agent", {**kind, "gen_ai.agent.name": name})

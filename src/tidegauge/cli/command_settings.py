@@ -39,6 +39,7 @@ __all__ = [
     "URL",
     "SettingType",
     "number",
+    "one_of",
     "setting",
     "settings_options",
 ]
@@ -144,6 +145,17 @@ def _policy(value: Any) -> str:
         raise ValueError(f"{value!r} is not a policy; use rules or the name of a .toml file")
     read_policy(value) if value.endswith(".toml") else parse_rules(value)
     return value
+
+
+def one_of(*values: str) -> SettingType:
+    """A setting that has one of these values."""
+
+    def parse(value: Any) -> str:
+        if value not in values:
+            raise ValueError(f"{value!r} is not known; use {' or '.join(values)}")
+        return str(value)
+
+    return SettingType("|".join(values), parse)
 
 
 def _switch(value: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from tidegauge.cli.command_settings import (
     SECONDS,
     SWITCH,
     TEXT,
+    one_of,
     setting,
     settings_options,
 )
@@ -46,6 +48,12 @@ class WorkerCommandSettings(MeasuringSettings):
 
     kafka: str = setting(TEXT, MISSING, "Brokers: HOST:PORT, separated by commas.")
     topic: str = setting(TEXT, MISSING, "The topic that the gateways write to.")
+    format: str = setting(
+        one_of("gateway", "otlp"),
+        "gateway",
+        "Who writes the topic: gateways, or the Kafka exporter of an OpenTelemetry Collector with "
+        "partition_traces_by_id: true (otlp).",
+    )
     group: str = setting(
         TEXT, "tidegauge", help="The consumer group; its workers share the topic's partitions."
     )
@@ -145,9 +153,18 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
         repetition=settings.repetition,
         commit_seconds=settings.commit_seconds,
         exactly_once=settings.exactly_once,
+        convert=_from_otlp() if settings.format == "otlp" else None,
         page=settings.page,
         digest_key=read_key(settings.digest_key_file),
     )
+
+
+def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
+    """Reads messages of a Collector; of contents, the state has digests only."""
+    from tidegauge.receivers.kafka.otlp_messages import from_otlp
+    from tidegauge.recordings import ContentEncoder
+
+    return partial(from_otlp, encoder=ContentEncoder(bytes.hex, plain=False))
 
 
 def _policy(policy: str | None) -> Policy:

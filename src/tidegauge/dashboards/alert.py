@@ -28,7 +28,10 @@ FLEET: Final = "tidegauge-fleet"
 RUN_BOARD: Final = "tidegauge-run"
 """uids of dashboards."""
 
-GROUP_NAME: Final = "{{ $labels.agent }}{{ with $labels.task_group }} ({{ . }}){{ end }}"
+GROUP_NAME: Final = (
+    "{{ with $labels.agent }}{{ . }}{{ else }}an unnamed agent{{ end }}"
+    "{{ with $labels.task_group }} ({{ . }}){{ end }}"
+)
 INSTANCE: Final = "{{ $labels.instance }}"
 COUNT: Final = '{{ $value | printf "%.0f" }}'
 """The value as a whole number: ``increase`` extrapolates."""

@@ -89,6 +89,8 @@ class FleetApplication(Application):
         commit_seconds: interval of commits.
         exactly_once: write output in the transaction that commits its input.
         config: properties of the Kafka clients.
+        convert: makes the value of a gateway's message of a message's key and value; left out,
+            gateways have written the messages. It may raise MessageError.
 
     Attributes:
         partitions: the assigned partitions.
@@ -109,7 +111,9 @@ class FleetApplication(Application):
         commit_seconds: float = 1.0,
         exactly_once: bool = False,
         config: Mapping[str, Any] | None = None,
+        convert: Callable[[bytes | None, bytes | None], bytes] | None = None,
     ) -> None:
+        self._convert = convert
         self._max_message = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what messages say is in it
         super().__init__(
@@ -196,7 +200,11 @@ class FleetApplication(Application):
         try:
             # A sender's clock that is ahead must not make time pass for other runs.
             now = min(sent, time.time())
-            partition.take(message.offset, message.key, message.value, now)
+            value = message.value
+            if self._convert is not None:
+                partition.position = message.offset + 1
+                value = self._convert(message.key, value)
+            partition.take(message.offset, message.key, value, now)
         except MessageError as error:
             self.output.dead_letter(message, error)
         except Exception as error:  # noqa: BLE001 -- one message must not stop the others

@@ -31,7 +31,7 @@ from tidegauge.fleet.kafka_records import (
     snapshot_key,
 )
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.fleet.snapshots import Snapshot
+from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.fleet.step_runs import StepRuns
 from tidegauge.instrumentation.spans.external_run import RunDefaults
 from tidegauge.instrumentation.spans.span import SpanData
@@ -49,9 +49,11 @@ _MAX_LOG_BYTES: Final = 16_384
 """A run with so many bytes of messages, and twice those of its snapshot, gets another one."""
 
 _QUIET_SECONDS: Final = 5.0
-"""So does a run without a message for this long, if its messages are more than a few bytes."""
-
 _MIN_LOG_BYTES: Final = 1_000
+_MIN_LOG_SHARE: Final = 0.5
+"""So does a run without a message for this long, if its messages have so many bytes and so large a
+share of its last snapshot."""
+
 _SNAPSHOT_SECONDS: Final = 0.02
 """Limit of the time for snapshots of quiet runs, and to read those that were restored, whenever
 changes are written."""
@@ -308,7 +310,7 @@ class Partition:
             kept = self._records[key]
             if self._now - kept.seen < _QUIET_SECONDS or time.perf_counter() > until:
                 break
-            if kept.since > _MIN_LOG_BYTES:
+            if kept.since > max(_MIN_LOG_BYTES, _MIN_LOG_SHARE * kept.snapshot):
                 self._take_snapshot(key, kept)
             else:
                 del self._unsaved[key]
@@ -339,7 +341,7 @@ class Partition:
             trace = dict(self._assembly.saved(trace_id, self._sink.open_runs(key)))
             parts = trace.pop("parts")
             head["trace"] = trace
-        return Snapshot(head, lambda: parts).written()
+        return RunSnapshot(head, lambda: parts).written()
 
     def _load(self, key: str, data: bytes) -> None:
         """Continue the runs of a key where a snapshot was taken.
@@ -347,7 +349,7 @@ class Partition:
         Raises:
             ValueError: it has another version or form.
         """
-        head, parts = Snapshot.read(data)
+        head, parts = RunSnapshot.read(data)
         try:
             trace_id = _trace_id(key)
             if trace_id is not None and head["trace"] is not None:

@@ -53,6 +53,7 @@ class WorkerSettings:
         max_actions: distinct action names in metrics; further ones are ``other``.
         exactly_once: write summaries and decisions once, even if a worker dies; they become visible
             when their input is committed.
+        convert: reads messages of another writer than gateways, see :class:`FleetApplication`.
         page: whether there is a live page.
         digest_key: key of the digests of places, so that all workers show the same.
     """
@@ -72,6 +73,7 @@ class WorkerSettings:
     max_actions: int = 50
     commit_seconds: float = 1.0
     exactly_once: bool = False
+    convert: Callable[[bytes | None, bytes | None], bytes] | None = None
     page: bool = True
     digest_key: bytes | None = field(default=None, repr=False)
 
@@ -130,6 +132,7 @@ class Worker:
             commit_seconds=settings.commit_seconds,
             exactly_once=settings.exactly_once,
             config=settings.config,
+            convert=settings.convert,
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-__all__ = ["UPGRADES", "VERSION", "Snapshot", "Upgrade"]
+__all__ = ["UPGRADES", "VERSION", "RunSnapshot", "Upgrade"]
 
 VERSION: Final = 1
 """Increase it when the meaning of the data changes, and add to :data:`UPGRADES`."""
@@ -38,14 +38,14 @@ UPGRADES: Final[Mapping[int, Upgrade]] = {}
 """By the version that they read: a worker continues what earlier releases have written."""
 
 
-class Snapshot(NamedTuple):
+class RunSnapshot(NamedTuple):
     """A snapshot.
 
     Args:
         head: what a worker needs at once.
         trace: gives the assembly's part.
 
-    >>> head, trace = Snapshot.read(Snapshot({"runs": []}, lambda: [1]).written())
+    >>> head, trace = RunSnapshot.read(RunSnapshot({"runs": []}, lambda: [1]).written())
     >>> head, trace()
     ({'runs': []}, [1])
     """
@@ -63,7 +63,7 @@ class Snapshot(NamedTuple):
         return len(head).to_bytes(_SIZE) + head + _packed(self.trace())
 
     @classmethod
-    def read(cls, data: bytes) -> Snapshot:
+    def read(cls, data: bytes) -> RunSnapshot:
         """Read what :meth:`written` has returned, in this release or an earlier one.
 
         Raises:

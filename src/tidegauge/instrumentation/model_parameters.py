@@ -12,6 +12,7 @@ from tidegauge.tracer import conventions as names
 
 __all__ = ["request_parameters"]
 
+_MAX_PARAMETERS: Final = 1_000
 _MAX_SEQUENCES: Final = 100
 _JSON: Final = ("json_object", "json_schema", "json")
 
@@ -26,11 +27,11 @@ def request_parameters(given: object) -> dict[str, AttributeValue]:
     {'gen_ai.output.type': 'json'}
     """
     found: dict[str, AttributeValue] = {}
-    if type(given) is not dict:
+    if type(given) is not dict or len(given) > _MAX_PARAMETERS:
         return found
-    for name, attribute, read in _PARAMETERS:
-        value = given.get(name)
-        if value is not None:
+    for name, value in given.items():
+        if type(name) is str and value is not None and name in _PARAMETERS:
+            attribute, read = _PARAMETERS[name]
             known = read(value)
             if known is not None:
                 found[attribute] = known
@@ -67,22 +68,22 @@ def _form(value: object) -> str | None:
     return "json" if kind in _JSON else "text" if kind == "text" else None
 
 
-_PARAMETERS: Final[tuple[tuple[str, str, Callable[[Any], AttributeValue | None]], ...]] = (
-    ("temperature", names.REQUEST_TEMPERATURE, number),
-    ("top_p", names.REQUEST_TOP_P, number),
-    ("top_k", names.REQUEST_TOP_K, number),
-    ("max_tokens", names.REQUEST_MAX_TOKENS, count),
-    ("max_completion_tokens", names.REQUEST_MAX_TOKENS, count),
-    ("max_output_tokens", names.REQUEST_MAX_TOKENS, count),
-    ("stop", names.REQUEST_STOP_SEQUENCES, _sequences),
-    ("stop_sequences", names.REQUEST_STOP_SEQUENCES, _sequences),
-    ("frequency_penalty", names.REQUEST_FREQUENCY_PENALTY, number),
-    ("presence_penalty", names.REQUEST_PRESENCE_PENALTY, number),
-    ("seed", names.REQUEST_SEED, _seed),
-    ("n", names.REQUEST_CHOICE_COUNT, _choices),
-    ("stream", names.REQUEST_STREAM, _streams),
-    ("reasoning_effort", names.REQUEST_REASONING_LEVEL, label),
-    ("reasoning", names.REQUEST_REASONING_LEVEL, _effort),
-    ("response_format", names.OUTPUT_TYPE, _form),
-)
-"""A provider's name of a parameter, its attribute, and how a value is read."""
+_PARAMETERS: Final[dict[str, tuple[str, Callable[[Any], AttributeValue | None]]]] = {
+    "temperature": (names.REQUEST_TEMPERATURE, number),
+    "top_p": (names.REQUEST_TOP_P, number),
+    "top_k": (names.REQUEST_TOP_K, number),
+    "max_tokens": (names.REQUEST_MAX_TOKENS, count),
+    "max_completion_tokens": (names.REQUEST_MAX_TOKENS, count),
+    "max_output_tokens": (names.REQUEST_MAX_TOKENS, count),
+    "stop": (names.REQUEST_STOP_SEQUENCES, _sequences),
+    "stop_sequences": (names.REQUEST_STOP_SEQUENCES, _sequences),
+    "frequency_penalty": (names.REQUEST_FREQUENCY_PENALTY, number),
+    "presence_penalty": (names.REQUEST_PRESENCE_PENALTY, number),
+    "seed": (names.REQUEST_SEED, _seed),
+    "n": (names.REQUEST_CHOICE_COUNT, _choices),
+    "stream": (names.REQUEST_STREAM, _streams),
+    "reasoning_effort": (names.REQUEST_REASONING_LEVEL, label),
+    "reasoning": (names.REQUEST_REASONING_LEVEL, _effort),
+    "response_format": (names.OUTPUT_TYPE, _form),
+}
+"""By a provider's name of a parameter: its attribute, and how a value is read."""

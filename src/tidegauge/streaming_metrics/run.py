@@ -432,11 +432,11 @@ class MeasuredRun:
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
-            stale = self.metrics.get(StaleScore)
-            if latest and stale is not None and stale.current is not None:
-                exploration = self.metrics.get(Exploration)
+            stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
+            score = None if stale is None else stale.current
+            if latest and (score or exploration is not None):
                 case = None if exploration is None else exploration.case
-                self.latest = self.latest._replace(stale_score=stale.current, case=case)
+                self.latest = self.latest._replace(stale_score=score, case=case)
             if self.history is not None:
                 self.history.observed(record, self.of(StaleScore).current, shown)
             if digest is None and any(one[0] is None for one in results):

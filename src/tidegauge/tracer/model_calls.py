@@ -71,7 +71,9 @@ class ModelResponse(NamedTuple):
         """The attributes that the span gets at its end."""
         found: Attributes = {}
         for name, value in zip(_RESPONSE, self, strict=True):
-            if value is not None and value != ():
+            if type(value) is int:  # nearly always
+                found[name] = value
+            elif value is not None and value != ():
                 found[name] = _writable(value)
         return found
 

@@ -88,6 +88,7 @@ class RunSpans:
         "_attributes",
         "_began",
         "_children",
+        "_described",
         "_history",
         "_last_answer",
         "_links",
@@ -118,6 +119,7 @@ class RunSpans:
         self._began = perf_counter()
         self._history = MessageHistory()
         self._links = StepLinks()
+        self._described: set[str] = set()  # tools whose description is on a span
         self._last_answer: str | None = None
 
     @property
@@ -315,7 +317,7 @@ class RunSpans:
             call_id: the model's id of the call.
             signals: what the sink said when the action was issued.
             arguments: put on the span only if contents are captured.
-            description: what the tool does.
+            description: what the tool does; put on the span of its first call in the run.
         """
         attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
@@ -330,7 +332,9 @@ class RunSpans:
                 attributes[names.AGENT_NAME] = agent
             if call_id:
                 attributes[names.TOOL_CALL_ID] = plain_name(call_id)
-            if description:
+            if description and name not in self._described:
+                if len(self._described) < _MAX_OPEN:
+                    self._described.add(name)
                 attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
                 self._add_step(attributes, signals)
@@ -370,8 +374,9 @@ class RunSpans:
             attributes: Attributes = {}
             if hand_off is not None:
                 attributes[names.HAND_OFF_TO] = plain_name(hand_off)
-            if signals is not None and signals.stale_score is not None:
-                attributes[names.STALE_SCORE] = signals.stale_score
+            if signals is not None:
+                if signals.stale_score:
+                    attributes[names.STALE_SCORE] = signals.stale_score
                 if signals.case is not None:
                     attributes[names.CASE] = signals.case
             if result is not ABSENT and error is None and self._tools.contents.captured:

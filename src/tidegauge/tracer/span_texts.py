@@ -107,7 +107,8 @@ class Contents:
                 shown = [self._fields(part) for part in value[:_MAX_ITEMS]]
             elif name not in _NAMES:
                 if type(value) is str:
-                    shown = self._finished(value[: self._read_at_most() + 1])
+                    short = self._redact is None and len(value) <= _MAX_TEXT and value.isascii()
+                    shown = value if short else self._finished(value[: self._read_at_most() + 1])
                 else:
                     shown = self.text(value) if name == "content" else self._value(value)
             if shown is not None:

@@ -47,7 +47,7 @@ def group(error: float | None, success: float | None, **fields: Any) -> dict[str
 def test_success_falls_with_the_logarithm_of_the_error() -> None:
     groups = [group(0.001, 1.0), group(0.01, 0.7), group(0.1, 0.4), group(0, 1.0), group(None, 0.2)]
     [fit] = error_fits([*groups, group(0.5, None), group(0.01, 0.1, task_group="other")])
-    assert (fit["task_group"], fit["error"], fit["agents"]) == ("maze", "exploration", 3)
+    assert (fit["task_group"], fit["error"], fit["groups"]) == ("maze", "exploration", 3)
     assert (fit["slope"], fit["intercept"], fit["r2"]) == pytest.approx((-0.3, 0.1, 1))
 
 

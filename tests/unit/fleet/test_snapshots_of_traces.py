@@ -23,7 +23,7 @@ from support.fleet_log import (
 )
 from support.framework_spans import parsed
 from tidegauge.fleet.kafka_records import is_snapshot
-from tidegauge.fleet.snapshots import Snapshot
+from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.instrumentation.spans.span import SpanData
 
 SPANS = 3
@@ -59,7 +59,7 @@ def states(worker: WorkerHere) -> dict[str, Any]:
 
 def unpacked(data: bytes) -> Any:
     """What is in a snapshot."""
-    head, trace = Snapshot.read(data)
+    head, trace = RunSnapshot.read(data)
     return head, trace()
 
 

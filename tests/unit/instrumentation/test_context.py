@@ -63,7 +63,6 @@ def test_the_whole_story_of_a_run():
         "tidegauge.step.index": 2,
         "tidegauge.action.digest": "#3",
         "tidegauge.state.digest": "#2",
-        "tidegauge.stale_score": 0,
     }
     assert story(seen) == [
         (
@@ -97,7 +96,6 @@ def test_the_whole_story_of_a_run():
                         **digests,
                         "tidegauge.step.index": 0,
                         "tidegauge.state.digest": "#1",
-                        "tidegauge.stale_score": 0,
                     },
                     [],
                 ),
@@ -110,7 +108,6 @@ def test_the_whole_story_of_a_run():
                         **digests,
                         "tidegauge.step.index": 1,
                         "tidegauge.state.digest": "#2",
-                        "tidegauge.stale_score": 0,
                     },
                     [],
                 ),

@@ -18,7 +18,7 @@ __all__ = ["PARTS", "error_fits", "exploration_fractions"]
 PARTS: Final = 10
 """Parts of equal length into which a run is divided."""
 
-_LEAST_AGENTS: Final = 3
+_LEAST_GROUPS: Final = 3
 
 
 def exploration_fractions(runs: Sequence[ReportedRun]) -> list[float | None] | None:
@@ -55,10 +55,10 @@ def _new_places(run: ReportedRun) -> list[bool]:
 def error_fits(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How the success rate depends on the logarithm of an error (E&E, figure 1).
 
-    A straight line through the agents of a task group, by least squares: success = slope x
-    log10(error) + intercept, and the share R2 of the variance that it explains. Agents without an
-    error, or with one of 0, are left out, because they have no logarithm. At least three agents
-    with different errors are needed.
+    A straight line through the agents of a task group, or their memory arms, by least squares:
+    success = slope x log10(error) + intercept, and the share R2 of the variance that it explains.
+    Groups without an error, or with one of 0, are left out, because they have no logarithm. At
+    least three groups with different errors are needed.
 
     Args:
         groups: entries of groups, as in ``replay --json``.
@@ -73,7 +73,7 @@ def error_fits(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 if group[kind] and group["success_rate"] is not None
             ]
             errors = [error for error, _ in points]
-            if len(points) < _LEAST_AGENTS or len(set(errors)) == 1:
+            if len(points) < _LEAST_GROUPS or len(set(errors)) == 1:
                 continue
             rates = [rate for _, rate in points]
             line = statistics.linear_regression(errors, rates)
@@ -82,7 +82,7 @@ def error_fits(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 {
                     "task_group": task_group,
                     "error": kind.removesuffix("_error"),
-                    "agents": len(points),
+                    "groups": len(points),
                     "slope": line.slope,
                     "intercept": line.intercept,
                     "r2": None if flat else statistics.correlation(errors, rates) ** 2,

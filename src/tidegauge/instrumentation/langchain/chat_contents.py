@@ -10,6 +10,7 @@ from langchain_core.messages import (
     BaseMessage,
     ChatMessage,
     FunctionMessage,
+    HumanMessage,
     SystemMessage,
     ToolMessage,
 )
@@ -22,7 +23,7 @@ from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 __all__ = ["answer_of", "prompt_of", "text_prompt_of"]
 
 _MAX_PARTS: Final = 1_000
-_ROLES: Final = {"human": "user", "ai": "assistant", "developer": "system", "function": "tool"}
+_ROLES: Final = {"human": "user", "developer": "system", "function": "tool"}
 _CALLS: Final = frozenset(
     {"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"}
 )
@@ -87,25 +88,31 @@ def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
 
 
 def _message(message: Any) -> Item:
-    if not is_a(message, BaseMessage):
-        text = exact_text(message) if is_a(message, str) else None
-        return {"role": "user", "parts": [{"type": "text", "content": text}] if text else []}
-    if is_a(message, (ToolMessage, FunctionMessage)):
+    # Most messages are of one of three classes: to ask whether a class is below another is slow.
+    kind: Any = type(message)
+    answers, results = kind is AIMessage, kind is ToolMessage
+    if not (answers or results or kind is HumanMessage):
+        if not is_a(message, BaseMessage):
+            text = exact_text(message) if is_a(message, str) else None
+            return {"role": "user", "parts": [{"type": "text", "content": text}] if text else []}
+        answers = is_a(message, AIMessage)
+        results = is_a(message, (ToolMessage, FunctionMessage))
+    if results:
         call_id = label(getattr(message, "tool_call_id", None))
         answer: Item = {"type": "tool_call_response", "response": message.content}
         return {"role": "tool", "parts": [{**answer, "id": call_id} if call_id else answer]}
-    kind = label(message.role if is_a(message, ChatMessage) else message.type) or "user"
     parts = list(_parts(message.content))
-    if is_a(message, AIMessage):
-        for call in part(message.tool_calls, slice(_MAX_PARTS)):
-            name, call_id = label(entry(call, "name")), label(entry(call, "id"))
-            chosen: Item = {"type": "tool_call", "name": name or "tool"}
-            if call_id is not None:
-                chosen["id"] = call_id
-            chosen["arguments"] = entry(call, "args")
-            parts.append(chosen)
-    kind = kind.removesuffix("MessageChunk").lower()
-    return {"role": _ROLES.get(kind, kind), "parts": parts}
+    if not answers:
+        role = label(message.role if is_a(message, ChatMessage) else message.type) or "user"
+        return {"role": _ROLES.get(role.lower(), role), "parts": parts}
+    for call in part(message.tool_calls, slice(_MAX_PARTS)):
+        name, call_id = label(entry(call, "name")), label(entry(call, "id"))
+        chosen: Item = {"type": "tool_call", "name": name or "tool"}
+        if call_id is not None:
+            chosen["id"] = call_id
+        chosen["arguments"] = entry(call, "args")
+        parts.append(chosen)
+    return {"role": "assistant", "parts": parts}
 
 
 def _parts(content: object) -> Iterator[Item]:

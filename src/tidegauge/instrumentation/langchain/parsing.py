@@ -88,6 +88,8 @@ _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
     "mistralai": "mistral_ai",
     "xai": "x_ai",
 }
+_USAGE: Final = ("input_tokens", "output_tokens")
+_OLD_USAGE: Final = ("prompt_tokens", "completion_tokens")
 _OWN_IDS: Final = ("lc_", "run-")
 """How the ids begin that LangChain gives to messages without one."""
 
@@ -166,14 +168,15 @@ def model_request(metadata: Mapping[str, Any], parameters: object, *, chats: boo
         parameters: its invocation parameters.
         chats: whether it is a chat model.
     """
-    named = (entry(parameters, name) for name in ("model", "model_name"))
-    models = map(label, (metadata.get("ls_model_name"), *named))
+    model = label(metadata.get("ls_model_name"))
+    if not model:
+        model = label(entry(parameters, "model")) or label(entry(parameters, "model_name")) or None
     provider = label(metadata.get("ls_provider"))
     return made(
         ModelRequest,
         (
-            next(filter(None, models), None),
-            _PROVIDERS.get(provider or "", provider) or None,
+            model,
+            _PROVIDERS.get(provider, provider) if provider else None,
             CHAT if chats else TEXT_COMPLETION,
             request_parameters(parameters),
         ),
@@ -212,7 +215,7 @@ def model_answer(response: LLMResult) -> ModelAnswer:
     calls: tuple[ChosenCall, ...] = ()
     usage: object = None
     own: str | None = None
-    read, written = "input_tokens", "output_tokens"
+    read, written = _USAGE
     if is_a(message, AIMessage):
         info = message.response_metadata
         reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
@@ -220,24 +223,27 @@ def model_answer(response: LLMResult) -> ModelAnswer:
         usage, own = message.usage_metadata, label(message.id)
         own = None if own is None or own.startswith(_OWN_IDS) else own
     output = response.llm_output
-    if usage is None and output is not None:
-        usage, read, written = entry(output, "token_usage"), "prompt_tokens", "completion_tokens"
+    if output is not None:
+        own = label(entry(output, "id")) or own
+        if usage is None:
+            usage, read, written = entry(output, "token_usage"), *_OLD_USAGE
+    model = entropy = None
+    if is_a(info, dict) and dict.__len__(info):  # type: ignore[arg-type]
+        own = label(entry(info, "id")) or own
+        model = label(entry(info, "model_name")) or label(entry(info, "model")) or None
+        logprobs = entry(info, "logprobs")
+        entropy = None if logprobs is None else action_entropy(logprobs)
+    details: tuple[int | None, ...] = (None, None, None)
     cached, reasoned = entry(usage, "input_token_details"), entry(usage, "output_token_details")
-    found = made(
-        ModelResponse,
-        (
-            label(entry(info, "id")) or label(entry(output, "id")) or own or None,
-            label(entry(info, "model_name")) or label(entry(info, "model")) or None,
-            (reason,) if reason else (),
-            count(entry(usage, read)),
-            count(entry(usage, written)),
+    if cached is not None or reasoned is not None:
+        details = (
             count(entry(cached, "cache_read")),
             count(entry(cached, "cache_creation")),
             count(entry(reasoned, "reasoning")),
-        ),
-    )
-    logprobs = entry(info, "logprobs")
-    entropy = None if logprobs is None else action_entropy(logprobs)
+        )
+    reasons = (reason,) if reason else ()
+    tokens = (count(entry(usage, read)), count(entry(usage, written)))
+    found = made(ModelResponse, (own or None, model, reasons, *tokens, *details))
     return made(ModelAnswer, (calls, found, entropy))
 
 

@@ -47,7 +47,7 @@ _MAX_INSIDE: Final = 1_000
 _TOOL: Final = "execute_tool "
 _WRAPPING: Final = (
     *("openai_agents", "google_adk", "gcp.vertex.agent", "crewai"),
-    "strands.telemetry.tracer",
+    *("strands.telemetry.tracer", "autogen_agentchat", "autogen SingleThreadedAgentRuntime"),
 )
 """Ends of the scopes whose outermost spans go around agents."""
 

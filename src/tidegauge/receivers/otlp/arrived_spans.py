@@ -321,7 +321,7 @@ class ArrivedSpans(Grouping):
         """Whether a span must have ended in a tool, and so is not sent: its run goes on.
 
         Args:
-            model: a model call that chose tools.
+            model: a model call that shows what it chose, if anything.
             span_id: the span's id.
         """
         node = self._nodes.get((model.trace_id, span_id))
@@ -329,7 +329,9 @@ class ArrivedSpans(Grouping):
         if node is None or call is None or not node.in_tool or node.beside:
             return False
         run = call.enclosing_run()
-        if run is None or run.accompanied or node.enclosing_run() is not run:
+        if run is None or node.enclosing_run() is not run:
+            return False
+        if run.accompanied and self._others(model.trace_id, [node]) != [run]:
             return False
         return node.until <= model.start
 

@@ -494,7 +494,7 @@ class Assembly:
                 self._pending.add(outer, PendingCall(span, reading), always=True)
             if outer is not None:
                 return outer
-        if isinstance(reading, ModelSpan) and reading.calls:
+        if isinstance(reading, ModelSpan) and reading.calls is not None:
             for awaited in self._pending.awaited(span.trace_id):
                 if self._spans.is_over(span, awaited):
                     for before in self._pending.pop(span.trace_id, awaited):

@@ -132,7 +132,7 @@ function openFits(fits) {
   new SortedTable(byId("fits"), [
     { title: "Task group", show: (fit) => fit.task_group || ABSENT },
     { title: "Error", show: (fit) => fit.error },
-    number("Agents", (fit) => count(fit.agents)),
+    number("Groups", (fit) => count(fit.groups)),
     number("Slope", (fit) => fit.slope.toFixed(2)),
     number("Intercept", (fit) => fit.intercept.toFixed(2)),
     number("R²", (fit) => (absent(fit.r2) ? ABSENT : fit.r2.toFixed(2))),
@@ -190,11 +190,11 @@ function taskPoints() {
       marker: { color: store.agentColour(tasks[0].agent), size: 8, opacity: 0.55, line: { width: 0 } },
       selected: { marker: { opacity: 0.95 } },
       unselected: { marker: { opacity: 0.12 } },
-      hovertemplate: "%{text}<br>loop ratio %{x:.0%}, AUV %{y:.2f}<extra></extra>",
+      hovertemplate: "%{text}<br>loop ratio %{x:.0%}, AUV %{y:.0%}<extra></extra>",
     })),
     layout: {
       xaxis: { title: { text: "loop ratio" }, tickformat: ".0%", range: [-0.03, 1.03] },
-      yaxis: { title: { text: "AUV" }, range: [-0.04, 1.04] },
+      yaxis: { title: { text: "AUV" }, tickformat: ".0%", range: [-0.04, 1.04] },
       dragmode: "select",
       hovermode: "closest",
       showlegend: false,
@@ -222,11 +222,11 @@ function brushed(element, name, indexOf) {
 function comparison() {
   const groups = [...store.data.groups].reverse();
   const metrics = [
-    ["success_rate", "success", true],
-    ["auv", "AUV", false],
-    ["loop_ratio", "loop ratio", true],
-    ["exploration_error", "exploration error", true],
-    ["exploitation_error", "exploitation error", true],
+    ["success_rate", "success"],
+    ["auv", "AUV"],
+    ["loop_ratio", "loop ratio"],
+    ["exploration_error", "exploration error"],
+    ["exploitation_error", "exploitation error"],
   ].filter(([field]) => groups.some((group) => !absent(group[field])));
   const names = [groups.map((group) => plain(shortened(group.task_group || "—", 24))), groups.map((group) => plain(shortened(group.memory ? `${group.agent} (${group.memory})` : group.agent || "—", 32)))];
   const layout = {
@@ -237,11 +237,11 @@ function comparison() {
     annotations: [],
   };
   const width = 1 / metrics.length;
-  const traces = metrics.map(([field, title, isShare], index) => {
+  const traces = metrics.map(([field, title], index) => {
     const axis = index ? String(index + 1) : "";
     const domain = [index * width + (index ? 0.018 : 0), (index + 1) * width];
     const values = groups.map((group) => group[field] ?? null);
-    layout[`xaxis${axis}`] = { domain, tickformat: isShare ? ".0%" : "", rangemode: "tozero", nticks: 5 };
+    layout[`xaxis${axis}`] = { domain, tickformat: ".0%", rangemode: "tozero", nticks: 5 };
     layout.annotations.push({ text: title, x: domain[0], y: 1, yshift: 24, xref: "paper", yref: "paper", showarrow: false, xanchor: "left", font: { size: 13 } });
     return {
       x: values,
@@ -264,7 +264,7 @@ function comparison() {
               width: 0,
             }
           : undefined,
-      hovertemplate: `${title} %{x${isShare ? ":.1%" : ":.3f"}}<extra></extra>`,
+      hovertemplate: `${title} %{x:.1%}<extra></extra>`,
     };
   });
   return { traces, layout };

@@ -232,7 +232,7 @@ function runChart(run, marks) {
   });
   return {
     traces,
-    layout: { xaxis: { title: { text: "step" }, rangemode: "tozero", dtick: steps.length < 12 ? 1 : undefined }, yaxis: { rangemode: "tozero", dtick: Math.max(...(run.step.stale ?? [0]), ...(run.step.frontier ?? [0])) < 6 ? 1 : undefined }, shapes, showlegend: true, legend: { y: 1.14 }, margin: { t: 26 }, hovermode: "closest" },
+    layout: { xaxis: { title: { text: "step" }, rangemode: "tozero", dtick: steps.length < 12 ? 1 : undefined }, yaxis: { rangemode: "tozero", dtick: Math.max(...(run.step.stale ?? [0]), ...(run.step.frontier ?? [0])) < 6 ? 1 : undefined }, shapes, showlegend: true, legend: { y: 1.02, yanchor: "bottom" }, margin: { t: 30 }, hovermode: "closest" },
   };
 }
 

@@ -1,7 +1,7 @@
 // The sentence at the top, the runs that loop, and the numbers of the fleet.
 
 import {
-  ABSENT, amount, count, loopOf, lostOf, make, nameOf, plural, say, share, troubledFor,
+  ABSENT, amount, count, loopOf, make, nameOf, plural, priceOf, say, share, troubledFor,
 } from "./text.js";
 
 const at = (id) => document.getElementById(id);
@@ -36,7 +36,8 @@ export class FleetView {
     say(at("sentence"), sentenceOf(fleet));
     at("looping-tile").dataset.state = state;
     say(at("running"), count(fleet.running));
-    say(at("ended"), `${amount(fleet.ended)} ended`);
+    const spent = priceOf(fleet.dollars, fleet);
+    say(at("ended"), [`${amount(fleet.ended)} ended`, spent].filter(Boolean).join(", "));
     say(at("loops"), count(fleet.looping));
     say(at("stuck"), `${count(fleet.stuck)} stuck`);
     say(at("success"), share(fleet.success_rate));
@@ -45,8 +46,8 @@ export class FleetView {
     say(at("ratio"), share(fleet.loop_ratio));
     say(at("steps"), `of ${amount(fleet.steps)} steps`);
     say(at("lost"), fleet.lost_steps === null ? "—" : plural(fleet.lost_steps, "step"));
-    say(at("tokens"), lostOf(fleet));
-    at("tokens").title = at("tokens").textContent;
+    const lost = priceOf(fleet.lost_dollars, fleet);
+    say(at("tokens"), [`${amount(fleet.lost_tokens)} tokens`, lost].filter(Boolean).join(", "));
     const counts = fleet.interventions;
     const made = counts && (counts.stop ?? 0) + (counts.block ?? 0) + (counts.nudge ?? 0);
     say(at("interventions"), count(made));

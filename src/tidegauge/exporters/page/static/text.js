@@ -41,13 +41,11 @@ export function troubledFor({ since, loop }, now) {
 }
 
 export const money = (dollars) =>
-  dollars === null ? "" : `$${dollars.toFixed(dollars < 1 ? 3 : 2)}`;
+  dollars === null ? "" : `$${dollars.toFixed(dollars >= 1 ? 2 : dollars > 0 ? 3 : 0)}`;
 
-/** What the loops of all runs cost, of what all runs cost; what has no price is left out. */
-export function lostOf({ lost_tokens: tokens, lost_dollars: lost, dollars, all_priced: all }) {
-  if (dollars === null) return `${amount(tokens)} tokens`;
-  return `${amount(tokens)} tokens, ${money(lost)} of ${money(dollars)}${all ? "" : " priced"}`;
-}
+/** What all runs cost, or their loops; + stands for tokens without a price. */
+export const priceOf = (dollars, { all_priced: all }) =>
+  dollars === null ? "" : money(dollars) + (all ? "" : "+");
 
 /** What a loop costs, from its first repeated step on. */
 export function costOf({ steps, tokens, dollars }) {
