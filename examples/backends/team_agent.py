@@ -26,7 +26,6 @@ import tidegauge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.openinference import OpenInferenceExporter
 
-
 Turn: TypeAlias = list[dict[str, Any]] | str
 """What the model answers: calls of tools, or a text."""
 
