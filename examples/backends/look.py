@@ -181,7 +181,7 @@ def mlflow(url: str, page: Page) -> None:
         stopped = '"tool_call"' in trace["response_preview"]
         here = f"{url}/#/experiments/0/traces?selectedEvaluationId={trace['trace_id']}"
         chosen, at = ("execute_tool search", 2) if stopped else ("chat scripted-model", 0)
-        taken(page, here, chosen, "mlflow-stopped" if stopped else "mlflow-trace")
+        taken(page, here, chosen, "mlflow-repeated" if stopped else "mlflow-trace")
         page.get_by_text(chosen).nth(at).click(force=True)
         page.wait_for_timeout(2_000)
         page.screenshot(path=PICTURES / f"mlflow-{'repeated' if stopped else 'chat'}.png")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
@@ -26,11 +26,14 @@ import tidegauge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.openinference import OpenInferenceExporter
 
+Turn: TypeAlias = list[dict[str, Any]] | str
+"""What the model answers: calls of tools, or a text."""
+
 
 class Scripted(BaseChatModel):
     """Answers by a script: turn by turn, calls of tools or a text."""
 
-    script: Callable[[int], list[dict[str, Any]] | str]
+    script: Callable[[int], Turn]
     model_name: str = "scripted-model"
     temperature: float = 0.2
 
@@ -78,12 +81,12 @@ def calls(**arguments: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"name": name, "args": args} for name, args in arguments.items()]
 
 
-RESEARCH = [
+RESEARCH: list[Turn] = [
     calls(fetch={"url": "https://example.org/tides"}),
     calls(fetch={"url": "https://example.org/gone"}),
     "The moon pulls the water; the sun helps.",
 ]
-WORK = [
+WORK: list[Turn] = [
     calls(
         search={"query": "tides"},
         look_up={"word": "spring tide"},
@@ -128,7 +131,7 @@ def research(question: str, config: RunnableConfig) -> str:
     return str(agent.invoke({"messages": [("user", question)]}, config)["messages"][-1].content)
 
 
-def lead(script: Callable[[int], list[dict[str, Any]] | str]) -> Any:
+def lead(script: Callable[[int], Turn]) -> Any:
     """The outer agent."""
     return create_agent(
         Scripted(script=script),

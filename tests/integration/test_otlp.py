@@ -114,6 +114,7 @@ def test_the_tools_attributes_arrive(arrived):
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
         "gen_ai.tool.type": "function",
+        "gen_ai.agent.name": "browser",
     }
     assert looks == [
         {**common, "tidegauge.step.index": 0},
@@ -129,6 +130,7 @@ def test_the_tools_attributes_arrive(arrived):
             "tidegauge.step.index": 3,
             "tidegauge.loop.repeats": 2,
             "tidegauge.loop.period": 1,
+            "tidegauge.stale_score": 1,
         },
     ]
     [write] = named(arrived.spans, "execute_tool write")
