@@ -46,6 +46,12 @@ def google_side_by_side() -> list[SpanData]:
     return spans.found
 
 
+def google_without_models() -> list[SpanData]:
+    """As OpenInference shows ADK's: tools alone, so the last call is known when the agent ends."""
+    chat = "generate_content"
+    return [span for span in google_side_by_side() if span.name != chat]
+
+
 def strands() -> list[SpanData]:
     """A swarm of Strands: the agents are beside each other in a span that is no agent."""
     spans = Spans("strands.telemetry.tracer")
@@ -80,7 +86,9 @@ def google() -> list[SpanData]:
 
 
 @pytest.mark.parametrize("how", BATCHINGS)
-@pytest.mark.parametrize("shape", [openai, google, google_side_by_side, strands])
+@pytest.mark.parametrize(
+    "shape", [openai, google, google_side_by_side, google_without_models, strands]
+)
 def test_a_hand_off_is_one_step_and_the_other_agent_a_run_inside(shape: Any, how: str) -> None:
     found = read(batches(shape(), how))
     assert [run[:4] for run in found] == [

@@ -398,6 +398,8 @@ class Grouping:
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
+        if tool is None and not run.agent and reading.info.agent is not None:
+            run.agent = run.called = reading.info.agent  # which its first calls did not show
         self._seen(run, span.scope, seen, span.trace_id)
         if run.recorded.ended:
             self._late()

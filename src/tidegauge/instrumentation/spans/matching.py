@@ -249,8 +249,10 @@ class SpanTurns(TurnTracker):
             return _is_hand_off(turns)
 
     def hands_over(self) -> bool:
-        """Whether its last turn hands over to another agent."""
+        """Whether its last call hands over to another agent."""
         with here.critical, self._lock:
+            if self._unchosen:  # no model is shown
+                return self._unchosen[-1].name.startswith(_HAND_OFFS)
             return _is_hand_off(self._turns() or list(self._recent)[-1:])
 
     def settle(self, *, then: Callable[[], object] | None = None) -> None:

@@ -296,6 +296,22 @@ def test_an_agent_in_a_tool_whose_calls_say_its_name_is_seen_at_once(live) -> No
     assert live.runs() == [("boss", 1), ("expert", 2)]
 
 
+def test_an_agent_that_is_named_after_a_tool_of_it_has_ended_is_one_run(live) -> None:
+    """As Mastra's: tools run while the model answers, in a span of a step."""
+    story = Story()
+    root, *steps = (story.open() for _ in range(3))
+    tool = story.tool(steps[0], "look")
+    model = story.model(steps[0], agent="helper")
+    live.take(tool)
+    live.take(model)
+    live.take(story.end(steps[0], root, "step", attributes={"gen_ai.operation.name": "step"}))
+    live.take(story.model(steps[1], agent="helper"))
+    live.take(story.end(steps[1], root, "step", attributes={"gen_ai.operation.name": "step"}))
+    live.take(story.agent(root))
+    assert [steps for _, steps in live.runs()] == [1]
+    assert [event.agent_name for event in live.listener.ended] == ["helper"]
+
+
 def test_a_model_called_in_a_tool_gives_its_tokens_and_no_step(live) -> None:
     story = Story()
     root, tool = story.open(), story.open()
