@@ -21,7 +21,7 @@ from benchmarks.evidence import bounds, pictures
 from benchmarks.evidence.page import filled
 from benchmarks.evidence.recorded import SCORE_NAMES, Family, families
 from benchmarks.evidence.separation import separation
-from benchmarks.evidence.stops import ALPHA, CALIBRATION_RUNS, shares, stop_rules
+from benchmarks.evidence.stops import ALPHA, BY_TASK, CALIBRATION_RUNS, shares, stop_rules
 from benchmarks.evidence.variants import VARIANTS, variant
 
 __all__ = ["evidence", "main"]
@@ -36,7 +36,6 @@ def main(arguments: Sequence[str]) -> int:
         evidence.main(list(arguments), prog_name="python -m benchmarks evidence")
     except SystemExit as ended:
         return int(ended.code or 0)
-    return 0
 
 
 @click.command()
@@ -46,21 +45,22 @@ def main(arguments: Sequence[str]) -> int:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=_DOCS, help="Folder of evidence.md."
 )
-@click.option("--halves", type=click.IntRange(1), default=40, help="Halves of tasks to learn from.")
-@click.option("--draws", type=click.IntRange(1), default=5, help="Calibrations for each half.")
+@click.option("--halves", type=click.IntRange(1), default=20, help="Halves of tasks to learn from.")
+@click.option("--draws", type=click.IntRange(1), default=10, help="Calibrations for each half.")
 def evidence(data: Sequence[str], out: Path, halves: int, draws: int) -> None:
     """Evaluate recorded runs, and write the numbers, pictures and tables of docs/evidence.md."""
     folders: dict[str, Path] = {}
     for one in data:
-        name, equals, folder = one.partition("=")
-        if not equals or not any(Path(folder).glob("*.events.jsonl")):
+        name, equals, path = one.partition("=")
+        if not equals or not any(Path(path).glob("*.events.jsonl")):
             raise click.ClickException(
                 f"--data {one}: use NAME=FOLDER, a folder with *.events.jsonl"
             )
-        folders[name] = Path(folder)
+        folders[name] = Path(path)
     found: dict[str, Any] = {
         "alpha": ALPHA,
         "calibration_runs": CALIBRATION_RUNS,
+        "by_task": BY_TASK._asdict(),
         "draws": halves * draws,
         "sets": {},
     }
@@ -83,9 +83,13 @@ def _evaluated(
 ) -> dict[str, Any]:
     groups = [(family, agent) for family in runs for agent in family.groups()]
     few = max(halves // 10, 1)
-    task = progress.add_task(name, total=len(groups) * (halves + few * len(VARIANTS)))
+    attempts = [(family, agent) for family, agent in groups if _has_attempts(family, agent)]
+    fits = (len(groups) + len(attempts)) * halves + len(groups) * few * len(VARIANTS)
+    task = progress.add_task(name, total=fits)
 
-    def judged(halves: int, **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    def judged(
+        halves: int, of: Sequence[tuple[Family, str]] = groups, **options: Any
+    ) -> dict[tuple[str, str], dict[str, Any]]:
         return {
             (family.name, agent): stop_rules(
                 *(family, agent),
@@ -94,14 +98,13 @@ def _evaluated(
                 advance=lambda: progress.advance(task),
                 **options,
             )
-            for family, agent in groups
+            for family, agent in of
         }
 
     rules = judged(halves, names=SCORE_NAMES)
-    tried = {
-        label: judged(few, names=("stagnation", "steps_begun"), fitter=variant(label))
-        for label in VARIANTS
-    }
+    compared = ("stagnation", "steps_begun")
+    by_task = judged(halves, attempts, names=compared, how=BY_TASK)
+    tried = {label: judged(few, names=compared, fitter=variant(label)) for label in VARIANTS}
     return {
         "families": [
             {
@@ -118,12 +121,23 @@ def _evaluated(
             for key, found in rules.items()
         ],
         "means": _means(rules),
+        "by_task": {
+            "groups": [
+                {"task_group": key[0], "agent": key[1], **_by_score(found)}
+                for key, found in by_task.items()
+            ],
+            "means": _means(by_task),
+        },
         "tried": {label: _compared(found) for label, found in tried.items()},
         "separation": separation(runs),
         "calibration_size": bounds.calibration_size(runs),
         "transfer": bounds.transfer(runs),
         "ratchet": bounds.ratchet(runs),
     }
+
+
+def _has_attempts(family: Family, agent: str) -> bool:
+    return family.has_attempts(agent, tasks=BY_TASK.size + BY_TASK.spare)
 
 
 def _by_score(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +189,7 @@ def _pictures(found: Mapping[str, Any]) -> dict[str, str]:
                 f"AUC of failed against solved runs, {name}", rows
             )
         saved = {
-            f"{row['task_group']} {row['agent']}"[:34]: {
+            f"{row['task_group']} {row['agent']}"[:32]: {
                 score.replace("_", " "): row[score]["saved"] for score in _SHOWN
             }
             for row in one["groups"]
@@ -190,16 +204,16 @@ def _pictures(found: Mapping[str, Any]) -> dict[str, str]:
                     "recalibrated": grown["without"],
                     "holdout": grown["holdout"],
                 },
-                most=0.4,
+                most=0.6,
                 bound=grown["alpha"],
             )
     return drawn
 
 
 def _rounded(value: Any) -> Any:
-    """With four digits: two machines may differ in the last bits."""
+    """With six digits: two machines may differ in the last bits."""
     if isinstance(value, float):
-        return None if np.isnan(value) else round(value, 4)
+        return None if np.isnan(value) else round(value, 6)
     if isinstance(value, Mapping):
         return {key: _rounded(one) for key, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value

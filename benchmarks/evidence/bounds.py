@@ -29,7 +29,8 @@ def _highest(family: Family, score: str) -> NDArray[np.float64]:
 
 def _good(family: Family, agent: str, score: str = "stagnation") -> NDArray[np.float64]:
     """The scores of an agent's successful runs."""
-    return _highest(family, score)[(family.agents == agent) & ~family.failed]
+    found: NDArray[np.float64] = _highest(family, score)[(family.agents == agent) & ~family.failed]
+    return found
 
 
 def calibration_size(families: Sequence[Family]) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def calibration_size(families: Sequence[Family]) -> list[dict[str, Any]]:
     rows = []
     for kind in ("marginal", "pac"):
         for runs in (20, 45, 80):
-            guarantee = Guarantee(_ALPHA, kind)  # type: ignore[arg-type]
+            guarantee = Guarantee(_ALPHA, kind)
             rank = guarantee.rank(runs)
             groups = [
                 good

@@ -164,6 +164,7 @@ def _ratchet(one: Mapping[str, Any]) -> str:
 TABLES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "families": _families,
     "groups": _groups,
+    "tasks": lambda one: _groups(one["by_task"]),
     "scores": _scores,
     "tried": _tried,
     "separation": _separation,

@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["bars", "intervals", "lines"]
 
 _COLORS: Final = ("#0969da", "#bf5b04", "#1a7f37", "#8250df", "#d1242f")
-_LEFT: Final = 210
+_LEFT: Final = 220
 _WIDTH: Final = 760
 _ROW: Final = 22
 
@@ -55,11 +55,11 @@ def _axis(low: float, high: float, bottom: int, marks: Sequence[float], form: st
 def intervals(title: str, rows: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> str:
     """A point with its interval for each row and series; the axis is that of an AUC."""
     series = list(dict.fromkeys(name for row in rows.values() for name in row))
-    low, high = 0.3, 1.0
+    low, high = 0.0, 1.0
     height = 60 + len(rows) * _ROW * max(1, len(series)) // 2 + 20
     parts = [
         *_legend(series),
-        *_axis(low, high, height - 24, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1), ".1f"),
+        *_axis(low, high, height - 24, (0, 0.25, 0.5, 0.75, 1), ".2f"),
     ]
 
     def x(value: float) -> float:

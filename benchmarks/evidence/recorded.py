@@ -124,6 +124,12 @@ class Family:
         self.steps = self.table.steps
         self.failed = self.table.failed
 
+    def has_attempts(self, agent: str, *, tasks: int) -> bool:
+        """Whether an agent has so many solved tasks, with three successful runs for two of them."""
+        good = self.tasks[(self.agents == agent) & ~self.failed]
+        solved = len(np.unique(good))
+        return solved >= tasks and 2 * len(good) >= 3 * solved
+
     def groups(self, *, good: int = 30, bad: int = 10) -> Iterable[str]:
         """The agents with so many successful and so many failed runs."""
         for agent in dict.fromkeys(self.agents):

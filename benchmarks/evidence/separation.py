@@ -1,4 +1,4 @@
-"""Separation: how well each metric tells failed from solved runs of one group, at one step.
+"""Separation: how well each metric distinguishes failed from solved runs, step by step.
 
 AUC: the probability that a failed run has the higher value than a solved one, of runs of the same
 task group and agent that have completed so many steps; 0.5 is chance.

@@ -20,7 +20,10 @@ from tidegauge.policies.learning import OTHERS, FeatureTable, Fitted, fit
 
 __all__ = [
     "ALPHA",
+    "BY_RUN",
+    "BY_TASK",
     "CALIBRATION_RUNS",
+    "Calibration",
     "Judged",
     "Moments",
     "Split",
@@ -34,8 +37,27 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 ALPHA: Final = 0.05
 CALIBRATION_RUNS: Final = 20
-_SPARE: Final = 4
-"""How many successful runs beyond those of the calibration stay out of the learning half."""
+
+
+class Calibration(NamedTuple):
+    """How thresholds are calibrated.
+
+    Attributes:
+        alpha: the bound on successful runs that are stopped.
+        size: how many successful runs give a threshold; by task, how many tasks that have some.
+        spare: how many more of them stay out of the learning half.
+        by_task: whether each task has the same weight, however many successful runs it has.
+    """
+
+    alpha: float = ALPHA
+    size: int = CALIBRATION_RUNS
+    spare: int = 4
+    by_task: bool = False
+
+
+BY_RUN: Final = Calibration()
+BY_TASK: Final = Calibration(0.1, 9, 2, by_task=True)
+"""As few tasks as alpha 0.1 needs: the recordings with several attempts have few tasks."""
 
 
 class Split(NamedTuple):
@@ -68,28 +90,36 @@ class Judged(NamedTuple):
 
 
 def splits(
-    family: Family, agent: str, *, halves: int, draws: int, seed: int = 0
+    family: Family,
+    agent: str,
+    *,
+    halves: int,
+    draws: int,
+    how: Calibration = BY_RUN,
+    seed: int = 0,
 ) -> Iterator[list[Split]]:
     """Halves of the tasks to learn from, and for each, draws of the calibration.
 
-    A half is random; if too few successful runs of the agent are outside of it, random tasks with
-    some go there.
+    A half is random; if too few successful runs (or tasks with some) of the agent are outside of
+    it, random tasks with some go there.
     """
     rng = np.random.default_rng([seed, zlib.crc32(f"{family.name} {agent}".encode())])
     own = family.agents == agent
     good = np.bincount(family.tasks[own & ~family.failed], minlength=family.tasks.max() + 1)
+    if how.by_task:
+        good = np.minimum(good, 1)
     for _ in range(halves):
         tasks = rng.permutation(np.unique(family.tasks))
         learn, rest = list(tasks[: len(tasks) // 2]), list(tasks[len(tasks) // 2 :])
         for task in [task for task in learn if good[task]]:
-            if good[rest].sum() >= CALIBRATION_RUNS + _SPARE:
+            if good[rest].sum() >= how.size + how.spare:
                 break
             learn.remove(task)
             rest.append(task)
         found = []
         for _ in range(draws):
             order = rng.permutation([task for task in rest if good[task]])
-            reached = np.searchsorted(np.cumsum(good[order]), CALIBRATION_RUNS) + 1
+            reached = np.searchsorted(np.cumsum(good[order]), how.size) + 1
             for_threshold = order[:reached]
             found.append(
                 Split(
@@ -101,11 +131,15 @@ def splits(
         yield found
 
 
-def judge(family: Family, score: Moments, split: Split, guarantee: Guarantee) -> Judged:
+def judge(family: Family, score: Moments, split: Split, how: Calibration) -> Judged:
     """Take the threshold from the calibration runs, and stop the test runs at it."""
     highest = np.full(len(family.steps), -np.inf)
     np.maximum.at(highest, score.run, score.values)
-    threshold = guarantee.threshold([[value] for value in highest[split.calibrate]])
+    runs = np.flatnonzero(split.calibrate)
+    alike: dict[int, list[float]] = {}
+    for run in runs:
+        alike.setdefault(int(family.tasks[run] if how.by_task else run), []).append(highest[run])
+    threshold = Guarantee(how.alpha).threshold(alike.values())
     taken = family.steps.copy()
     if threshold is not None:
         above = score.values > threshold
@@ -136,15 +170,15 @@ def stop_rules(
     halves: int,
     draws: int,
     names: Sequence[str],
+    how: Calibration = BY_RUN,
     fitter: Fit = fit,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, NDArray[np.float64]]:
     """What every score saves in one group, by name: (draws, saved and good stopped)."""
     found: dict[str, list[Judged]] = {}
-    guarantee = Guarantee(ALPHA)
     own = np.where(family.agents == agent, 1.0, OTHERS)
     table = family.table
-    for half in splits(family, agent, halves=halves, draws=draws):
+    for half in splits(family, agent, halves=halves, draws=draws, how=how):
         fitted = fitter(table, own * half[0].learn)
         scores: dict[str, Moments] = {
             "learned": Moments(fitted.scores(table), table.run, table.step - 1),
@@ -152,7 +186,7 @@ def stop_rules(
         }
         for split in half:
             for name, score in scores.items():
-                found.setdefault(name, []).append(judge(family, score, split, guarantee))
+                found.setdefault(name, []).append(judge(family, score, split, how))
             found.setdefault("oracle", []).append(oracle(family, split))
         advance()
     return {name: np.array(judged) for name, judged in found.items()}

@@ -22,6 +22,7 @@ _METRICS: Final = _NAMES[: _NAMES.index("stale_score") + 1]
 _CLUES: Final = [name for name in _NAMES if name not in _METRICS]
 
 VARIANTS: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    "all inputs": (frozenset(), frozenset()),
     "metrics alone": (frozenset(_CLUES), frozenset(WORDS)),
     "metrics and clues, no words": (frozenset(), frozenset(WORDS)),
     "words alone": (frozenset(_NAMES), frozenset()),

@@ -135,7 +135,9 @@ def a_day(folder: Path, minutes: float) -> Day:
         return Day(**json.loads(kept.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"the fleet works for {minutes:g} minutes")
-    pipeline = tidegauge.configure(rules=RULES, t_max=T_MAX, metrics_port=0, capture_content=True)
+    pipeline = tidegauge.configure(
+        rules=RULES, t_max=T_MAX, metrics_port=0, capture_content=True, repetition=True
+    )
     target = urllib.parse.urlsplit(str(pipeline.metrics_url)).netloc
     fleet, began = Fleet(60 * minutes), time.time()
     # Prometheus ends first: that the fleet goes home is not part of the day.

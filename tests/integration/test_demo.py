@@ -299,7 +299,7 @@ def test_a_terminal_of_80_columns_is_enough() -> None:
     """The tables of the end: nothing cut off, nothing wrapped."""
     text = on_a_terminal(DISPLAY="", WAYLAND_DISPLAY="")
     assert "…" not in text
-    assert re.search(r"looper +skerrin-checked +7 +3 . 1 +1 +0 +0.50 +stopped", text)
+    assert re.search(r"looper +skerrin-checked +7 +3 steps, +1 +0 +0.50 +stopped", text)
     assert "tokens  seconds" not in text, "no room for what it costs"
 
 

@@ -562,3 +562,20 @@ def test_all_recorded_runs_in_one_page(browser: Browser, whole: Path, recorded_r
         page.click("#clear")
         page.locator("#runs-scroll").evaluate("element => element.scrollTo(0, 1e6)")
         expect(page.locator("#runs-table tbody tr").nth(150)).to_be_attached()
+
+
+def test_long_names_leave_room_for_the_numbers(browser: Browser, tmp_path: Path) -> None:
+    name, file = "x" * 300, tmp_path / "runs.jsonl"
+    events = [
+        {"type": "start", "run": name, "agent": name, "task_group": name},
+        {"type": "step", "run": name, "action": name, "outcome": name},
+        {"type": "end", "run": name, "success": True},
+    ]
+    file.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    with reading(browser, report(tmp_path, str(file))) as opened:
+        for view, table in (("overview", "groups"), ("runs", "runs-table")):
+            opened.page.evaluate(f"location.hash = '#{view}'")
+            shown = opened.page.locator(f"#{table}")
+            expect(shown).to_be_visible()
+            inside = "one => one.scrollWidth <= one.parentElement.clientWidth"
+            assert shown.evaluate(inside), table

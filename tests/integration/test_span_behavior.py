@@ -11,6 +11,7 @@ import pytest
 from agents import Agent, Runner, function_tool
 from langchain.agents import create_agent
 from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
 
 import tidegauge
 from support.agents_sdk import chat_completions, traced_by
@@ -154,3 +155,70 @@ def test_a_run_that_continues_is_not_linked_to_another_run() -> None:
     assert len(traces) == 2
     for span in tools(seen):
         assert {link.context.trace_id for link in span.links} <= {span.context.trace_id}
+
+
+def noting_agent(**settings: Any) -> list[str]:
+    """The spans of a graph with a node beside those of the agent."""
+
+    @tool
+    def push(door: str) -> str:
+        """Push a door."""
+        return f"{door} does not move"
+
+    said = [chooses(("push", {"door": "red"})), answers("no way")]
+    model = ScriptedChatModel(script=lambda messages: said[turns(messages)])
+    inner: Any = create_agent(model, [push])
+
+    def noting(state: Any) -> dict[str, Any]:
+        seen.tracer_provider.get_tracer("app").start_span("database").end()
+        return {"messages": []}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("note", noting)
+    graph.add_node("work", inner)
+    graph.add_edge(START, "note")
+    graph.add_edge("note", "work")
+    with capture(capture_content=True) as seen:
+        handler = TidegaugeCallbackHandler(agent="porter", **settings)
+        graph.compile().invoke({"messages": [("user", "open")]}, {"callbacks": [handler]})
+    assert faults([span for span in seen.spans if span.name != "database"], contents=True) == []
+    chats = [span for span in seen.spans if span.name.startswith("chat")]
+    assert [span.attributes["tidegauge.messages.position"] for span in chats] == [0, 2]
+    return seen.tree()
+
+
+def test_the_nodes_of_a_graph_have_spans_if_asked_for() -> None:
+    assert noting_agent(node_spans=True) == [
+        "invoke_agent porter",
+        "  node note",
+        "    database",
+        "  node work",
+        "    node model",
+        "      chat scripted-1",
+        "    node tools",
+        "      execute_tool push",
+        "    node model",
+        "      chat scripted-1",
+    ]
+    assert noting_agent() == [
+        "invoke_agent porter",
+        "  database",
+        "  chat scripted-1",
+        "  execute_tool push",
+        "  chat scripted-1",
+    ]
+
+
+def test_a_node_that_fails_has_the_error() -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError("no door")
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("fail", fail)
+    graph.add_edge(START, "fail")
+    handler = TidegaugeCallbackHandler(agent="porter", node_spans=True)
+    work: Any = graph.compile()
+    with capture() as seen, pytest.raises(ValueError, match="no door"):
+        work.invoke({"messages": []}, {"callbacks": [handler]})
+    [node] = [span for span in seen.spans if span.name == "node fail"]
+    assert node.attributes == {"tidegauge.node.name": "fail", "error.type": "builtins.ValueError"}

@@ -65,5 +65,6 @@ def report(settings: ReportSettings) -> None:
         errors=errors,
         sessions_of=settings.sessions_of,
     )
-    click.echo(f"{settings.out}: {runs} runs, {os.path.getsize(settings.out) / 1e6:.1f} MB")
+    counted = f"{runs} run{'s' if runs != 1 else ''}"
+    click.echo(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")
     errors.exit_if_unreadable()

@@ -54,24 +54,26 @@ class QueryScope:
         """The increase of each series of a counter within the window.
 
         In dashboards, where the window is a variable of Grafana, it is exact: ``increase`` would
-        extrapolate, and miss the events with which a series begins. A series that had no sample at
-        the beginning of the window is taken at its value. Only where a counter was reset within the
-        window, it is what ``increase`` finds.
+        extrapolate, and miss the events with which a series begins. A series that had no sample in
+        the five minutes before the window is taken at its value: a failed scrape makes none new.
+        Only where a counter was reset, it is what ``increase`` finds.
 
         >>> from tidegauge import catalog
         >>> print(QueryScope("$w").increase(catalog.DROPPED_EVENTS))  # doctest: +ELLIPSIS
-        ((last_over_time(tidegauge_dropped_events_total[$w]) unless ...total offset $w)
-          or (last_over_time(...total[$w]) - ...total offset $w unless resets(...total[$w]) > 0)
+        ((last_over_time(tidegauge_dropped_events_total[$w]) unless ...[5m] offset $w))
+          or (last_over_time(...[$w]) - last_over_time(...[5m] offset $w) >= 0
+            unless resets(...[$w]) > 0)
           or increase(tidegauge_dropped_events_total[$w]))
         """
         within = self.over_window(metric, *matchers, suffix=suffix)
         if not self.window.startswith("$"):
             return f"increase({within})"
-        before = f"{self.series(metric, *matchers, suffix=suffix)} offset {self.window}"
+        series = self.series(metric, *matchers, suffix=suffix)
+        before = f"last_over_time({series}[5m] offset {self.window})"
         last = f"last_over_time({within})"
         return (
-            f"(({last} unless {before})\n  or ({last} - {before} unless resets({within}) > 0)"
-            f"\n  or increase({within}))"
+            f"(({last} unless {before})\n  or ({last} - {before} >= 0"
+            f"\n    unless resets({within}) > 0)\n  or increase({within}))"
         )
 
 

@@ -54,7 +54,7 @@ _MIN_LOG_SHARE: Final = 0.5
 """So does a run without a message for this long, if its messages have so many bytes and so large a
 share of its last snapshot."""
 
-_SNAPSHOT_SECONDS: Final = 0.02
+_SNAPSHOT_SECONDS: Final = 0.005
 """Limit of the time for snapshots of quiet runs, and to read those that were restored, whenever
 changes are written."""
 

@@ -1,13 +1,15 @@
 """Snapshots of runs: compressed plain data, with a version.
 
 A snapshot has two parts: what a worker needs at once, and the assembly's part of a trace, which is
-read when the trace is needed.
+read when the trace is needed. Both are compressed with what all snapshots have in common: the file
+``snapshot_dictionary.txt``, which never changes for a version.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -19,7 +21,9 @@ VERSION: Final = 1
 
 Data: TypeAlias = dict[str, Any]
 _COMPRESSION: Final = 6
-_SIZE: Final = 4  # bytes of the size of the first part
+_SIZE: Final = 4  # bytes of the size of the first part, after a byte of the version
+_DICTIONARIES: Final = {1: Path(__file__).with_name("snapshot_dictionary.txt").read_bytes()}
+"""By the first version that has it."""
 
 
 class Upgrade(NamedTuple):
@@ -59,8 +63,9 @@ class RunSnapshot(NamedTuple):
         Raises:
             TypeError: something has no plain form.
         """
-        head = _packed({**self.head, "version": VERSION})
-        return len(head).to_bytes(_SIZE) + head + _packed(self.trace())
+        head = _packed(self.head)
+        size = len(head).to_bytes(_SIZE)
+        return VERSION.to_bytes() + size + head + _packed(self.trace())
 
     @classmethod
     def read(cls, data: bytes) -> RunSnapshot:
@@ -69,20 +74,21 @@ class RunSnapshot(NamedTuple):
         Raises:
             ValueError: it has a later version or another form.
         """
-        size = int.from_bytes(data[:_SIZE]) + _SIZE
-        head = _unpacked(data[_SIZE:size])
-        version = head.pop("version", None) if isinstance(head, dict) else None
+        written = version = data[0] if data else 0
         upgrades: list[Upgrade] = []
         while version != VERSION:
             if version not in UPGRADES:
-                raise ValueError(f"a snapshot has version {version!r}; this release has {VERSION}")
+                raise ValueError(f"a snapshot has version {written}; this release has {VERSION}")
             upgrades.append(UPGRADES[version])
             version += 1
+        begin = 1 + _SIZE
+        end = begin + int.from_bytes(data[1:begin])
+        head = _unpacked(data[begin:end], written)
         for upgrade in upgrades:
             head = upgrade.head(head)
 
         def trace() -> Any:
-            parts = _unpacked(data[size:])
+            parts = _unpacked(data[end:], written)
             for upgrade in upgrades:
                 parts = upgrade.trace(parts)
             return parts
@@ -91,11 +97,17 @@ class RunSnapshot(NamedTuple):
 
 
 def _packed(data: Any) -> bytes:
-    return zlib.compress(orjson.dumps(data), _COMPRESSION)
+    packer = zlib.compressobj(_COMPRESSION, zdict=_dictionary(VERSION))
+    return packer.compress(orjson.dumps(data)) + packer.flush()
 
 
-def _unpacked(data: bytes) -> Any:
+def _unpacked(data: bytes, version: int) -> Any:
+    unpacker = zlib.decompressobj(zdict=_dictionary(version))
     try:
-        return orjson.loads(zlib.decompress(data))
+        return orjson.loads(unpacker.decompress(data) + unpacker.flush())
     except zlib.error as error:
         raise ValueError(f"a snapshot has another form: {error}") from error
+
+
+def _dictionary(version: int) -> bytes:
+    return _DICTIONARIES[max(first for first in _DICTIONARIES if first <= version)]

@@ -406,7 +406,9 @@ class RecordedRun:
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
-        description: str | None = None,
+        description: object = None,
+        *,
+        inside: Span | None = None,
     ) -> Span:
         """Open the span of a tool call."""
         if self._spans is None:
@@ -417,7 +419,19 @@ class RecordedRun:
             signals,
             arguments,
             description,
+            inside=inside,
         )
+
+    @guarded("recorder.start_node", default=INVALID_SPAN)
+    def start_node(self, name: str, inside: Span | None) -> Span:
+        """Open the span of a node; see :meth:`tidegauge.tracer.RunSpans.start_node`."""
+        return INVALID_SPAN if self._spans is None else self._spans.start_node(name, inside)
+
+    @guarded("recorder.end_node", default=None)
+    def end_node(self, span: Span, error: BaseException | None = None) -> None:
+        """Close the span of a node."""
+        if self._spans is not None:
+            self._spans.end_node(span, error)
 
     @guarded("recorder.end_tool", default=None)
     def end_tool(

@@ -26,7 +26,7 @@ from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
 from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
-from tidegauge.tracer.span_texts import Contents, Item, plain_name, span_name
+from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
 from tidegauge.tracer.step_links import StepLinks
 
 __all__ = ["RunSpans", "SpanTools"]
@@ -82,6 +82,7 @@ class RunSpans:
         span: the run's own.
         context: the parent context of everything below it.
         owns_span: whether the span is ours, sampled or not; without a tracer, it is the parent's.
+        shows_contents: whether contents are put on its spans.
     """
 
     __slots__ = (
@@ -93,9 +94,11 @@ class RunSpans:
         "_last_answer",
         "_links",
         "_metrics",
+        "_nodes",
         "_tools",
         "context",
         "owns_span",
+        "shows_contents",
         "span",
     )
 
@@ -113,12 +116,14 @@ class RunSpans:
         self.span = span
         self.context = context
         self.owns_span = owns_span
+        self.shows_contents = tools.contents.captured and span.is_recording()
         self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
         self._attributes = attributes or {}
         self._began = perf_counter()
         self._history = MessageHistory()
         self._links = StepLinks()
+        self._nodes: set[int] = set()  # ids of the open spans of nodes
         self._described: set[str] = set()  # tools whose description is on a span
         self._last_answer: str | None = None
 
@@ -139,11 +144,6 @@ class RunSpans:
         """Whether spans of calls lead anywhere: they are recorded, or their time is."""
         return self._metrics is not None or self.span.is_recording()
 
-    @property
-    def shows_contents(self) -> bool:
-        """Whether contents are put on its spans."""
-        return self._tools.contents.captured and self.span.is_recording()
-
     def start_chat(
         self,
         request: ModelRequest = _NO_REQUEST,
@@ -163,7 +163,8 @@ class RunSpans:
         if conversation is not None:
             attributes[names.CONVERSATION_ID] = conversation
         if prompt is not None and self.shows_contents:
-            history = self._history if inside is None else MessageHistory()
+            own = inside is None or inside.get_span_context().span_id in self._nodes
+            history = self._history if own else MessageHistory()
             attributes.update(history.asked(prompt, self._tools.contents))
         name = span_name(request.operation, request.model)
         return self._start(name, SpanKind.CLIENT, attributes, inside)
@@ -204,7 +205,7 @@ class RunSpans:
             attributes = response.attributes()
             if request is not None:
                 attributes.update(request.attributes())
-            if self._tools.contents.captured:
+            if self.shows_contents and (prompt is not None or answer is not None):
                 attributes.update(self._said(span, prompt, answer))
             if first_chunk is not None:
                 attributes[names.REQUEST_STREAM] = True
@@ -249,8 +250,10 @@ class RunSpans:
     def _is_own(self, span: Span) -> bool:
         """Whether the agent itself makes a model call, and none of its tools."""
         parent = getattr(span, "parent", None)
-        known = self.span.get_span_context()
-        return parent is not None and parent.span_id == known.span_id
+        if parent is None:
+            return False
+        known = self.span.get_span_context().span_id
+        return parent.span_id == known or parent.span_id in self._nodes
 
     def start_retrieval(
         self,
@@ -308,7 +311,9 @@ class RunSpans:
         call_id: str | None = None,
         signals: Signals | StepSignals | None = None,
         arguments: object = None,
-        description: str | None = None,
+        description: object = None,
+        *,
+        inside: Span | None = None,
     ) -> Span:
         """Open the span of a tool call.
 
@@ -318,10 +323,12 @@ class RunSpans:
             signals: what the sink said when the action was issued.
             arguments: put on the span only if contents are captured.
             description: what the tool does; put on the span of its first call in the run.
+            inside: the node that calls it; ``None``, nodes have no spans.
         """
+        text = name if name.isascii() else plain_name(name)
         attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_NAME: plain_name(name),
+            names.TOOL_NAME: text,
             names.TOOL_TYPE: "function",
         }
         link: Link | None = None
@@ -331,19 +338,21 @@ class RunSpans:
             if agent is not None:
                 attributes[names.AGENT_NAME] = agent
             if call_id:
-                attributes[names.TOOL_CALL_ID] = plain_name(call_id)
-            if description and name not in self._described:
+                attributes[names.TOOL_CALL_ID] = (
+                    call_id if call_id.isascii() else plain_name(call_id)
+                )
+            if type(description) is str and name not in self._described:
                 if len(self._described) < _MAX_OPEN:
                     self._described.add(name)
                 attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
                 self._add_step(attributes, signals)
-                link = self._links.link(signals, name)
-            if self._tools.contents.captured:
+                if signals.loop_repeats:
+                    link = self._links.link(signals, name)
+            if self.shows_contents:
                 self._add_content(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
-        span = self._start(
-            span_name(names.EXECUTE_TOOL, name), SpanKind.INTERNAL, attributes, link=link
-        )
+        shown = f"{names.EXECUTE_TOOL} {text[:MAX_NAME]}" if text else names.EXECUTE_TOOL
+        span = self._start(shown, SpanKind.INTERNAL, attributes, inside, link)
         if recording and signals is not None:
             self._links.started(signals, name, span.get_span_context())
         return span
@@ -370,20 +379,20 @@ class RunSpans:
             signals: what the sink said when the result of its step was observed.
             hand_off: the agent that it hands over to; ``None``, it hands over to none.
         """
-        if span.is_recording():
-            attributes: Attributes = {}
-            if hand_off is not None:
-                attributes[names.HAND_OFF_TO] = plain_name(hand_off)
-            if signals is not None:
-                if signals.stale_score:
-                    attributes[names.STALE_SCORE] = signals.stale_score
-                if signals.case is not None:
-                    attributes[names.CASE] = signals.case
-            if result is not ABSENT and error is None and self._tools.contents.captured:
-                self._add_content(attributes, names.TOOL_CALL_RESULT, result)
-            if attributes:
-                with here.critical:
-                    span.set_attributes(attributes)
+        attributes: Attributes = {}
+        if hand_off is not None:
+            attributes[names.HAND_OFF_TO] = plain_name(hand_off)
+        if signals is not None:
+            if signals.stale_score:
+                attributes[names.STALE_SCORE] = signals.stale_score
+            case = getattr(signals, "case", None)  # a decision to intervene may have it apart
+            if case is not None:
+                attributes[names.CASE] = case
+        if self.shows_contents and result is not ABSENT and error is None:
+            self._add_content(attributes, names.TOOL_CALL_RESULT, result)
+        if attributes and span.is_recording():
+            with here.critical:
+                span.set_attributes(attributes)
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
@@ -393,6 +402,23 @@ class RunSpans:
             self._metrics.duration(
                 "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
             )
+
+    def start_node(self, name: str, inside: Span | None = None) -> Span:
+        """Open the span of a node of the agent's graph, which is no operation of the conventions.
+
+        Args:
+            name: the node.
+            inside: the node around it; ``None``, there is none.
+        """
+        attributes: Attributes = {names.NODE_NAME: plain_name(name)}
+        span = self._start(span_name("node", name), SpanKind.INTERNAL, attributes, inside)
+        self._nodes.add(span.get_span_context().span_id)
+        return span
+
+    def end_node(self, span: Span, error: BaseException | None = None) -> None:
+        """Close the span of a node."""
+        self._nodes.discard(span.get_span_context().span_id)
+        self._end(span, error)
 
     def untimed(self, span: Span) -> None:
         """Don't count how long an open call takes."""

@@ -15,7 +15,7 @@ import orjson
 from tidegauge._canonical import canonical_start, plain_text
 from tidegauge._guard import guarded
 
-__all__ = ["Contents", "Item", "Redact", "plain_name", "span_name"]
+__all__ = ["MAX_NAME", "Contents", "Item", "Redact", "plain_name", "span_name"]
 
 Redact: TypeAlias = Callable[[str], str | None]
 """Takes a text, and gives what may leave of it; ``None``: nothing."""
@@ -33,7 +33,8 @@ _MAX_BYTES: Final = 4
 _MAX_ITEMS: Final = 1_000
 _MAX_LIST: Final = 65_536
 _MAX_WHOLE_LIST: Final = 1_048_576
-_MAX_NAME: Final = 128
+MAX_NAME: Final = 128
+"""Characters of what a span is named after."""
 
 
 class Contents:
@@ -67,7 +68,10 @@ class Contents:
         >>> Contents(redact=lambda text: text.replace("pw", "***")).text({"key": "pw"})
         '{"key": "***"}'
         """
-        return self._finished(_begun(value, self._read_at_most()))
+        if self._redact is not None:
+            return self._finished(_begun(value, _MAX_REDACTED))
+        text = _begun(value, _MAX_TEXT)
+        return text if len(text) <= _MAX_TEXT and text.isascii() else self._finished(text)
 
     def listed(self, items: Sequence[Item], *, last: bool = False) -> tuple[str, int]:
         """A list as JSON, and how many of its items were left out to keep it short.
@@ -158,7 +162,7 @@ _NAMES: Final = frozenset({"role", "type", "id", "name", "finish_reason", "modal
 
 def span_name(operation: str, what: str | None) -> str:
     """The name of a span: the operation, and what it is done with."""
-    return f"{operation} {plain_name(what[:_MAX_NAME])}" if what else operation
+    return f"{operation} {plain_name(what[:MAX_NAME])}" if what else operation
 
 
 def plain_name(value: str) -> str:

@@ -24,6 +24,7 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.learned_score import LearnedWeights, Number
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 FAILURES = LearnedWeights(-1.0, {"failures": Number(2.0, 0.0, 1.0, 5.0)}, {})
 
@@ -108,6 +109,22 @@ def test_without_features_the_score_is_not_measured():
     engine = Engine(clock=None, repetition=True)
     engine.run_started(RunStarted(run="r"))
     assert learned.read(engine.step_issued(Step("r", (Call("go"),)))) is None
+
+
+def test_a_run_that_moves_to_another_worker_is_stopped_at_the_same_step():
+    learned = LearnedScore({("g", None): FAILURES}, version="1")
+    policy = Policy([], thresholds=[Threshold("learned", 2.0, "stop", learned=learned)])
+    sink = EngineSink(Engine(clock=None, features=True), policy)
+    assert failing(sink, 3) == ["go_on"] * 3
+    state = orjson.loads(orjson.dumps(save_run(sink.engine.get("r"))))
+    other = EngineSink(Engine(clock=None, features=True), policy)
+    other.run_started(saved_start(state))
+    load_run(other.engine.get("r"), state)
+    decided = []
+    for step in range(2):
+        decided.append(other.step_issued(Step("r", (Call("go", step),))).action)
+        other.step_observed(Outcome("r", (CallResult("error", True),)))
+    assert decided == ["go_on", "stop"]
 
 
 class TestPolicyFile:

@@ -131,6 +131,7 @@ class AgentRun:
         recorded: takes its steps and spans.
         span: its span, which is current in its chains; ``None``, spans are off.
         traced: whether spans are made for its calls: they are recorded, or their time is.
+        shows_contents: whether contents are put on its spans.
         turns: tracks its turns and their calls.
         metadata: what came with its root chain.
         identity: distinguishes its agent from one that is invoked inside it.
@@ -164,6 +165,7 @@ class AgentRun:
         last_seen: when its model was last called, by the clock of the map that holds it.
         open_ids: callback ids that the map holds for it, oldest first.
         node_steps: the nodes of its graph are its steps.
+        node_spans: the nodes of its graph have spans.
         shared: the run as code inside it sees it; ``None``, no code has asked for it.
     """
 
@@ -194,12 +196,14 @@ class AgentRun:
         "last_seen",
         "metadata",
         "models",
+        "node_spans",
         "node_steps",
         "open_ids",
         "recorded",
         "resumed",
         "root",
         "shared",
+        "shows_contents",
         "span",
         "tools",
         "traced",
@@ -243,7 +247,7 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
-        self.node_steps = False
+        self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
         self.shared: SharedRun | None = None
@@ -257,6 +261,7 @@ class AgentRun:
         self.identity = agent_identity(metadata)
         self.span = self.recorded.span if self.recorded.owns_span else None
         self.traced = self.recorded.calls_wanted
+        self.shows_contents = self.recorded.shows_contents
         self.interrupted = False
         self.checkpoint: str | None = None
         self._order = next_order()

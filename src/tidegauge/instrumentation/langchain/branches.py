@@ -26,11 +26,13 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
+from opentelemetry.trace import Span
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
 from tidegauge.instrumentation.turn_calls import TurnCall
@@ -66,6 +68,7 @@ class OpenChain(RunScope[AgentRun]):
         parallel: whether the chains that are open in it run beside one another.
         attempts: those of the task that it belongs to; ``None``, outside of graphs.
         stop: the stop of what was invoked in it last; ``None``, that was not stopped.
+        node: the span of the node that it is, and the run that has it; ``None``, it has no span.
     """
 
     run: Any = None
@@ -82,6 +85,7 @@ class OpenChain(RunScope[AgentRun]):
     fan_out: CallGroup | None = None
     attempts: Attempts | None = None
     stop: RunStopped | None = None
+    node: tuple[RecordedRun, Span] | None = None
     _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
@@ -118,6 +122,19 @@ class OpenChain(RunScope[AgentRun]):
         task = metadata.get("langgraph_checkpoint_ns")
         chain.task = task if type(task) is str else None
         return chain
+
+    @property
+    def tool_span(self) -> Span | None:
+        """The span of the node that it is in, if nodes of its run have spans."""
+        run: AgentRun | None = self.run
+        if run is None or not run.node_spans:
+            return None
+        chain: OpenChain | None = self
+        while chain is not None and chain.node is None and chain.own is None:
+            chain = chain.parent
+        if chain is None or chain.node is None or chain.node[0] is not run.recorded:
+            return None
+        return chain.node[1]
 
     def branches(self, *, agent: bool = False, calls: bool = False) -> list[OpenChain]:
         """The branches that it is in, or is, and that are no runs yet; outermost first.

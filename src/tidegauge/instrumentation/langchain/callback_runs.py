@@ -293,6 +293,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         success: Success | None = None,
         request: RequestLabels | None = None,
         node_steps: bool = False,
+        node_spans: bool = False,
     ) -> AgentRun:
         """Begin a run, or resume the one that waits at its place for this checkpoint.
 
@@ -308,6 +309,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
             success: decides from the output whether the task was solved.
             request: labels of the request, for its span.
             node_steps: whether its steps are the nodes of its graph.
+            node_spans: whether the nodes of its graph have spans; inside another run, as there.
         """
         call = None
         if around is not None and around.tool is None:
@@ -356,6 +358,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         if checkpoint is not None:
             run.recorded.continues(checkpoint)
         run.around, run.call, run.node_steps = around, call, node_steps
+        run.node_spans = node_spans or (around is not None and around.run.node_spans)
         run.given = parsing.message_count(chain.inputs)
         return run
 

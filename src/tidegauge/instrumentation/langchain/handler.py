@@ -43,7 +43,7 @@ from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -78,7 +78,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
-from tidegauge.instrumentation.recorder import request_labels
+from tidegauge.instrumentation.recorder import RecordedRun, request_labels
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
 
@@ -147,6 +147,8 @@ class TidegaugeCallbackHandler(RunHolder):
             ``"nodes"``: the nodes of the outermost graph, and the tasks of the functional API, by
             their names; the result is the update of the state, or what the task returns. For
             workflows without tool calls.
+        node_spans: whether the nodes of graphs have spans, between that of the run and those of the
+            model calls and tools in them. They are no steps, and cost about as much as those.
         idle_seconds: a run whose model is not called for so long, including waiting for a
             person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
             whichever is shorter holds.
@@ -175,6 +177,7 @@ class TidegaugeCallbackHandler(RunHolder):
         success: Success | Mapping[str, Success] | None = None,
         on_stop: Literal["raise", "end"] = "raise",
         steps: Literal["calls", "nodes"] = "calls",
+        node_spans: bool = False,
         idle_seconds: float = 3_600.0,
     ) -> None:
         if t_max is not None and t_max < 1:
@@ -196,6 +199,7 @@ class TidegaugeCallbackHandler(RunHolder):
         self._model = model
         self._of_root = None if isinstance(success, Mapping) else success
         self._node_steps = steps == "nodes"
+        self._node_spans = node_spans
 
     @_hook
     def on_chain_start(
@@ -249,6 +253,7 @@ class TidegaugeCallbackHandler(RunHolder):
                     success=runs.success.get(event.agent, self._of_root),
                     request=request,
                     node_steps=self._node_steps,
+                    node_spans=self._node_spans,
                 )
         elif scope.run.is_same_agent(given):
             tags = kwargs.get("tags")
@@ -275,6 +280,8 @@ class TidegaugeCallbackHandler(RunHolder):
             self._end_chain(chain, outputs)
 
     def _end_chain(self, chain: OpenChain, outputs: object) -> None:
+        if chain.node is not None:
+            _end_node_span(chain.node, None)
         if type(outputs) is not dict and control_flow.fans_out(outputs):
             chain.fans_out()
         if chain.fan_out is not None:
@@ -303,6 +310,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 self._end_node(chain.run, run_id, error)
             return
         run, interrupt = chain.own, control_flow.is_interrupt(error)
+        if chain.node is not None:
+            _end_node_span(chain.node, error if control_flow.is_failure(error) else None)
         if interrupt:
             chain.interrupt()
         chain.run.settle(run_id.int)
@@ -404,7 +413,7 @@ class TidegaugeCallbackHandler(RunHolder):
         answer = parsing.model_answer(response)
         if run.traced:
             said = None
-            if run.recorded.shows_contents:
+            if run.shows_contents:
                 said = chat_contents.answer_of(response, answer.response.finish_reasons)
             run.recorded.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
@@ -481,7 +490,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 call_id=call_id,
                 signals=call.turn.signals,
                 arguments=call.arguments,
-                description=label(entry(serialized, "description")),
+                description=entry(serialized, "description"),
+                inside=scope.tool_span if run.node_spans and run is scope.run else None,
             )
             if run.span is not None and call.span is not INVALID_SPAN:
                 enter_tool(call.span)
@@ -509,7 +519,7 @@ class TidegaugeCallbackHandler(RunHolder):
             "tool_error" if result.error else None,
             ended,
             signals=run.turns.end(call, result).signals,
-            hand_off=parsing.hand_off_target(output),
+            hand_off=None if type(output) is ToolMessage else parsing.hand_off_target(output),
         )
 
     @_hook
@@ -647,7 +657,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if run.traced:
             request = parsing.model_request(metadata, parameters, chats=text is None)
             prompt = None
-            if run.recorded.shows_contents:
+            if run.shows_contents:
                 prompt = (
                     chat_contents.prompt_of(messages, parameters)
                     if text is None
@@ -698,6 +708,15 @@ class TidegaugeCallbackHandler(RunHolder):
         self._runs.enter(run_id.int, made(RunScope, (run, call)))
         return True
 
+    def _start_node(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:
+        """A chain begins in a run whose nodes have spans."""
+        if parsing.node_key(chain.metadata, tags, parent.key) is not None:
+            recorded = chain.run.recorded
+            span = recorded.start_node(label(chain.name) or "node", parent.tool_span)
+            if span is not INVALID_SPAN:
+                chain.node = recorded, span
+                enter_tool(span)
+
     def _start_chain(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:
         """A chain begins inside another one: part of its run, or another agent."""
         run, inputs, metadata = parent.run, chain.inputs, chain.metadata
@@ -713,6 +732,8 @@ class TidegaugeCallbackHandler(RunHolder):
             run.enter_node(metadata)
             if run.span is not None:
                 enter_chain(run.span)
+                if run.node_spans:
+                    self._start_node(chain, parent, tags)
             self._runs.enter(chain.key, chain)
             return
         branches = chain.branches(agent=True)
@@ -722,6 +743,12 @@ class TidegaugeCallbackHandler(RunHolder):
         around = RunScope(parent.run)
         event = run_starts.child_run(inputs, metadata, name=chain.name, around=around)
         self._runs.open_child(chain, event, around, branch=direct)
+
+
+def _end_node_span(node: tuple[RecordedRun, Span], error: BaseException | None) -> None:
+    recorded, span = node
+    leave(span)
+    recorded.end_node(span, error)
 
 
 def _refuse_again(chain: OpenChain | NestedChain, tags: object) -> None:

@@ -43,8 +43,8 @@ function openGroups(groups) {
   const agent = (group) =>
     make("button", {
       type: "button",
-      class: "link",
-      title: "Select the runs of this group",
+      class: "link name-cell",
+      title: `Select the runs of this group of ${group.agent || ABSENT}`,
       on: {
         click: () => {
           selectGroup(group);
@@ -55,7 +55,7 @@ function openGroups(groups) {
     });
   const columns = [
     { title: "Agent", value: (group) => group.agent, show: agent },
-    { title: "Task group", value: (group) => group.task_group, show: (group) => group.task_group || ABSENT },
+    { title: "Task group", value: (group) => group.task_group, show: (group) => make("span", { class: "name-cell", title: group.task_group, text: group.task_group || ABSENT }) },
     { title: "Memory", value: (group) => group.memory, show: (group) => group.memory ?? ABSENT },
     number("Runs", "runs", count),
     number("Success", "success_rate", share, "Solved runs / runs whose success is known"),

@@ -170,7 +170,7 @@ let regionTable = null;
 
 function showRegion(indexes) {
   regionTable ??= new SortedTable(byId("region"), [
-    { title: "Action", value: (point) => point.name, show: (point) => make("span", { class: "nowrap", text: point.name }) },
+    { title: "Action", value: (point) => point.name, show: (point) => make("span", { class: "name-cell", title: point.name, text: point.name }) },
     { title: "Arguments", value: (point) => point.text, show: (point) => make("code", { text: point.text }) },
     { title: "Steps", number: true, value: (point) => point.steps, show: (point) => count(point.steps) },
     { title: "Runs", number: true, value: (point) => point.runs.length, show: (point) => count(point.runs.length) },

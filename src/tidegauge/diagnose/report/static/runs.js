@@ -30,7 +30,7 @@ function openRuns() {
   const columns = [
     { title: "Compare", show: compareBox },
     { title: "Run", value: (row) => row.run, show: runLink },
-    { title: "Agent", value: (row) => row.agent, show: (row) => make("span", { class: "nowrap", children: [make("i", { class: "swatch", style: { background: store.agentColour(row.agent) } }), row.agent || ABSENT] }) },
+    { title: "Agent", value: (row) => row.agent, show: (row) => make("span", { class: "name-cell", title: row.agent, children: [make("i", { class: "swatch", style: { background: store.agentColour(row.agent) } }), row.agent || ABSENT] }) },
     { title: "Outcome", value: outcomeOf, show: (row) => outcomeBadge(row) },
     ...measured.map(([field, title, show]) => ({ title: capital(title), number: true, value: (row) => row[field], show: (row) => show(row[field]) })),
   ];
