@@ -172,7 +172,7 @@ class TroubledSpanProcessor(SpanProcessor):
                 self._run_ended(run, context.span_id, attributes)
             if run.ratio is None and len(run.spans) > self.max_spans:
                 self._decide(run, "beyond_limit", 1.0)
-            while self._waiting_bytes > self.max_bytes:
+            while self._waiting and self._waiting_bytes > self.max_bytes:
                 self._decide(next(iter(self._waiting.values())), "beyond_limit", 1.0)
 
     @guarded("sampling.shutdown", default=None)

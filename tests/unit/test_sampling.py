@@ -382,3 +382,29 @@ def test_a_fork_leaves_what_waits_to_the_parent(setup: Setup) -> None:
 def test_limits_are_checked(limits: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         TroubledSpanProcessor(Kept(), **limits)
+
+
+def test_every_span_of_many_threads_is_exported_or_counted() -> None:
+    with installed(sample=0.3, max_bytes=200_000, max_spans=40) as setup:
+        setup.ids.generate_trace_id = RandomIdGenerator().generate_trace_id  # type: ignore[method-assign]
+
+        def work(first: int) -> None:
+            for number in range(first, first + 40):
+                with suppress(KeyError), tidegauge.run(agent="a") as run:
+                    steps(run, number % 50)
+                    with setup.tracer.start_as_current_span("part"):
+                        pass
+                    if number % 7 == 0:
+                        raise KeyError
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        setup.processor.force_flush()
+        spans = sum(number % 50 + 2 for first in range(8) for number in range(first, first + 40))
+        assert len(setup.exporter.spans) + sum(dropped().values()) == spans
+        assert sum(decisions().values()) == 8 * 40
+        assert decisions()["beyond_limit"] > 0
+        assert (setup.processor.waiting_runs, setup.processor.waiting_bytes) == (0, 0)

@@ -182,7 +182,11 @@ class Pipeline:
         return self.metrics_server.page_url if self.metrics_server is not None else None
 
     def force_flush(self) -> None:
-        """Send the queued spans and events, if tidegauge exports them."""
+        """Send the queued spans and events, if tidegauge exports them.
+
+        With ``export="troubled"``, runs that are open are exported from now on: call this when they
+        have ended.
+        """
         run_deferred()
         if self._telemetry is not None:
             self._telemetry.force_flush()
