@@ -228,7 +228,7 @@ def test_live_replay_and_prometheus_agree(
     assert 0 < totals["loop_ratio"] == loop_ratio(live["runs"])
     assert ratio == totals["loop_ratio"] == loop_ratio(replayed(record)["runs"])
     assert (
-        f"Loop ratio {ratio:.4f}: {totals['loop_steps']} of {totals['steps']} steps"
+        f"Loop ratio {ratio:.1%}: {totals['loop_steps']} of {totals['steps']} steps"
         in demo_output.out
     )
     measured = ("agent", "task", "state", "steps", "loops", "tokens", "novelty", "stopped")

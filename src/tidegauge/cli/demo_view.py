@@ -31,6 +31,7 @@ from tidegauge.cli.run_tables import (
     run_numbers,
     section_table,
 )
+from tidegauge.cli.terminal import percent
 from tidegauge.pipeline import Pipeline
 from tidegauge.streaming_metrics import Snapshot
 from tidegauge.streaming_metrics.auv import AUV, auv_bounds
@@ -166,7 +167,8 @@ def _summary_lines(
     """
     steps, loop_steps = total_steps(snapshot)
     if steps:
-        yield f"Loop ratio {loop_steps / steps:.4f}: {loop_steps} of {steps} steps were repeats."
+        ratio = percent(loop_steps / steps)
+        yield f"Loop ratio {ratio}: {loop_steps} of {steps} steps were repeats."
     if saving is not None:
         stopped, observed = saving.stopped, saving.observed
         yield (
@@ -241,7 +243,7 @@ def _agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Tab
     table.add_column("agent", no_wrap=True)
     for name in ("runs", "solved", "loop\nratio", "AUV\nso far", "will end\nwithin"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(Text("0" + "1".rjust(_BAR_WIDTH - 1), style="dim"), no_wrap=True)
+    table.add_column(Text("0%" + "100%".rjust(_BAR_WIDTH - 2), style="dim"), no_wrap=True)
     by_agent: Mapping[str, GroupSnapshot] = {group.key.agent: group for group in groups}
     for agent in agents:
         group = by_agent.get(agent)
@@ -254,9 +256,9 @@ def _agents_table(agents: Sequence[str], groups: Iterable[GroupSnapshot]) -> Tab
             agent,
             f"{finished.runs} of {group.runs_started}",
             str(finished.finished.get("success", 0)),
-            Text(f"{ratio:.2f}", style="red" if ratio else ""),
-            "" if finished.of(AUV).value is None else f"{finished.of(AUV).value:.2f}",
-            "" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}",
+            Text(percent(ratio), style="red" if ratio else ""),
+            "" if finished.of(AUV).value is None else percent(finished.of(AUV).value),
+            "" if bounds is None else f"{bounds[0]:.0%} to {bounds[1]:.0%}",
             Text() if bounds is None else _bar(*bounds),
         )
     return table
