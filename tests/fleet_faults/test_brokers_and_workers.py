@@ -15,6 +15,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from support.far_host import NEAR, FarHost, far_host
 from support.fleet import (
     LATENESS,
+    NOT_OF_THE_ENTRY,
     PARTITIONS,
     STEPS,
     create_topics,
@@ -34,6 +35,7 @@ from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 
 Entries = dict[str, dict[str, Any]]
+Records = dict[str, list[dict[str, Any]]]
 BROKERS = 3
 SOME = 300
 ONCE = "--exactly-once=on"
@@ -213,11 +215,12 @@ def test_the_network_between_a_worker_and_the_brokers_is_cut(
 
 
 def test_exactly_once_with_killed_workers_and_all_runs(
-    cluster: Kafka, otlp_runs: list[RecordedRun], replayed_runs: Entries, tmp_path: Path
+    cluster: Kafka, otlp_runs: list[RecordedRun], tmp_path: Path
 ) -> None:
     """Two of three are killed, one after the other: no summary and no decision twice, none missing.
 
-    What is decided is compared with one worker that reads the same log undisturbed.
+    They are compared with those of one worker that reads the same log undisturbed: what a policy
+    decides is in the summaries, too.
     """
     topic = create_topics(cluster, "once")
     ways = packed(requests(otlp_runs, ways=2))
@@ -238,8 +241,10 @@ def test_exactly_once_with_killed_workers_and_all_runs(
         with eager(tmp_path, cluster, topic, *flags, name="fourth") as fourth:
             holds(fourth, PARTITIONS // 2)
             sent.wait()
-            check(cluster, topic, replayed_runs, once=True)
-            undisturbed = decided(cluster, topic)
+            undisturbed, summaries = one_worker(cluster, topic)
+            assert len(summaries) == COUNT
+            runs = {run: only(summary) for run, [summary] in summaries.items()}
+            check(cluster, topic, runs, once=True)
             decisions = records(
                 cluster, f"{topic}.decisions", len(undisturbed), isolation_level="read_committed"
             )
@@ -282,8 +287,8 @@ def test_workers_are_upgraded_in_turn_to_another_version_of_the_state(
         assert exits == []
 
 
-def decided(kafka: Kafka, topic: str) -> Entries | dict[str, list[dict[str, Any]]]:
-    """The decisions of one worker that reads each partition undisturbed, by run."""
+def one_worker(kafka: Kafka, topic: str) -> tuple[Records, Records]:
+    """The decisions and the summaries of one worker that reads each partition undisturbed."""
     partitions: dict[int, list[Sent]] = {}
     for message in kafka.read(topic):
         kind, time_ms = message.timestamp()
@@ -291,11 +296,17 @@ def decided(kafka: Kafka, topic: str) -> Entries | dict[str, list[dict[str, Any]
         log = partitions.setdefault(message.partition(), [])
         assert message.offset() == len(log)
         log.append(Sent(message.key(), message.value(), time_ms / 1e3))
-    found: dict[str, list[dict[str, Any]]] = {}
+    decisions: Records = {}
+    summaries: Records = {}
+    limits = LIMITS._replace(allowed_lateness=PATIENT_SECONDS)
     with nothing_configured():
         for log in partitions.values():
-            produced, _ = uninterrupted(
-                log, limits=LIMITS._replace(allowed_lateness=PATIENT_SECONDS)
-            )
-            found |= by_run(produced.decisions)
-    return found
+            produced, _ = uninterrupted(log, limits=limits)
+            decisions |= by_run(produced.decisions)
+            summaries |= by_run(produced.summaries)
+    return decisions, summaries
+
+
+def only(summary: dict[str, Any]) -> dict[str, Any]:
+    """What a summary has of the run's entry."""
+    return {name: value for name, value in summary.items() if name not in NOT_OF_THE_ENTRY}

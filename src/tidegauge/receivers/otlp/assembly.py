@@ -197,6 +197,7 @@ class Assembly:
             "oldest": None if held or events else min(seen, default=None),
             "spans": len(span_ids),
             "runs": len(spans["runs"]),
+            "orphaned": bool(spans["enclosed"]),
             "parts": write_trace(
                 {
                     "trace": trace,
@@ -209,7 +210,14 @@ class Assembly:
         }
 
     def load(
-        self, trace_id: int, oldest: float | None, spans: int, runs: int, parts: Callable[[], Any]
+        self,
+        trace_id: int,
+        *,
+        oldest: float | None,
+        spans: int,
+        runs: int,
+        orphaned: bool,
+        parts: Callable[[], Any],
     ) -> None:
         """Continue a trace that another process has held; call :meth:`in_order` after the last.
 
@@ -217,16 +225,20 @@ class Assembly:
 
         Args:
             trace_id: the trace.
-            oldest: time of its first change that could end a part of it; ``None``: it waits for the
-                allowed lateness.
+            oldest: when the part of it was seen that is idle for longest; ``None``: some of its
+                spans wait for the allowed lateness.
             spans: number of its spans.
             runs: number of its open runs.
+            orphaned: whether the outermost known span of a run has ended, but not its parent.
             parts: gives the rest of what :meth:`saved` has returned.
 
         Raises:
             ValueError: the data have another version or form.
         """
-        self._sleeping.add(trace_id, SleepingTrace(parts, spans, runs, oldest or 0.0))
+        limits = self._limits
+        patience = limits.orphan_seconds if orphaned else limits.idle_seconds
+        ends = (oldest or 0.0) + min(patience, limits.idle_seconds)
+        self._sleeping.add(trace_id, SleepingTrace(parts, spans, runs, ends))
         if oldest is None:
             self._wake(trace_id)
 
@@ -268,8 +280,7 @@ class Assembly:
             or self.open_runs >= limits.runs
             or self._remembered + sleeping.spans >= limits.spans
         )
-        until = inf if full else now - min(limits.idle_seconds, limits.orphan_seconds)
-        woken = sleeping.idle_since(until)
+        woken = sleeping.ending(inf if full else now)
         for trace_id in woken:
             self._wake(trace_id)
         if woken:

@@ -21,7 +21,8 @@ __all__ = ["Kept", "PlainObjects"]
 
 Plain: TypeAlias = Any
 _PLAIN: Final = frozenset({type(None), bool, str})
-_FITS: Final = range(-(1 << 63), 1 << 64)
+_LEAST: Final = -(1 << 63)  # of the integers that JSON has everywhere
+_MOST: Final = (1 << 64) - 1
 _LOCK: Final = type(threading.Lock())
 
 
@@ -38,6 +39,9 @@ class _Kind(IntEnum):
     RECORD = 9
     NOT_FINITE = 10
     SHARED = 11
+
+
+_LISTS: Final[dict[type, _Kind]] = {list: _Kind.LIST, tuple: _Kind.TUPLE, deque: _Kind.DEQUE}
 
 
 class Kept(NamedTuple):
@@ -151,7 +155,7 @@ class _Writer:
         self._numbers = numbers
         self._defaults = defaults
         self._records = records
-        self._constants = constants
+        self._constants = {id(one): number for number, one in enumerate(constants)}
         self._found: list[object] = []
         self._places: dict[int, int] = {}
 
@@ -174,7 +178,7 @@ class _Writer:
         if kind in _PLAIN:
             return value
         if kind is int:
-            return value if value in _FITS else [_Kind.INTEGER, f"{value:x}"]
+            return value if _LEAST <= value <= _MOST else [_Kind.INTEGER, f"{value:x}"]
         if kind is float:
             return value if math.isfinite(value) else [_Kind.NOT_FINITE, repr(value)]
         if kind in self._numbers:
@@ -183,9 +187,6 @@ class _Writer:
                 place = self._places[id(value)] = len(self._found)
                 self._found.append(value)
             return [_Kind.OBJECT, place]
-        for number, constant in enumerate(self._constants):
-            if value is constant:
-                return [_Kind.CONSTANT, number]
         if kind in self._shared_kinds:
             place = self._shared.get(id(value))
             if place is None:
@@ -194,18 +195,25 @@ class _Writer:
             return [_Kind.SHARED, place]
         if kind in self._records:
             return self._record(value)
-        if kind is list:
-            return [_Kind.LIST, *self._all(value)]
-        if kind is tuple:
-            return [_Kind.TUPLE, *self._all(value)]
-        if kind is set:
-            return [_Kind.SET, *sorted(self._all(value), key=repr)]  # equal sets have one form
-        if kind is deque:
-            return [_Kind.DEQUE, value.maxlen, *self._all(value)]
+        constant = self._constants.get(id(value))
+        if constant is not None:
+            return [_Kind.CONSTANT, constant]
         if kind is dict or kind is OrderedDict:
-            tag = _Kind.DICT if kind is dict else _Kind.ORDERED
-            return [tag, *self._all(value), *self._all(value.values())]
-        raise TypeError(f"no plain form for {kind.__name__}")
+            plain: list[Plain] = [_Kind.DICT if kind is dict else _Kind.ORDERED]
+            self._add_all(value, plain)
+            self._add_all(value.values(), plain)
+            return plain
+        if kind is set:
+            ordered: list[Plain] = []
+            self._add_all(value, ordered)
+            return [_Kind.SET, *sorted(ordered, key=repr)]  # equal sets have one form
+        if kind not in _LISTS:
+            raise TypeError(f"no plain form for {kind.__name__}")
+        plain = [_LISTS[kind]]
+        if kind is deque:
+            plain.append(value.maxlen)
+        self._add_all(value, plain)
+        return plain
 
     def _record(self, value: Any) -> Plain:
         number, defaults = self._records[type(value)]
@@ -215,11 +223,17 @@ class _Writer:
             if last is not default and (type(last) is not type(default) or last != default):
                 break
             length -= 1
-        return [_Kind.RECORD, number, *self._all(value[:length])]
+        plain = [_Kind.RECORD, number]
+        self._add_all(value[:length], plain)
+        return plain
 
-    def _all(self, values: Iterable[Any]) -> list[Plain]:
-        value_of = self.value
-        return [value if type(value) in _PLAIN else value_of(value) for value in values]
+    def _add_all(self, values: Iterable[Any], plain: list[Plain]) -> None:
+        for value in values:
+            kind = type(value)
+            if kind in _PLAIN or (kind is int and _LEAST <= value <= _MOST):
+                plain.append(value)
+            else:
+                plain.append(self.value(value))
 
 
 class _Reader:

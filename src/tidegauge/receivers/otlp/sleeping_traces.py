@@ -16,27 +16,27 @@ class SleepingTrace(NamedTuple):
         parts: gives its plain data.
         spans: number of its spans.
         runs: number of its open runs.
-        oldest: when the part of it was seen that is idle for longest.
+        ends: when the first part of it ends, if nothing comes until then.
     """
 
     parts: Callable[[], Any]
     spans: int
     runs: int
-    oldest: float
+    ends: float
 
 
 class SleepingTraces:
-    """Traces that are not read yet; after :meth:`in_order`, the one that is idle for longest first.
+    """Traces that are not read yet; after :meth:`in_order`, the one that ends next is first.
 
     Attributes:
         spans: number of their spans.
         runs: number of their open runs.
 
     >>> sleeping = SleepingTraces()
-    >>> for trace_id, oldest in ((1, 9.0), (2, 3.0)):
-    ...     sleeping.add(trace_id, SleepingTrace(dict, 5, 1, oldest))
+    >>> for trace_id, ends in ((1, 9.0), (2, 3.0)):
+    ...     sleeping.add(trace_id, SleepingTrace(dict, 5, 1, ends))
     >>> sleeping.in_order()
-    >>> sleeping.idle_since(5.0), sleeping.spans, sleeping.pop(2).oldest, sleeping.spans
+    >>> sleeping.ending(5.0), sleeping.spans, sleeping.pop(2).ends, sleeping.spans
     ([2], 10, 3.0, 5)
     """
 
@@ -68,19 +68,19 @@ class SleepingTraces:
         """The id of the first trace; ``None``: there is none."""
         return next(iter(self._traces), None)
 
-    def idle_since(self, until: float) -> list[int]:
-        """The ids of the traces of which a part was not seen after this time."""
+    def ending(self, until: float) -> list[int]:
+        """The ids of the traces of which a part ends until this time."""
         found: list[int] = []
         for trace_id, trace in self._traces.items():
-            if trace.oldest > until:
+            if trace.ends > until:
                 break
             found.append(trace_id)
         return found
 
     def in_order(self) -> None:
         """After the last was added."""
-        self._traces = OrderedDict(sorted(self._traces.items(), key=_oldest))
+        self._traces = OrderedDict(sorted(self._traces.items(), key=_ends))
 
 
-def _oldest(item: tuple[int, SleepingTrace]) -> float:
-    return item[1].oldest
+def _ends(item: tuple[int, SleepingTrace]) -> float:
+    return item[1].ends
