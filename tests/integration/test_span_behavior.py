@@ -65,7 +65,7 @@ def agents_sdk() -> None:
     said: list[Any] = [*[[("push", {"door": door})] for door in DOORS], "no way"]
     agent = Agent(name="porter", model=chat_completions(said), tools=[push])
     with traced_by(TidegaugeTracingProcessor()):
-        asyncio.run(Runner.run(agent, "open a door", max_turns=20))  # type: ignore[arg-type]
+        asyncio.run(Runner.run(agent, "open a door", max_turns=20))
 
 
 ADAPTERS = [decorated, reported, langchain, agents_sdk]

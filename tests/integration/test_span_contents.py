@@ -212,7 +212,7 @@ def test_the_agents_sdk(make: Callable[..., Any], hooked: bool) -> None:
     processor = TidegaugeTracingProcessor()
     hooks = TidegaugeRunHooks(processor) if hooked else None
     with traced_by(processor), capture(capture_content=True) as seen:
-        asyncio.run(Runner.run(agent, "open a door", hooks=hooks))  # type: ignore[arg-type]
+        asyncio.run(Runner.run(agent, "open a door", hooks=hooks))
     found = chats(seen)
     assert [(read(chat, INPUT), read(chat, OUTPUT)) for chat in found] == [
         (["user: open a door"], ["assistant: {'door': 'red'}"]),
