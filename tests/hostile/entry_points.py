@@ -675,6 +675,41 @@ def langchain_model_message(value: Any) -> int:
     return 1
 
 
+@entry("langchain-contents", capture_content=True)
+def langchain_contents(value: Any) -> int:
+    from langchain_core.messages import HumanMessage, ToolMessage
+
+    handler = _handler()
+    root = uuid.uuid4()
+    handler.on_chain_start({"name": "agent"}, {"messages": []}, run_id=root)
+    shown = HumanMessage("")
+    shown.__dict__["content"] = value
+    answer = ToolMessage("", tool_call_id="call-1")
+    answer.__dict__["content"] = value
+    handler.on_chat_model_start(
+        {"name": "m"},
+        [[value, shown, answer]],
+        run_id=uuid.uuid4(),
+        parent_run_id=root,
+        invocation_params={"tools": value, "stop": value, "temperature": value},
+    )
+    _ordinary_call(handler, root, uuid.uuid4())
+    handler.on_chain_end({}, run_id=root)
+    return 1
+
+
+@entry("langchain-retriever", capture_content=True)
+def langchain_retriever(value: Any) -> int:
+    handler = _handler()
+    root, run_id = uuid.uuid4(), uuid.uuid4()
+    handler.on_chain_start({"name": "agent"}, {"messages": []}, run_id=root)
+    handler.on_retriever_start({}, value, run_id=run_id, parent_run_id=root, name=value)
+    handler.on_retriever_end(value, run_id=run_id, parent_run_id=root)
+    _ordinary_call(handler, root, uuid.uuid4())
+    handler.on_chain_end({}, run_id=root)
+    return 1
+
+
 # -- OpenAI Agents SDK, by the calls that it makes of a processor --------------------------------
 
 
@@ -687,6 +722,11 @@ def agents_sdk_spans(value: Any) -> int:
 
     set_trace_processors([TidegaugeTracingProcessor()])
     return _agents_sdk_spans(value, agent_span, function_span, response_span, trace)
+
+
+@entry("agents-sdk-contents", capture_content=True)
+def agents_sdk_contents(value: Any) -> int:
+    return agents_sdk_spans(value)
 
 
 def _agents_sdk_spans(

@@ -269,7 +269,7 @@ def test_the_first_chunk_of_a_streamed_answer_is_timed() -> None:
         langchain_streamed()
         langchain_tools()
     streamed = [span for span in seen.spans if span.name.startswith("chat")]
-    given = [dict(span.attributes or {}) for span in streamed]
+    given: list[dict[str, Any]] = [dict(span.attributes or {}) for span in streamed]
     seconds = [one.get("gen_ai.response.time_to_first_chunk") for one in given]
     assert [one.get("gen_ai.request.stream") for one in given] == [True, True, None, None, None]
     assert [second is None for second in seconds] == [False, False, True, True, True]
@@ -302,7 +302,7 @@ def test_langchain_reports_what_its_model_was_asked_for_and_answered() -> None:
     said.response_metadata |= {"id": "chatcmpl-1", "model_name": "scripted-1-2026"}
     model = ScriptedChatModel(script=lambda messages: said)
 
-    def ask(messages: Sequence[BaseMessage]) -> BaseMessage:
+    def ask(messages: Any) -> BaseMessage:
         return model.bind(temperature=0.25, max_tokens=99, stop=["END"], seed=7).invoke(messages)
 
     with capture() as seen:

@@ -77,7 +77,7 @@ def gui_loops(steps, max_period=10_000):
     pairs = [(step.state, step.action) for step in steps]
     total = len(pairs)
     found = []
-    cursor = loop_steps = cycles = cycle_steps = lost = 0
+    cursor = loop_steps = cycles = cycle_steps = 0
     kept = []
     while (cycle := _first_to_close(pairs, cursor, max_period)) is not None:
         start, end = cycle
@@ -91,10 +91,6 @@ def gui_loops(steps, max_period=10_000):
         if repeats:
             found.append((end, len(kept), repeats))
             loop_steps += cursor - end
-            rest = pairs[cursor:]
-            both = zip(rest, kept, strict=False)
-            on = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-            lost += cursor - end + on
     rest = pairs[cursor:]
     on = bool(kept) and len(rest) < len(kept) and rest == kept[: len(rest)]
     current = (0, 0, -1)
@@ -108,7 +104,6 @@ def gui_loops(steps, max_period=10_000):
         "cycle_steps": cycle_steps,
         "loops": found,
         "onsets": len(found),
-        "lost_steps": lost,
         "period": current[0],
         "repeats": current[1],
         "first_step": current[2],

@@ -5,15 +5,20 @@ Items are mappings or objects: input, output and the messages of chat completion
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from agents import FunctionTool
+from pydantic import BaseModel
+
+from tidegauge._canonical import class_name, exact_text
 from tidegauge.instrumentation.openai_agents.parsing import arguments_value
-from tidegauge.instrumentation.values import label, same_value
+from tidegauge.instrumentation.values import entry, is_a, label, part, same_value
 from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 
 __all__ = ["answer_of", "prompt_of"]
 
+_MAX_ITEMS: Final = 1_000
 _ROLES: Final = {"developer": "system", "model": "assistant", "function": "tool"}
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "refusal"})
 _OMITTED: Final = {
@@ -33,28 +38,31 @@ def prompt_of(given: object, system: object = None, tools: object = None) -> Pro
         system: its instructions.
         tools: the tools that it may choose.
     """
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if not isinstance(given, Sequence):
+    messages: list[Any] = [{"role": "user", "content": given}] if is_a(given, str) else []
+    if is_a(given, (list, tuple)):
+        messages = list(part(given, slice(None)))
+    elif not messages:
         return None
-    texts = [system] if isinstance(system, str) else []
-    messages = list(given)
-    while messages and _role(messages[0]) == "system":
-        texts += [part["content"] for part in _parts(messages.pop(0)) if "content" in part]
-    return Prompt(_FORMAT, messages, tuple(texts), tools)
+    texts = [exact_text(system)] if is_a(system, str) else []
+    leading = 0
+    while leading < len(messages) and _role(messages[leading]) == "system":
+        texts += [found["content"] for found in _parts(messages[leading]) if "content" in found]
+        leading += 1
+    system_texts = tuple([text for text in texts if text])
+    return Prompt(_FORMAT, messages[leading:], system_texts, tools)
 
 
-def answer_of(items: Iterable[Any] | None, finish_reasons: Sequence[str] = ()) -> Reply | None:
+def answer_of(items: object, finish_reasons: Sequence[str] = ()) -> Reply | None:
     """What a model answered; ``None``, it is not known.
 
     Args:
         items: its output: items, or chat messages.
         finish_reasons: why it stopped.
     """
-    if items is None:
+    if not is_a(items, (list, tuple)):
         return None
-    known = list(items)
-    parts = [part for item in known for part in _parts(item)]
+    known = part(items, slice(None))
+    parts = [found for item in known[:_MAX_ITEMS] for found in _parts(item)]
     reason = finish_reasons[0] if finish_reasons else "stop"
     choice = {"role": "assistant", "parts": parts, "finish_reason": reason}
     return Reply([choice], known)
@@ -75,53 +83,64 @@ def _role(item: Any) -> str:
 def _parts(item: Any) -> Iterator[Item]:
     kind, call_id = label(_read(item, "type")) or "message", label(_read(item, "call_id"))
     if kind.endswith("_output"):
-        yield _with_id(
-            {"type": "tool_call_response", "response": _plain(_read(item, "output"))}, call_id
-        )
-        return
-    if kind.endswith("_call") and kind != "message":
-        given = _read(item, "arguments")
+        result: Item = {"type": "tool_call_response", "response": _result(_read(item, "output"))}
+        yield _with_id(result, call_id)
+    elif kind.endswith("_call"):
         name = label(_read(item, "name")) or kind.removesuffix("_call")
-        call: Item = {"type": "tool_call", "name": name, "arguments": arguments_value(given)}
-        yield _with_id(call, call_id)
-        return
-    if kind == "reasoning":
-        for one in _read(item, "summary") or ():
-            yield {"type": "reasoning", "content": str(_read(one, "text") or "")}
-        return
-    content = _read(item, "content")
-    if _role(item) == "tool":
-        answers: Item = {"type": "tool_call_response", "response": _plain(content)}
-        yield _with_id(answers, label(_read(item, "tool_call_id")))
-        return
-    if isinstance(content, str):
-        if content:
-            yield {"type": "text", "content": content}
+        yield _with_id(_call(name, _read(item, "arguments")), call_id)
+    elif kind == "reasoning":
+        for one in part(_read(item, "summary"), slice(_MAX_ITEMS)):
+            yield {"type": "reasoning", "content": _text(_read(one, "text"))}
+    elif _role(item) == "tool":
+        answer: Item = {"type": "tool_call_response", "response": _result(_read(item, "content"))}
+        yield _with_id(answer, label(_read(item, "tool_call_id")))
     else:
-        for block in content or ():
-            yield _block(block)
-    for chosen in _read(item, "tool_calls") or ():
-        tool = _read(chosen, "function") or _read(chosen, "custom")
-        given = _read(tool, "arguments") or _read(tool, "input")
-        call = {"type": "tool_call", "name": label(_read(tool, "name")) or "tool"}
-        call["arguments"] = arguments_value(given)
-        yield _with_id(call, label(_read(chosen, "id")))
+        yield from _said(item)
+
+
+def _said(item: Any) -> Iterator[Item]:
+    """The parts of a message: its text or blocks, and the calls of a chat message."""
+    content = _read(item, "content")
+    text = _text(content)
+    if text:
+        yield {"type": "text", "content": text}
+    for block in part(content, slice(_MAX_ITEMS)):
+        yield _block(block)
+    for chosen in part(_read(item, "tool_calls"), slice(_MAX_ITEMS)):
+        function = _read(chosen, "function")
+        tool = _read(chosen, "custom") if function is None else function
+        given = _read(tool, "input" if function is None else "arguments")
+        name = label(_read(tool, "name")) or "tool"
+        yield _with_id(_call(name, given), label(_read(chosen, "id")))
 
 
 def _block(block: Any) -> Item:
     kind = label(_read(block, "type")) or "unknown"
     if kind in _TEXTS:
-        return {
-            "type": "text",
-            "content": str(_read(block, "text") or _read(block, "refusal") or ""),
-        }
+        return {"type": "text", "content": _text(_read(block, "text")) or _text(_read(block, kind))}
     if kind in _OMITTED:
         return {"type": "omitted", "modality": _OMITTED[kind]}
     return {"type": kind}
 
 
+def _call(name: str, given: object) -> Item:
+    arguments = arguments_value(exact_text(given)) if is_a(given, str) else given
+    return {"type": "tool_call", "name": name, "arguments": arguments}
+
+
+def _result(value: object) -> object:
+    """The output of a tool: a text, or blocks of which the texts are taken."""
+    if is_a(value, list):
+        return [_block(block) for block in part(value, slice(_MAX_ITEMS))]
+    return value
+
+
 def _with_id(item: Item, call_id: str | None) -> Item:
     return item if call_id is None else {**item, "id": call_id}
+
+
+def _text(value: object) -> str:
+    return exact_text(value) or "" if is_a(value, str) else ""
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -130,32 +149,30 @@ def _same(one: Any, other: Any) -> bool:
 
 def _tools(given: object) -> list[Item]:
     found: list[Item] = []
-    for tool in given if isinstance(given, Sequence) else ():
-        function = _read(tool, "function") or tool
+    for tool in part(given, slice(_MAX_ITEMS)):
+        inner = _read(tool, "function")
+        function = tool if inner is None else inner
         name = label(_read(function, "name"))
         if name is None:
-            found.append({"type": label(_read(tool, "type")) or "unknown"})
+            found.append({"type": label(_read(tool, "type")) or class_name(type(tool))})
             continue
         definition: Item = {"type": "function", "name": name}
-        description = _read(function, "description")
-        if isinstance(description, str):
+        description = _text(_read(function, "description"))
+        if description:
             definition["description"] = description
-        parameters = _read(function, "parameters") or _read(function, "params_json_schema")
-        if isinstance(parameters, Mapping):
-            definition["parameters"] = parameters
+        given_schema = _read(function, "params_json_schema")
+        schema = _read(function, "parameters") if given_schema is None else given_schema
+        if is_a(schema, dict):
+            definition["parameters"] = schema
         found.append(definition)
     return found
 
 
 def _read(item: Any, name: str) -> Any:
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
-def _plain(value: Any) -> Any:
-    """The output of a tool: a text, or blocks of which the texts are taken."""
-    if isinstance(value, list):
-        return [_block(block) for block in value]
-    return value
+    """A field of a dictionary, or of an object of the SDK's; other objects are not looked into."""
+    if is_a(item, (BaseModel, FunctionTool)):
+        return object.__getattribute__(item, "__dict__").get(name)
+    return entry(item, name)
 
 
 _FORMAT: Final = MessageFormat(_message, _same, _tools)
