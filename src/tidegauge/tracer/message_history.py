@@ -21,9 +21,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, Final, NamedTuple
 
-import orjson
-
-from tidegauge._canonical import canonical_digest, digest_of
+from tidegauge._canonical import canonical_digest
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.span_texts import Contents, Item
@@ -31,9 +29,6 @@ from tidegauge.tracer.span_texts import Contents, Item
 __all__ = ["MessageFormat", "MessageHistory", "Prompt", "Reply"]
 
 _MAX_COMPARED: Final = 10_000
-_PLAIN: Final = (
-    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_SORT_KEYS
-)
 
 
 class MessageFormat(NamedTuple):
@@ -141,10 +136,5 @@ class MessageHistory:
             return False
         self._tools = tools
         before = self._tools_digest
-        digest: bytes | None
-        try:
-            digest = digest_of((orjson.dumps(tools, None, _PLAIN),))
-        except TypeError:
-            digest = canonical_digest(tools)
-        self._tools_digest = digest
+        digest = self._tools_digest = canonical_digest(tools)
         return digest is None or digest != before
