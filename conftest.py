@@ -5,11 +5,15 @@ from __future__ import annotations
 import collections
 import gc
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+# What makes the site needs more than the tests.
+collect_ignore = [] if find_spec("mkdocs") else ["docs/_site"]
 
 pytest_plugins = ["support.servers", "support.recorded_otlp"]
 

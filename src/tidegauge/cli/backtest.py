@@ -146,7 +146,7 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
       tidegauge backtest runs.jsonl --guard openhands --guard gemini_cli
-      tidegauge backtest runs.jsonl --prices prices.toml --success-value 2 --retry-cost 0.1
+      tidegauge backtest runs.jsonl --prices prices.toml --success-value 2
       tidegauge backtest runs.jsonl --score score.json --score stagnation
                                             a score of tidegauge learn
 

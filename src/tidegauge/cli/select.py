@@ -68,8 +68,8 @@ def select(settings: SelectSettings) -> None:
 
     \b
       run agent task_group memory model outcome success finished stopped
-      steps t_max tokens auv progress_auv novelty recall_lag premature_halt cut_short
-      loop_ratio loop_steps loops cycles cycle_steps
+      steps t_max tokens auv progress_auv novelty recall_lag premature_halt
+      cut_short loop_ratio loop_steps loops cycles cycle_steps
       lost_steps lost_tokens lost_seconds
       result_streak_max failed_rounds_max stale_score stale_score_max
       frontier pending distinct_places backtracks

@@ -15,6 +15,7 @@ from tidegauge.dashboards.ratios import (
     AUV,
     BACKTRACK_RATIO,
     BEHAVIOR_ERROR,
+    CUT_SHORT_RATIO,
     CYCLE_RATIO,
     ENDURANCE,
     JUDGED_SCORE,
@@ -83,10 +84,11 @@ def _scores() -> Panel:
         "Time in loops": Column(ratio(LOOP_TIME_RATIO, RUNS, GROUP), _LOOP_STEPS),
         "Backtracks": Column(ratio(BACKTRACK_RATIO, RUNS, GROUP)),
         "Premature halts": Column(ratio(PREMATURE_HALT_RATIO, RUNS, GROUP)),
+        "Cut short": Column(ratio(CUT_SHORT_RATIO, RUNS, GROUP)),
     }
     return grid(
         "AUV, loop ratio and memory index",
-        "Low AUV with a low loop ratio: the agent works but does not succeed; check its tools and "
+        "Low AUV with a low loop ratio: the agent works and fails; check its tools and "
         "knowledge. Low AUV with a high loop ratio: the agent is stuck; let a policy intervene. A "
         "memory index of 0 or less: memory costs tokens and brings nothing. A column is empty "
         "when agents do not report what it needs.",

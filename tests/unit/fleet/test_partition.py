@@ -356,7 +356,7 @@ def test_many_spans_in_one_message(here) -> None:
 def test_a_run_that_takes_all_the_room_is_given_up() -> None:
     produced = Produced.nothing()
     worker = WorkerHere(produced, {}, 0)
-    worker.partition._max_state_bytes = 20_000
+    worker.partition._max_state_bytes = 10_000
     small, large = spans_of(WireRun(1)), spans_of(WireRun(24))
     log = [spans_message([small[0]], 1.0)]
     log += [spans_message([span], 2.0 + n / 10) for n, span in enumerate(large[:-1])]
@@ -366,7 +366,7 @@ def test_a_run_that_takes_all_the_room_is_given_up() -> None:
     ]
     for _ in log:
         worker.take(log)
-        assert worker.partition.state_bytes <= 20_000
+        assert worker.partition.state_bytes <= 10_000
     given_up = [summary["run"] for summary in produced.summaries]
     assert f"{large[0].trace_id:032x}" in given_up  # the largest, and not the oldest
     assert f"{small[0].trace_id:032x}" not in given_up
