@@ -42,6 +42,7 @@ BOARDS = {
     name: json.loads(text) for name, text in dashboard_files().items() if name.endswith(".json")
 }
 TRUE_OF_THE_DEMO = {
+    "when all runs are exported",
     "for agents that do not report operations",
     "when agents do not report what it needs",
     "for agents that report no places",

@@ -24,6 +24,7 @@ from tidegauge.testing import capture
 pytestmark = pytest.mark.system
 
 TRUE_HERE = {
+    "when all runs are exported",
     "without calibrated thresholds",
     "when no runs are judged",
     "when every step can be compared",

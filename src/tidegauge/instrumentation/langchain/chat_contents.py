@@ -55,7 +55,9 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     while leading < len(given) and is_a(given[leading], SystemMessage):
         leading += 1
     system = [text for message in given[:leading] for text in _texts(message.content)]
-    tools = entry(parameters, "tools") or entry(parameters, "functions")
+    tools = entry(parameters, "tools")
+    if tools is None:  # its truth would be asked of the user's own object
+        tools = entry(parameters, "functions")
     return Prompt(_FORMAT, given[leading:] if leading else given, tuple(system), tools)
 
 
