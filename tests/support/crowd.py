@@ -224,7 +224,8 @@ class Witness:
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         summary = self._sink.run_ended(event)
         self.said[self._open.pop(event.run)].append(
-            (event.reason, summary and summary._replace(lost_seconds=None))
+            # What a run cost is compared with the others.
+            (event.reason, summary and summary._replace(lost_seconds=None, troubles=None))
         )
         return summary
 

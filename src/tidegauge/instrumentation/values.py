@@ -28,6 +28,7 @@ __all__ = [
     "named",
     "number",
     "part",
+    "plain_items",
     "run_labels",
     "same_value",
     "text_digest",
@@ -80,6 +81,15 @@ def part(value: Any, of: slice) -> Sequence[Any]:
     if issubclass(kind, list):
         return list.__getitem__(value, of)
     return tuple.__getitem__(value, of) if issubclass(kind, tuple) else ()
+
+
+def plain_items(value: Any) -> Sequence[Any] | None:
+    """A list itself, if it is a plain one, else a plain copy of a list or a tuple; or nothing.
+
+    >>> plain_items([1]), plain_items([]), plain_items("text")
+    ([1], None, None)
+    """
+    return (value if type(value) is list else part(value, slice(None))) or None
 
 
 def first(value: object) -> Any:

@@ -17,7 +17,15 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
 from tidegauge._canonical import exact_text
-from tidegauge.instrumentation.values import entry, first, is_a, label, part, same_value
+from tidegauge.instrumentation.values import (
+    entry,
+    first,
+    is_a,
+    label,
+    part,
+    plain_items,
+    same_value,
+)
 from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 
 __all__ = ["answer_of", "prompt_of", "text_prompt_of"]
@@ -55,9 +63,7 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     while leading < len(given) and is_a(given[leading], SystemMessage):
         leading += 1
     system = [text for message in given[:leading] for text in _texts(message.content)]
-    tools = entry(parameters, "tools")
-    if tools is None:  # its truth would be asked of the user's own object
-        tools = entry(parameters, "functions")
+    tools = plain_items(entry(parameters, "tools")) or plain_items(entry(parameters, "functions"))
     return Prompt(_FORMAT, given[leading:] if leading else given, tuple(system), tools)
 
 

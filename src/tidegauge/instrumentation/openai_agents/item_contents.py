@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from tidegauge._canonical import class_name, exact_text
 from tidegauge.instrumentation.openai_agents.parsing import arguments_value
-from tidegauge.instrumentation.values import entry, is_a, label, part, same_value
+from tidegauge.instrumentation.values import entry, is_a, label, part, plain_items, same_value
 from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 
 __all__ = ["answer_of", "prompt_of"]
@@ -49,7 +49,7 @@ def prompt_of(given: object, system: object = None, tools: object = None) -> Pro
         texts += [found["content"] for found in _parts(messages[leading]) if "content" in found]
         leading += 1
     system_texts = tuple([text for text in texts if text])
-    return Prompt(_FORMAT, messages[leading:], system_texts, tools)
+    return Prompt(_FORMAT, messages[leading:], system_texts, plain_items(tools))
 
 
 def answer_of(items: object, finish_reasons: Sequence[str] = ()) -> Reply | None:
