@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import tidegauge
 from support.browser import Visit, chromium, visit
@@ -67,10 +67,10 @@ def go_round(run: tidegauge.Run, *, rounds: int = 1) -> None:
             run.observe(f"you are in the {place}")
 
 
-def fact(page: Page, name: str) -> str:
-    """A number of the chosen run."""
+def fact(page: Page, name: str) -> Locator:
+    """A number of the chosen run. The page draws it a moment after the run's row."""
     pair = page.locator("#facts div", has=page.get_by_text(name, exact=True))
-    return pair.locator("dd").inner_text()
+    return pair.locator("dd")
 
 
 def rows(page: Page) -> list[str]:
@@ -141,9 +141,10 @@ def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
         numbers = steps.locator("td:first-child").all_text_contents()
         assert numbers[:2] == ["8, loop step", "7, loop step"]
         assert "stop" in steps.first.inner_text()
-        assert fact(page, "Loop") == "2 steps, repeated 3 times"  # an ended run keeps its loop
-        assert fact(page, "Cost of the loop") == "6 steps"
-        assert fact(page, "Since").startswith("step 3, ")
+        # An ended run keeps its loop.
+        expect(fact(page, "Loop")).to_have_text("2 steps, repeated 3 times")
+        expect(fact(page, "Cost of the loop")).to_have_text("6 steps")
+        expect(fact(page, "Since")).to_have_text(re.compile("^step 3, "))
         expect(page.locator("#cycle")).to_have_text("Repeats: go → go")
         assert page.locator("#trail-rows .digest code").first.inner_text() != ""
         assert "attic" not in page.content()  # digests, no contents
@@ -209,9 +210,9 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             run.act("look_attic", tokens=300)  # has no result yet
             expect(page.locator("#chosen-agent")).to_have_text("looper")
             expect(page.locator("#cycle")).to_have_text("Repeats: look_attic → look_hall")
-            assert fact(page, "Loop") == "2 steps, repeated once"
-            assert fact(page, "Cost of the loop") == "3 steps, 900 tokens, $0.900"
-            assert fact(page, "Tokens") == "1,800, $1.80"
+            expect(fact(page, "Loop")).to_have_text("2 steps, repeated once")
+            expect(fact(page, "Cost of the loop")).to_have_text("3 steps, 900 tokens, $0.900")
+            expect(fact(page, "Tokens")).to_have_text("1,800, $1.80")
             expect(page.locator("#trail-rows tr.looped")).to_have_count(3)  # also the newest
             expect(page.locator("#runbook")).to_have_text("loop onset")
             runbook = page.locator("#runbook").get_attribute("href")
@@ -272,7 +273,8 @@ def test_a_stuck_run_says_for_how_long(browser: Browser, served: Capture) -> Non
         row = opened.page.locator("#list .row").first
         expect(row.locator(".matter")).to_have_text("the same result 6 times")
         expect(row.locator(".lasts")).to_have_text(re.compile(r"^0:\d\d$"))
-        assert re.fullmatch(r"step 2, \d\d:\d\d:\d\d", fact(opened.page, "Since"))
+        since = re.compile(r"^step 2, \d\d:\d\d:\d\d$")
+        expect(fact(opened.page, "Since")).to_have_text(since)
 
 
 def test_runs_are_filtered_and_sorted(browser: Browser, served: Capture) -> None:
