@@ -305,7 +305,7 @@ def test_a_call_retried_by_middleware_is_one_step_with_its_last_outcome() -> Non
     def look(place: str) -> str:
         """Look into a place."""
         attempts.append(place)
-        if len(attempts) % 3:
+        if attempts.count(place) < 3:
             raise OSError("no light")
         return f"{place} is empty"
 
