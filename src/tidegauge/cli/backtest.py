@@ -20,6 +20,7 @@ from tidegauge.cli.command_settings import (
     settings_options,
 )
 from tidegauge.cli.output_files import print_bytes
+from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
@@ -51,7 +52,7 @@ from tidegauge.policies.backtesting import (
 )
 from tidegauge.policies.backtesting import backtest as judge
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
-from tidegauge.policies.net_effect import Costs, read_prices
+from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics.declaration import StopKind

@@ -23,7 +23,8 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP, read_prices
+from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
+from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.secret_files import read_key, read_token
 from tidegauge.cli.server_settings import (
     MeasuringSettings,
@@ -256,7 +257,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         page=settings.page and settings.kafka is None,  # a gateway has no runs to show
         page_contents=settings.page_contents,
         trace_url=settings.trace_url,
-        prices=read_prices(settings.prices),
+        prices={} if settings.prices is None else read_prices(settings.prices),
         runbooks=settings.runbooks,
         max_runs=settings.max_runs,
         # The assembly of traces ends idle runs first, and gives the reason.

@@ -24,7 +24,8 @@ from tidegauge.cli.command_settings import (
     settings_options,
 )
 from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
-from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP, read_prices
+from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
+from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         otlp_metrics=False,  # nothing leaves the machine
         page=settings.page,
         page_contents=settings.contents,
-        prices=read_prices(settings.prices),
+        prices={} if settings.prices is None else read_prices(settings.prices),
         runbooks=settings.runbooks,
         max_runs=settings.max_runs,
         # The sessions end idle runs first, and give the reason.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegauge.errors import ConfigurationError
 from tidegauge.policies.trace import RunTrace
 
-__all__ = ["Costs", "read_prices"]
+__all__ = ["Costs"]
 
 _MILLION = 1e6
 
@@ -46,26 +43,3 @@ class Costs:
     def per_stop(self, run: RunTrace) -> float:
         """What stopping the run costs."""
         return self.retry_cost + (self.success_value if run.success else 0.0)
-
-
-def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
-    """Read a TOML file of prices, with a line for each model: ``"my-model" = 1.5``.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or has something else than prices.
-    """
-    name = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            found = tomllib.load(stream)
-    except OSError as error:
-        raise ConfigurationError(f"prices {name}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"prices {name}: not valid TOML: {error}") from error
-    for model, price in found.items():
-        known = isinstance(price, int | float) and not isinstance(price, bool)
-        if not known or not 0 <= price < float("inf"):
-            raise ConfigurationError(
-                f'prices {name}: {model!r} is {price!r}; use $ per million tokens, as in "m" = 1.5'
-            )
-    return {model: float(price) for model, price in found.items()}

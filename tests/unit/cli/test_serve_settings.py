@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import documented, options_of, settings_of
-from tidegauge.cli.page_settings import read_prices
+from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.serve import ServeSettings, invitation
 from tidegauge.errors import ConfigurationError
 
@@ -141,7 +141,6 @@ def test_the_empty_page_says_how_spans_are_sent() -> None:
 
 def test_prices_are_read_from_a_file(config) -> None:
     assert read_prices(config('"model-1.5" = 2\nother = 0.25')) == {"model-1.5": 2, "other": 0.25}
-    assert read_prices(None) == {}
 
 
 @pytest.mark.parametrize(
