@@ -123,7 +123,8 @@ def uncertain(kafka: Kafka, topic: str, before: dict[int, int], taken: float) ->
 
     Twice: those of messages that it had taken and not committed; and those that had settled since
     the last that it had, for going through that again does not show how long ago it came. Never:
-    those that it counted after it was scraped, and committed.
+    those that it counted after it was scraped, and committed, also of messages that it had taken
+    before and held for the allowed lateness.
 
     Args:
         kafka: where the topic is.
@@ -136,20 +137,19 @@ def uncertain(kafka: Kafka, topic: str, before: dict[int, int], taken: float) ->
         (message.partition(), message.offset()): (message.timestamp()[1], steps_in(message.value()))
         for message in kafka.read(topic)
     }
-    settled = 0
+    settled = committed = 0
     for number, offset in before.items():
-        if offset:
-            latest, _ = log[number, offset - 1]
-            settled += sum(
-                count
-                for (partition, place), (sent, count) in log.items()
-                if partition == number
-                and place < offset
-                and sent >= latest - ALLOWED_LATENESS * 1e3
-            )
+        latest = log[number, offset - 1][0] if offset else 0
+        for (partition, place), (sent, count) in log.items():
+            if partition != number:
+                continue
+            if place < offset and sent >= latest - ALLOWED_LATENESS * 1e3:
+                settled += count
+            elif offset <= place < after[number]:
+                committed += count
     largest = sorted((count for _, count in log.values()), reverse=True)
     since = max(0, int(taken) - sum(before.values()))
-    return sum(largest[:since]) + settled, sum(largest[: max(0, sum(after.values()) - int(taken))])
+    return sum(largest[:since]) + settled, settled + committed
 
 
 def steps_in(message: bytes) -> int:
