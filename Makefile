@@ -19,7 +19,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
+.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check check-code check-types check-docs docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -32,7 +32,7 @@ help:
 	@echo "make test-frameworks  agents of six frameworks, traced live (downloads them: about 3 GB)"
 	@echo "make test-coding-agents  real coding agents with a scripted model, through their hooks (npm)"
 	@echo "make coverage  which lines all tests run"
-	@echo "make check   ruff, mypy --strict, import rules, docs, the workflow file"
+	@echo "make check   ruff, mypy --strict, import rules, prose, the site, the workflow file"
 	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make docs-serve  the same on http://127.0.0.1:8000, built again when a page changes"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
@@ -152,16 +152,22 @@ test-lowest: $(LOWEST_READY)
 # The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-check: $(READY)
+check: check-code check-types check-docs
+
+check-code: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell *.md docs src tests examples benchmarks
 	$(BIN)/proselint check --config docs/_site/proselint.json *.md $$(find docs examples -name '*.md')
-	$(BIN)/pytest -q docs README.md tests/unit/test_docs.py
-	$(MKDOCS) build
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+check-types: $(READY)
+	$(BIN)/mypy
+
+# Their code blocks are tests.
+check-docs: $(READY)
+	$(MKDOCS) build
 
 docs: $(READY)
 	@$(MKDOCS) build
