@@ -1,6 +1,6 @@
 """How often the alert on a policy's shift is false, and how soon it sees another agent.
 
-``python -m benchmarks policy_shift FOLDER`` prints the tables of ``docs/stop-rules.md``, which
+``python -m benchmarks policy_shift FOLDER`` prints the tables of ``docs/stop-rules-measured.md``, which
 ``tests/integration/test_recorded_shift.py`` checks. Scores are those of ``stagnation``; thresholds
 have alpha 0.05.
 

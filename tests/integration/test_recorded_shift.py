@@ -21,7 +21,7 @@ from tidegauge.policies.shift import SHIFTED
 
 pytestmark = pytest.mark.slow
 
-STOP_RULES = Path(__file__).parents[2] / "docs" / "stop-rules.md"
+STOP_RULES = Path(__file__).parents[2] / "docs" / "stop-rules-measured.md"
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ IMPORTS = {
     "inspect": ["tidegauge.receivers.transcripts.session_files", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
-    "langchain": ["tidegauge.instrumentation.langchain"],
+    "langchain": ["tidegauge.instrumentation.langchain", "tidegauge.testing.langchain"],
     "learn": ["tidegauge.policies.learning"],
     "openai-agents": ["tidegauge.instrumentation.openai_agents"],
     "page": ["tidegauge.exporters.page"],

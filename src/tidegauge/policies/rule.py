@@ -124,7 +124,7 @@ DEFAULT_RULES: Final = (
 """The default rules: they only count what they would have stopped.
 
 Each threshold is the lowest that fewer than 1% of the successful recorded runs reach
-(docs/stop-rules.md).
+(docs/stop-rules-measured.md).
 """
 
 

@@ -177,14 +177,17 @@ class Change(NamedTuple):
     after: str | None
 
     def diff(self) -> str:
-        """The change, as ``diff -u`` shows it."""
-        lines = difflib.unified_diff(
+        """The change, as ``diff -u`` shows it; of a new plugin only how long it is."""
+        if self.before is None and self.after is not None and self.path.name.endswith(".js"):
+            lines = len(self.after.splitlines())
+            return f"--- /dev/null\n+++ {self.path}\n@@ a new file of {lines} lines @@\n"
+        changed = difflib.unified_diff(
             (self.before or "").splitlines(keepends=True),
             (self.after or "").splitlines(keepends=True),
             "/dev/null" if self.before is None else str(self.path),
             "/dev/null" if self.after is None else str(self.path),
         )
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in changed)
 
 
 def install(place: Place, agents: Sequence[str]) -> list[Change]:
