@@ -23,6 +23,7 @@ from tidegauge._canonical.attributes import (
     type_name,
 )
 from tidegauge._canonical.encoder import MAX_COST, MAX_DEPTH, Incomparable, ValueCache, digest_of
+from tidegauge._canonical.exceptions import failure_text
 from tidegauge._canonical.texts import (
     MAX_IDENTITY,
     MAX_TEXT,
@@ -33,6 +34,7 @@ from tidegauge._canonical.texts import (
     canonical_pieces,
     canonical_start,
     canonical_text,
+    flat_size,
     is_long,
     is_plain,
     plain_text,
@@ -57,6 +59,8 @@ __all__ = [
     "class_name",
     "digest_of",
     "exact_text",
+    "failure_text",
+    "flat_size",
     "is_long",
     "is_plain",
     "module_name",

@@ -39,6 +39,7 @@ __all__ = [
     "canonical_pieces",
     "canonical_start",
     "canonical_text",
+    "flat_size",
     "is_long",
     "is_plain",
     "plain_text",
@@ -73,7 +74,7 @@ def plain_text(value: Any) -> bytes | None:
         except UnicodeEncodeError:
             return value.encode("utf-8", "surrogatepass")  # type: ignore[no-any-return]
     try:
-        if kind is dict and len(value) <= _MANY and _is_flat(value):
+        if kind is dict and flat_size(value) >= 0:
             return _dumps(value, None, _SORTED)
         if kind is dict or kind is list or kind is tuple:
             return _dumps(value, None, _SORTED) if plain_tree(value) else None
@@ -84,19 +85,25 @@ def plain_text(value: Any) -> bytes | None:
     return None
 
 
-def _is_flat(value: dict[Any, Any]) -> bool:
-    """Whether a mapping, as most arguments are, holds only short texts and plain values."""
+def flat_size(value: dict[Any, Any]) -> int:
+    """Characters of a mapping that holds, as most arguments do, only short texts and plain values.
+
+    >>> flat_size({"query": "red key", "page": 1}), flat_size({"pages": [1]})
+    (16, -1)
+    """
+    if len(value) > _MANY:
+        return -1
     size = 0
     for key, item in value.items():
         kind = type(item)
         if kind is str:
             size += len(item)
         elif not (kind is int or item is None or kind is bool or kind is float):
-            return False
+            return -1
         if type(key) is not str:
-            return False
+            return -1
         size += len(key)
-    return size <= SHORT
+    return size if size <= SHORT else -1
 
 
 def plain_tree(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> bool:

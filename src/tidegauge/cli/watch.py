@@ -20,6 +20,7 @@ from tidegauge.cli.command_settings import (
     SWITCH,
     URL,
     SettingType,
+    one_of,
     setting,
     settings_options,
 )
@@ -102,6 +103,13 @@ class WatchSettings:
         None,
         "More folders with such files, such as codex=/srv/codex,openhands=/srv/conversations.",
     )
+    spans: str = setting(
+        one_of("off", "all", "troubled"),
+        "off",
+        "Export a span for each run and call of hooks over OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT; "
+        "troubled, only of runs that looped, stalled, failed or were stopped. Without contents, "
+        "unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is SPAN_ONLY.",
+    )
     idle_seconds: float = setting(SECONDS, 3_600.0, "End a run without an event for this long.")
     max_runs: int = setting(COUNT, 1_000, "Limit of open runs.")
 
@@ -114,7 +122,8 @@ def watch(settings: WatchSettings) -> None:
     Install the hooks once with 'tidegauge hook install'. Then every session of Codex CLI, Gemini
     CLI, Qwen Code, opencode, Copilot CLI and Claude Code is shown here while this command runs.
     Without it, the hooks do nothing. Sessions without hooks, also of OpenHands and mini-swe-agent,
-    are only observed, in the files that the agents write. Nothing leaves this machine.
+    are only observed, in the files that the agents write. Nothing leaves this machine, unless you
+    ask for --spans.
 
     \b
     Examples:
@@ -148,7 +157,9 @@ def watch(settings: WatchSettings) -> None:
         view = WatchView(pipeline, policy, contents=settings.contents, on_loop=on_loop)
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
         tokens = AnswerTokens if settings.transcripts else None
-        sessions = HookSessions(pipeline.recorder, limits, tokens=tokens)
+        sessions = HookSessions(
+            pipeline.recorder, limits, tokens=tokens, traced=settings.spans != "off"
+        )
         closing.callback(sessions.close)
         tails = _tails(settings, pipeline, sessions)
         pipeline.add_metrics(lambda: sessions.metrics(() if tails is None else tails.active))
@@ -223,9 +234,16 @@ def _end_idle_runs(sessions: HookSessions, stop: threading.Event) -> None:
 
 
 def _pipeline(settings: WatchSettings) -> Pipeline:
+    from tidegauge.errors import ConfigurationError
     from tidegauge.pipeline import configure
     from tidegauge.policies import DEFAULT_RULES, parse_rules
+    from tidegauge.tracer import otlp_asked_for
 
+    if settings.spans != "off" and not otlp_asked_for("traces"):
+        raise ConfigurationError(
+            f"--spans {settings.spans} has no address to send them to; "
+            "set OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
     policy = settings.policy
     is_file = policy is not None and policy.endswith(".toml")
     if policy is not None and not is_file:
@@ -246,6 +264,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         max_runs=settings.max_runs,
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
+        export="troubled" if settings.spans == "troubled" else "all",
         repetition=True,  # people are slower than words are read
         record_to=settings.record_to,
         policy=policy if is_file else None,

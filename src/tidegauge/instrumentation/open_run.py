@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from opentelemetry import context as otel_context
 
-from tidegauge._canonical import class_name
+from tidegauge._canonical import class_name, failure_text
 from tidegauge._critical import defer, here, interrupted, reset_after_fork
 from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.errors import CallBlocked, RunStopped
@@ -38,8 +38,8 @@ from tidegauge.events import (
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.turn_calls import OpenTurns, Turn, TurnCall
-from tidegauge.instrumentation.values import failure_text, is_a, truth
-from tidegauge.tracer import RequestLabels
+from tidegauge.instrumentation.values import is_a, truth
+from tidegauge.tracer import CallFailure, Failed, RequestLabels
 
 __all__ = [
     "Current",
@@ -491,9 +491,9 @@ def end_spans(
         return
     for number, call in enumerate(turn.calls):
         result, error = returned[number] if number < len(returned) else (ABSENT, None)
-        failure: BaseException | str | None = None
+        failure: Failed = None
         if error is True:
-            failure = "tool_error"
+            failure = CallFailure("tool_error", result)
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
         recorded.end_tool(call.span, result, failure, ended, signals=signals)

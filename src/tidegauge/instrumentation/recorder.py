@@ -48,6 +48,8 @@ from tidegauge.instrumentation.extraction import (
 from tidegauge.instrumentation.values import is_a, label, named, part, whole
 from tidegauge.instrumentation.waiting_runs import WaitingRuns
 from tidegauge.tracer import (
+    CallFailure,
+    Failed,
     ModelRequest,
     ModelResponse,
     Prompt,
@@ -56,7 +58,7 @@ from tidegauge.tracer import (
     SpanFactory,
 )
 
-__all__ = ["RecordedRun", "Recorder", "new_run_id", "request_labels"]
+__all__ = ["RecordedRun", "Recorder", "failure_of", "new_run_id", "request_labels"]
 
 _MAX_TAGS: Final = 100
 _MAX_WAITING: Final = 1_000
@@ -73,6 +75,11 @@ _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 def new_run_id() -> str:
     """A new run's id: 32 hexadecimal digits."""
     return uuid.uuid4().hex
+
+
+def failure_of(result: CallResult, kind: str = "tool_error") -> CallFailure | None:
+    """What a call failed with whose result says that it did; ``None``, it does not."""
+    return CallFailure(kind, result.outcome) if result.error else None
 
 
 def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
@@ -409,8 +416,9 @@ class RecordedRun:
         description: object = None,
         *,
         inside: Span | None = None,
+        started: int | None = None,
     ) -> Span:
-        """Open the span of a tool call."""
+        """Open the span of a tool call; see :meth:`tidegauge.tracer.RunSpans.start_tool`."""
         if self._spans is None:
             return INVALID_SPAN
         return self._spans.start_tool(
@@ -420,6 +428,7 @@ class RecordedRun:
             arguments,
             description,
             inside=inside,
+            started=started,
         )
 
     @guarded("recorder.start_node", default=INVALID_SPAN)
@@ -428,7 +437,7 @@ class RecordedRun:
         return INVALID_SPAN if self._spans is None else self._spans.start_node(name, inside)
 
     @guarded("recorder.end_node", default=None)
-    def end_node(self, span: Span, error: BaseException | None = None) -> None:
+    def end_node(self, span: Span, error: Failed = None) -> None:
         """Close the span of a node."""
         if self._spans is not None:
             self._spans.end_node(span, error)
@@ -438,7 +447,7 @@ class RecordedRun:
         self,
         span: Span,
         result: object = ABSENT,
-        error: BaseException | str | None = None,
+        error: Failed = None,
         ended: int | None = None,
         **more: Any,
     ) -> None:
@@ -461,8 +470,40 @@ class RecordedRun:
         if spans is not None and spans.span.is_recording():
             span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
             spans.untimed(span)
-            error = "tool_error" if result.error else None
-            self.end_tool(span, result=result.outcome, error=error)
+            self.end_tool(span, result=result.outcome, error=failure_of(result))
+
+    @guarded("recorder.ended_tool", default=None)
+    def ended_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None,
+        signals: Signals | StepSignals | None,
+        seen: Signals | StepSignals | None,
+        arguments: object,
+        result: CallResult | None,
+        began: int,
+        ended: int | None,
+    ) -> None:
+        """Make the span of a tool call that is over, for adapters that know its step only then.
+
+        Args:
+            name: its tool.
+            call_id: the model's id of the call.
+            signals: what the sink said when its step was issued.
+            seen: what it said when the result of the step was observed.
+            arguments: put on the span only if contents are captured.
+            result: what it returned; ``None``, it has no result.
+            began: when it began, in nanoseconds since the epoch.
+            ended: when it ended; ``None``, now.
+        """
+        span = self.start_tool(
+            name, call_id=call_id, signals=signals, arguments=arguments, started=began
+        )
+        if result is None:
+            self.end_tool(span, ended=ended)
+        else:
+            self.end_tool(span, result.outcome, failure_of(result), ended, signals=seen)
 
     @guarded("recorder.end", default=None)
     def end(
@@ -471,7 +512,7 @@ class RecordedRun:
         success: bool | None = None,
         outcome: RunOutcome | None = None,
         reason: str | None = None,
-        error: BaseException | str | None = None,
+        error: Failed = None,
         agent_name: str | None = None,
         children: tuple[str, ...] = (),
     ) -> None:

@@ -111,6 +111,7 @@ class Turn:
         waited: how long it waited for a person since then, in seconds.
         reported: the step as code inside the run reported it; ``None``, an adapter did.
         outcome: what that code reported of its result.
+        seen: the signals when its result was observed; ``None``, it was not.
         held: whether the task that made it is tried again, and did not make it again yet.
         same_ids: whether several of its calls have the same id.
     """
@@ -125,6 +126,7 @@ class Turn:
         "outcome",
         "reported",
         "same_ids",
+        "seen",
         "spent",
         "step",
         "tokens",
@@ -148,6 +150,7 @@ class Turn:
         self.waited = 0.0
         self.reported: Step | None = None
         self.outcome: Outcome | None = None
+        self.seen: Signals | StepSignals | None = None
         self.held = False
         self.same_ids = False
 

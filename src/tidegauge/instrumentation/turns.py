@@ -665,7 +665,9 @@ class TurnTracker:
             seconds = max(0.0, time.monotonic() - turn.issued - turn.waited)
         if turn.outcome is None:
             fields = (run, results, step, None, None, (), (), None, tokens, seconds, None, False)
-            return recorded.observe(made(Outcome, fields))
+            decision = recorded.observe(made(Outcome, fields))
+            turn.seen = decision.signals
+            return decision
         given = turn.outcome.tokens
         spent = tokens if given is None else given + (tokens or 0)
         outcome = turn.outcome._replace(run=run, results=results, step=step, tokens=spent)

@@ -7,11 +7,10 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from types import WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from tidegauge._canonical import Identities, bases, built_in, class_name, namespace, type_name
+from tidegauge._canonical import Identities, bases, built_in, namespace, type_name
 from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "collected",
     "count",
     "entry",
-    "failure_text",
     "first",
     "given_items",
     "is_a",
@@ -48,7 +46,6 @@ _BUILT_IN: Final[tuple[Any, ...]] = (
     *_VIEWS,
 )
 _ABSTRACT: Final = (Sequence, Set, Mapping, Iterator, Generator)
-_MAX_TEXT: Final = 65_536
 
 
 def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
@@ -193,27 +190,6 @@ def total(left: int | None, right: int | None) -> int | None:
     (10, None)
     """
     return None if left is None and right is None else (left or 0) + (right or 0)
-
-
-def failure_text(error: BaseException) -> str:
-    """What an exception says, with its class.
-
-    The text of an exception class written in Python is taken from its arguments, since its
-    ``__str__`` could do anything.
-
-    >>> failure_text(ValueError("no such page"))
-    'ValueError: no such page'
-    """
-    kind = type(error)
-    args: tuple[Any, ...] = BaseException.__dict__["args"].__get__(error)
-    plain = all(map(_is_plain, args))
-    if plain and type(kind.__str__) is WrapperDescriptorType:
-        text = str(error)
-    elif plain:
-        text = ", ".join([str(one) for one in args])
-    else:
-        text = ", ".join([str(one) if _is_plain(one) else class_name(type(one)) for one in args])
-    return f"{class_name(kind)}: {text[:_MAX_TEXT]}"
 
 
 def collected(values: object, most: int) -> tuple[Any, ...]:

@@ -12,7 +12,9 @@ was rewritten.
 - *Branched*: from the first different message on, all is carried.
 
 Two messages are the same if they are one object, as LangGraph keeps them, else if they say the
-same. Only what the last call was shown is remembered.
+same. Only what the last call was shown is remembered. So that a step costs the same however long
+its run is, a history counts as continued if it has all messages of before by their number, and the
+last 32 of them are the same: a message further back that was changed in its place is not seen.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from tidegauge.tracer.span_texts import Contents, Item
 __all__ = ["MessageFormat", "MessageHistory", "Prompt", "Reply"]
 
 _MAX_COMPARED: Final = 10_000
+_CHECKED: Final = 32
+"""Messages at the end of what is known that are compared."""
 
 
 class MessageFormat(NamedTuple):
@@ -84,9 +88,8 @@ class MessageHistory:
         self._tools: Any = None
         self._tools_digest: bytes | None = None
 
-    def asked(self, prompt: Prompt, contents: Contents) -> Attributes:
-        """A model is asked: the attributes with what is new in its prompt."""
-        found: Attributes = {}
+    def asked(self, found: Attributes, prompt: Prompt, contents: Contents) -> None:
+        """A model is asked: add what is new in its prompt to the attributes of its span."""
         whole, messages = contents.whole_history, prompt.messages
         position = 0 if whole else self._position(messages, prompt.format.same)
         self._known = list(messages)
@@ -103,7 +106,6 @@ class MessageHistory:
         self._system = prompt.system
         if prompt.tools and (self._has_new_tools(prompt.tools) or whole):
             found[names.TOOL_DEFINITIONS] = contents.listed(prompt.format.tools(prompt.tools))[0]
-        return found
 
     def answered(self, answer: Reply) -> None:
         """A model has answered: the history may continue with that."""
@@ -118,8 +120,11 @@ class MessageHistory:
         """The first message that is not among the known ones, in order."""
         known = self._known
         count = len(known)
-        if count <= len(messages) and all(map(is_, known, messages)):
-            return count
+        if count <= len(messages):
+            end = known[-_CHECKED:]
+            begun = messages[count - len(end) : count]
+            if all(map(is_, end, begun)) or all(map(same, end, begun)):
+                return count
         if max(count, len(messages)) > _MAX_COMPARED:
             return 0
         place = 0

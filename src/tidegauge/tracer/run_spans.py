@@ -18,14 +18,15 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._canonical import type_name
 from tidegauge._critical import here
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunSummary, Signals, StepSignals
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
-from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
+from tidegauge.tracer.failures import Failed, error_type
+from tidegauge.tracer.message_history import Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
+from tidegauge.tracer.run_contents import RunContents
 from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
 from tidegauge.tracer.step_links import StepLinks
 
@@ -89,9 +90,8 @@ class RunSpans:
         "_attributes",
         "_began",
         "_children",
+        "_contents",
         "_described",
-        "_history",
-        "_last_answer",
         "_links",
         "_metrics",
         "_nodes",
@@ -117,15 +117,14 @@ class RunSpans:
         self.context = context
         self.owns_span = owns_span
         self.shows_contents = tools.contents.captured and span.is_recording()
+        self._contents = RunContents(tools.contents) if self.shows_contents else None
         self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
         self._attributes = attributes or {}
         self._began = perf_counter()
-        self._history = MessageHistory()
         self._links = StepLinks()
         self._nodes: set[int] = set()  # ids of the open spans of nodes
         self._described: set[str] = set()  # tools whose description is on a span
-        self._last_answer: str | None = None
 
     @property
     def trace_id(self) -> str | None:
@@ -162,10 +161,9 @@ class RunSpans:
         conversation = self._attributes.get(names.CONVERSATION_ID)
         if conversation is not None:
             attributes[names.CONVERSATION_ID] = conversation
-        if prompt is not None and self.shows_contents:
+        if prompt is not None and self._contents is not None:
             own = inside is None or inside.get_span_context().span_id in self._nodes
-            history = self._history if own else MessageHistory()
-            attributes.update(history.asked(prompt, self._tools.contents))
+            self._contents.asked(attributes, prompt, by_agent=own)
         name = span_name(request.operation, request.model)
         return self._start(name, SpanKind.CLIENT, attributes, inside)
 
@@ -184,7 +182,7 @@ class RunSpans:
         answer: Reply | None = None,
         request: ModelRequest | None = None,
         prompt: Prompt | None = None,
-        error: BaseException | str | None = None,
+        error: Failed = None,
     ) -> None:
         """Close the span of a model call.
 
@@ -205,8 +203,12 @@ class RunSpans:
             attributes = response.attributes()
             if request is not None:
                 attributes.update(request.attributes())
-            if self.shows_contents and (prompt is not None or answer is not None):
-                attributes.update(self._said(span, prompt, answer))
+            if self._contents is not None and (prompt is not None or answer is not None):
+                own = self._is_own(span)
+                if prompt is not None:
+                    self._contents.asked(attributes, prompt, by_agent=own)
+                if answer is not None:
+                    self._contents.said(attributes, answer, to_agent=own)
             if first_chunk is not None:
                 attributes[names.REQUEST_STREAM] = True
                 attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
@@ -221,31 +223,14 @@ class RunSpans:
                 begun_with,
                 first_chunk=first_chunk,
                 response=response,
-                error=_error_type(error),
+                error=error_type(error),
                 context=self._inside(span),
             )
 
     def answered(self, answer: object) -> None:
         """The run gave this answer: put on its span at its end, if contents are captured."""
-        if self.shows_contents:
-            parts = [{"type": "text", "content": answer}]
-            choice = {"role": "assistant", "parts": parts, "finish_reason": "stop"}
-            self._last_answer, _ = self._tools.contents.listed([choice])
-
-    def _said(self, span: Span, prompt: Prompt | None, answer: Reply | None) -> Attributes:
-        """The contents that a model call's span gets at its end."""
-        own = self._is_own(span)
-        found: Attributes = {}
-        if prompt is not None:
-            history = self._history if own else MessageHistory()
-            found.update(history.asked(prompt, self._tools.contents))
-        if answer is not None:
-            text, _ = self._tools.contents.listed(answer.choices)
-            found[names.OUTPUT_MESSAGES] = text
-            if own:
-                self._history.answered(answer)
-                self._last_answer = text
-        return found
+        if self._contents is not None:
+            self._contents.answered(answer)
 
     def _is_own(self, span: Span) -> bool:
         """Whether the agent itself makes a model call, and none of its tools."""
@@ -284,15 +269,15 @@ class RunSpans:
         attributes.update({name: plain_name(value) for name, value in texts if value})
         if top_k is not None:
             attributes[names.RETRIEVAL_TOP_K] = top_k
-        if query is not ABSENT and self.shows_contents:
-            self._add_content(attributes, names.RETRIEVAL_QUERY, query)
+        if query is not ABSENT and self._contents is not None:
+            self._contents.add(attributes, names.RETRIEVAL_QUERY, query)
         return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
 
     def end_retrieval(
         self,
         span: Span,
         documents: Sequence[Item] | None = None,
-        error: BaseException | str | None = None,
+        error: Failed = None,
     ) -> None:
         """Close the span of a retrieval.
 
@@ -301,8 +286,10 @@ class RunSpans:
             documents: what it found; put on the span only if contents are captured.
             error: what it failed with.
         """
-        if documents is not None and self.shows_contents and span.is_recording():
-            span.set_attribute(names.RETRIEVAL_DOCUMENTS, self._tools.contents.listed(documents)[0])
+        if documents is not None and self._contents is not None:
+            attributes: Attributes = {}
+            self._contents.found(attributes, documents)
+            _set(span, attributes)
         self._end(span, error)
 
     def start_tool(
@@ -314,6 +301,7 @@ class RunSpans:
         description: object = None,
         *,
         inside: Span | None = None,
+        started: int | None = None,
     ) -> Span:
         """Open the span of a tool call.
 
@@ -324,6 +312,7 @@ class RunSpans:
             arguments: put on the span only if contents are captured.
             description: what the tool does; put on the span of its first call in the run.
             inside: the node that calls it; ``None``, nodes have no spans.
+            started: when it began, in nanoseconds since the epoch; ``None``, now.
         """
         text = name if name.isascii() else plain_name(name)
         attributes: Attributes = {
@@ -349,10 +338,10 @@ class RunSpans:
                 self._add_step(attributes, signals)
                 if signals.loop_repeats:
                     link = self._links.link(signals, name)
-            if self.shows_contents:
-                self._add_content(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
+            if self._contents is not None:
+                self._contents.add(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
         shown = f"{names.EXECUTE_TOOL} {text[:MAX_NAME]}" if text else names.EXECUTE_TOOL
-        span = self._start(shown, SpanKind.INTERNAL, attributes, inside, link)
+        span = self._start(shown, SpanKind.INTERNAL, attributes, inside, link=link, started=started)
         if recording and signals is not None:
             self._links.started(signals, name, span.get_span_context())
         return span
@@ -361,19 +350,18 @@ class RunSpans:
         self,
         span: Span,
         result: object = ABSENT,
-        error: BaseException | str | None = None,
+        error: Failed = None,
         ended: int | None = None,
         *,
         signals: Signals | StepSignals | None = None,
         hand_off: str | None = None,
     ) -> None:
-        """Close the span of a tool call; ``result`` is put on it only if contents are captured.
-
-        Nothing is known of the result of a call that was abandoned: it has none.
+        """Close the span of a tool call.
 
         Args:
             span: the span.
-            result: what the call returned.
+            result: what the call returned; put on the span only if contents are captured, and it
+                did not fail. Of a call that was abandoned, nothing is known.
             error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
             signals: what the sink said when the result of its step was observed.
@@ -388,11 +376,9 @@ class RunSpans:
             case = getattr(signals, "case", None)  # a decision to intervene may have it apart
             if case is not None:
                 attributes[names.CASE] = case
-        if self.shows_contents and result is not ABSENT and error is None:
-            self._add_content(attributes, names.TOOL_CALL_RESULT, result)
-        if attributes and span.is_recording():
-            with here.critical:
-                span.set_attributes(attributes)
+        if self._contents is not None and result is not ABSENT and error is None:
+            self._contents.add(attributes, names.TOOL_CALL_RESULT, result)
+        _set(span, attributes)
         took = self._end(span, error, ended)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
@@ -400,7 +386,7 @@ class RunSpans:
             if agent is not None:
                 begun_with[names.AGENT_NAME] = agent
             self._metrics.duration(
-                "tool", seconds, begun_with, error=_error_type(error), context=self._inside(span)
+                "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
             )
 
     def start_node(self, name: str, inside: Span | None = None) -> Span:
@@ -415,7 +401,7 @@ class RunSpans:
         self._nodes.add(span.get_span_context().span_id)
         return span
 
-    def end_node(self, span: Span, error: BaseException | None = None) -> None:
+    def end_node(self, span: Span, error: Failed = None) -> None:
         """Close the span of a node."""
         self._nodes.discard(span.get_span_context().span_id)
         self._end(span, error)
@@ -460,17 +446,15 @@ class RunSpans:
         summary: RunSummary | None,
         *,
         stopped_reason: str | None = None,
-        error: BaseException | str | None = None,
+        error: Failed = None,
         checkpoint: str | None = None,
     ) -> None:
         """Close the run's span and whatever it left open."""
         metrics, self._metrics = self._metrics, None  # one that was suspended may be ended again
         if metrics is not None:
             seconds = perf_counter() - self._began
-            error_type = _error_type(error)
-            metrics.duration(
-                "agent", seconds, self._attributes, error=error_type, context=self.context
-            )
+            failed = error_type(error)
+            metrics.duration("agent", seconds, self._attributes, error=failed, context=self.context)
         span = self.span
         if span.is_recording():
             attributes: Attributes = {}
@@ -480,14 +464,13 @@ class RunSpans:
                         attributes[name] = value
                 if summary.troubles is not None:
                     attributes[names.TROUBLED] = bool(summary.troubles)
-            if self._last_answer is not None and error is None:
-                attributes[names.OUTPUT_MESSAGES] = self._last_answer
+            if self._contents is not None:
+                self._contents.end(attributes, error)
             if stopped_reason:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:
                 attributes[names.CHECKPOINT] = plain_name(checkpoint)
-            with here.critical:
-                span.set_attributes(attributes)
+            _set(span, attributes)
         self.close(error)
 
     def continues(self, checkpoint: str) -> None:
@@ -496,18 +479,14 @@ class RunSpans:
             with here.critical:
                 self.span.set_attribute(names.RESUMED_CHECKPOINT, plain_name(checkpoint))
 
-    def close(self, error: BaseException | str | None = None) -> None:
+    def close(self, error: Failed = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""
         self._tools.forget(self)
-        self._history.clear()
+        if self._contents is not None:
+            self._contents.clear()
         for child, *_ in list(self._children.values()):
             self._end(child, None)
-        _finish(self.span, error)
-
-    def _add_content(self, attributes: Attributes, name: str, value: object) -> None:
-        text = self._tools.contents.text(value)
-        if text is not None:
-            attributes[name] = text
+        self._finish(self.span, error)
 
     def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
         digest = self._tools.exported_digest
@@ -524,12 +503,14 @@ class RunSpans:
         kind: SpanKind,
         attributes: Attributes,
         inside: Span | None = None,
+        *,
         link: Link | None = None,
+        started: int | None = None,
     ) -> Span:
         parent = self.context if inside is None else self._inside(inside)
         with here.critical:  # the SDK's locks are not re-entrant
             span = self._tools.tracer.start_span(
-                name, parent, kind, attributes, links=None if link is None else (link,)
+                name, parent, kind, attributes, None if link is None else (link,), started
             )
         recording = span.is_recording()
         if self._metrics is not None and not recording:
@@ -537,13 +518,14 @@ class RunSpans:
             span = NonRecordingSpan(span.get_span_context())
         if recording or self._metrics is not None:
             children = self._children
-            children[id(span)] = (span, perf_counter(), attributes)
+            ago = 0.0 if started is None else (time_ns() - started) / 1e9
+            children[id(span)] = (span, perf_counter() - ago, attributes)
             if len(children) > _MAX_OPEN:
                 self._end(next(iter(children.values()))[0], None)
         return span
 
     def _end(
-        self, span: Span, error: BaseException | str | None, ended: int | None = None
+        self, span: Span, error: Failed, ended: int | None = None
     ) -> tuple[float, Attributes] | None:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
@@ -551,25 +533,33 @@ class RunSpans:
         if child is not None:
             late = 0.0 if ended is None else (time_ns() - ended) / 1e9
             took = (max(0.0, perf_counter() - child[1] - late), child[2])
-        _finish(span, error, ended)
+        self._finish(span, error, ended)
         return took
+
+    @guarded("spans.end", default=None)
+    def _finish(self, span: Span, error: Failed, ended: int | None = None) -> None:
+        if not span.is_recording():
+            return  # not sampled, or ended before its time to make room
+        if error is not None:
+            kind = plain_name((error_type(error) or "")[:MAX_NAME])
+            said = None if self._contents is None else self._contents.error_text(error)
+            with here.critical:
+                span.set_attribute(names.ERROR_TYPE, kind)
+                span.set_status(StatusCode.ERROR, said)
+        with here.critical:
+            span.end(ended)
 
     def _inside(self, span: Span) -> Context:
         return trace.set_span_in_context(span, self.context)
 
 
-@guarded("spans.end", default=None)
-def _finish(span: Span, error: BaseException | str | None, ended: int | None = None) -> None:
-    if not span.is_recording():
-        return  # not sampled, or ended before its time to make room
+def _set(span: Span, attributes: Attributes) -> None:
+    """Put attributes on a span: one alone costs less alone."""
+    if not attributes or not span.is_recording():
+        return
     with here.critical:
-        if error is not None:
-            span.set_attribute(names.ERROR_TYPE, _error_type(error) or "")
-            span.set_status(StatusCode.ERROR)
-        span.end(ended)
-
-
-def _error_type(error: BaseException | str | None) -> str | None:
-    if error is None or type(error) is str:
-        return error
-    return type_name(type(error))  # nothing is asked of the error, which may be the user's
+        if len(attributes) == 1:
+            [(name, value)] = attributes.items()
+            span.set_attribute(name, value)
+        else:
+            span.set_attributes(attributes)

@@ -6,13 +6,13 @@ a lock; when it fails, the content is absent.
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tidegauge._canonical import canonical_start, plain_text
+from tidegauge._canonical import canonical_start, flat_size, plain_text
 from tidegauge._guard import guarded
 
 __all__ = ["MAX_NAME", "Contents", "Item", "Redact", "plain_name", "span_name"]
@@ -64,12 +64,14 @@ class Contents:
         """The beginning of a content, as JSON where it is plain; ``None``, it must not be shown.
 
         >>> Contents().text({"page": [1, None]}), Contents().text("empty")
-        ('{"page": [1, null]}', 'empty')
+        ('{"page":[1,null]}', 'empty')
         >>> Contents(redact=lambda text: text.replace("pw", "***")).text({"key": "pw"})
-        '{"key": "***"}'
+        '{"key":"***"}'
         """
         if self._redact is not None:
             return self._finished(_begun(value, _MAX_REDACTED))
+        if type(value) is str:
+            return value if value.isascii() and len(value) <= _MAX_TEXT else self._finished(value)
         text = _begun(value, _MAX_TEXT)
         return text if len(text) <= _MAX_TEXT and text.isascii() else self._finished(text)
 
@@ -83,6 +85,11 @@ class Contents:
         >>> Contents().listed([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}])
         ('[{"role":"user","parts":[{"type":"text","content":"hi"}]}]', 0)
         """
+        if self._redact is None and _are_short(items):
+            with contextlib.suppress(TypeError):  # half a character
+                data = orjson.dumps(items)
+                if len(data) <= _MAX_TEXT:
+                    return data.decode(), 0
         limit = _MAX_WHOLE_LIST if self.whole_history else _MAX_LIST
         texts: list[bytes] = []
         for item in reversed(items) if last else items:
@@ -174,13 +181,39 @@ def _begun(value: Any, limit: int) -> str:
     """The beginning of a content, one character more than the limit where there is more."""
     if issubclass(type(value), str):
         return str.__getitem__(value, slice(limit + 1))
-    most = _MAX_BYTES * limit  # bytes that have so many characters, if they are not all of it
+    most = _MAX_BYTES * (limit + 1)  # bytes that have so many characters, and maybe more
     data = plain_text(value)
-    if data is not None and len(data) <= most:
-        return json.dumps(value)
-    # A long one would be written as a whole, and then cut off.
     shown = canonical_start(value, most) if data is None else data[:most]
-    return shown.decode("utf-8", "ignore")
+    return shown.decode("utf-8", "ignore")[: limit + 1]
+
+
+def _are_short(items: Sequence[Item]) -> bool:
+    """Whether items are shown as they are: nearly always, the texts in them are short.
+
+    What is no message of texts and flat calls, and what is left out, is left to :class:`Contents`.
+    """
+    room = _MAX_TEXT
+    for item in items:
+        for name, value in item.items():
+            if type(value) is str:
+                room -= len(value)
+            elif name != "parts":
+                return False
+            else:
+                for part in value:
+                    for inner, inside in part.items():
+                        if type(inside) is str:
+                            room -= len(inside)
+                        else:
+                            size = -1
+                            if type(inside) is dict and inner != "content":
+                                size = flat_size(inside)
+                            if size < 0:
+                                return False
+                            room -= size
+        if room < 0:
+            return False
+    return True
 
 
 def _clean(value: Any) -> Any:

@@ -12,11 +12,11 @@ import pytest
 import tidegauge
 from support.untouchable import untouchable
 from tidegauge import testing
+from tidegauge._canonical import failure_text
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.values import (
     count,
     entry,
-    failure_text,
     first,
     label,
     last,

@@ -17,7 +17,7 @@ import tidegauge
 from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
 from tidegauge.testing import capture
-from tidegauge.tracer import ModelRequest, ModelResponse, SpanFactory
+from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse, SpanFactory
 
 CHAT = {"gen_ai.operation.name": "chat"}
 LOOK = {"gen_ai.tool.name": "look", "gen_ai.tool.type": "function"}
@@ -88,7 +88,7 @@ def test_a_model_call(factory, collected):
 def test_a_model_call_that_failed(factory, collected):
     spans = factory.start_run(run())
     spans.end_chat(spans.start_chat(), error=TimeoutError())
-    spans.end_chat(spans.start_chat(), error="rate_limit")
+    spans.end_chat(spans.start_chat(), error=CallFailure("rate_limit"))
     assert collected.counts("client.operation.duration") == [
         ({**CHAT, "error.type": "builtins.TimeoutError"}, 1),
         ({**CHAT, "error.type": "rate_limit"}, 1),
@@ -171,8 +171,8 @@ def test_names_are_bounded(collected):
     factory = SpanFactory(tracer, logger, meter_provider=collected.provider)
     for n in range(1_500):
         spans = factory.start_run(RunStarted(run="r", agent=f"agent {n}"))
-        spans.end_tool(spans.start_tool(f"tool {n}"), error=f"error {n}")
-        spans.end(None, error="another")
+        spans.end_tool(spans.start_tool(f"tool {n}"), error=CallFailure(f"error {n}"))
+        spans.end(None, error=CallFailure("another"))
     tools = collected.counts("execute_tool.duration")
     assert sum(count for _, count in tools) == 1_500
     assert len(tools) + len(collected.counts("invoke_agent.duration")) <= 1_010

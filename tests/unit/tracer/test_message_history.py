@@ -38,7 +38,9 @@ def asked(
     history: MessageHistory, messages: Sequence[list[str]], *, whole: bool = False, **more: Any
 ) -> dict[str, Any]:
     contents = Contents(captured=True, whole_history=whole)
-    return dict(history.asked(Prompt(FORMAT, messages, **more), contents))
+    found: dict[str, Any] = {}
+    history.asked(found, Prompt(FORMAT, messages, **more), contents)
+    return found
 
 
 def carried(found: dict[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ from tidegauge.instrumentation.open_run import (
     find_current_run,
     next_order,
 )
-from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.instrumentation.recorder import RecordedRun, failure_of
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.shared_run import SharedRun
 from tidegauge.instrumentation.task_attempts import Attempts
@@ -607,9 +607,8 @@ class AgentRun:
     def end_node(self, call: TurnCall, result: CallResult) -> None:
         """A node has ended."""
         if self.traced:
-            self.recorded.end_tool(
-                call.span, result=result.outcome, error="node_error" if result.error else None
-            )
+            failure = failure_of(result, "node_error")
+            self.recorded.end_tool(call.span, result=result.outcome, error=failure)
         self.turns.end(call, result, raised=bool(result.error))
 
     def answer(self, result: CallResult, *, raised: bool = False) -> None:

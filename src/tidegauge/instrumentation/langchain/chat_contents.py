@@ -58,13 +58,16 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     """
     if not is_a(messages, list):
         return None
-    given = part(messages, slice(None))
+    given: Sequence[Any] = messages if type(messages) is list else part(messages, slice(None))
     leading = 0
     while leading < len(given) and is_a(given[leading], SystemMessage):
         leading += 1
-    system = [text for message in given[:leading] for text in _texts(message.content)]
-    tools = plain_items(entry(parameters, "tools")) or plain_items(entry(parameters, "functions"))
-    return Prompt(_FORMAT, given[leading:] if leading else given, tuple(system), tools)
+    system: tuple[str, ...] = ()
+    if leading:
+        system = tuple([text for message in given[:leading] for text in _texts(message.content)])
+        given = given[leading:]
+    tools = entry(parameters, "tools") or entry(parameters, "functions")
+    return Prompt(_FORMAT, given, system, tools and plain_items(tools))
 
 
 def text_prompt_of(prompt: object) -> Prompt | None:
@@ -83,10 +86,12 @@ def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
     choices: list[Item] = []
     messages: list[Any] = []
     reason = first(finish_reasons) or "stop"
-    for generation in part(first(response.generations), slice(_MAX_PARTS)):
+    for generation in _begun(first(response.generations)):
         if is_a(generation, ChatGeneration):
             message = cast("ChatGeneration", generation).message
-            choices.append({**_message(message), "finish_reason": reason})
+            choice = _message(message)
+            choice["finish_reason"] = reason
+            choices.append(choice)
             messages.append(message)
         elif is_a(generation, Generation):
             text = exact_text(cast("Generation", generation).text)
@@ -109,11 +114,15 @@ def _message(message: Any) -> Item:
         call_id = label(getattr(message, "tool_call_id", None))
         answer: Item = {"type": "tool_call_response", "response": message.content}
         return {"role": "tool", "parts": [{**answer, "id": call_id} if call_id else answer]}
-    parts = list(_parts(message.content))
+    said = message.content
+    if type(said) is str:
+        parts: list[Item] = [{"type": "text", "content": said}] if said else []
+    else:
+        parts = list(_parts(said))
     if not answers:
         role = label(message.role if is_a(message, ChatMessage) else message.type) or "user"
         return {"role": _ROLES.get(role.lower(), role), "parts": parts}
-    for call in part(message.tool_calls, slice(_MAX_PARTS)):
+    for call in _begun(message.tool_calls):
         name, call_id = label(entry(call, "name")), label(entry(call, "id"))
         chosen: Item = {"type": "tool_call", "name": name or "tool"}
         if call_id is not None:
@@ -121,6 +130,13 @@ def _message(message: Any) -> Item:
         chosen["arguments"] = entry(call, "args")
         parts.append(chosen)
     return {"role": "assistant", "parts": parts}
+
+
+def _begun(items: Any) -> Sequence[Any]:
+    """The first items of a list."""
+    if type(items) is list and len(items) <= _MAX_PARTS:
+        return items
+    return part(items, slice(_MAX_PARTS))
 
 
 def _parts(content: object) -> Iterator[Item]:

@@ -78,7 +78,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
-from tidegauge.instrumentation.recorder import RecordedRun, request_labels
+from tidegauge.instrumentation.recorder import RecordedRun, failure_of, request_labels
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
 
@@ -516,7 +516,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run.recorded.end_tool(
             call.span,
             result.outcome,
-            "tool_error" if result.error else None,
+            failure_of(result),
             ended,
             signals=run.turns.end(call, result).signals,
             hand_off=None if type(output) is ToolMessage else parsing.hand_off_target(output),

@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from tidegauge._canonical import exact_text
+from tidegauge._canonical import exact_text, failure_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
@@ -23,7 +23,6 @@ from tidegauge.instrumentation.turn_calls import ChosenCall
 from tidegauge.instrumentation.values import (
     count,
     entry,
-    failure_text,
     first,
     is_a,
     label,

@@ -17,6 +17,7 @@ from tidegauge.instrumentation.recorder import RecordedRun, new_run_id, request_
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.tracer import CallFailure
 
 __all__ = ["AgentRun", "AgentRunStopped", "Scope", "open_child_run", "open_root_run"]
 
@@ -80,7 +81,7 @@ class AgentRun:
         self.watched_only = False
         self.stopped = False
         self.success: bool | None = None
-        self.error: str | None = None
+        self.error: CallFailure | None = None
         self.held = False
         self.last_seen = 0.0
         self.open_ids: OrderedDict[str, None] = OrderedDict()
@@ -102,7 +103,7 @@ class AgentRun:
         if self.stopped:
             return {"outcome": "stopped"}
         if self.error is not None:
-            return {"outcome": "error", "reason": self.error, "error": self.error}
+            return {"outcome": "error", "reason": self.error.kind, "error": self.error}
         if self.success is None and self.recorded.decision.stop:
             return {"outcome": "unknown"}  # the policy stopped it, and nothing could enforce that
         return {"success": self.success}

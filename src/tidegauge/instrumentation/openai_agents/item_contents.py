@@ -144,7 +144,7 @@ def _text(value: object) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return same_value(_message(one), _message(other))
+    return same_value(one, other) or same_value(_message(one), _message(other))
 
 
 def _tools(given: object) -> list[Item]:

@@ -23,21 +23,22 @@ from agents.models import get_default_model
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.model_parameters import request_parameters
 from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import count, label, total
-from tidegauge.tracer import ModelRequest, ModelResponse
+from tidegauge.instrumentation.values import count, entry, label, total
+from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import SERVER_ADDRESS, SERVER_PORT
 
 __all__ = [
     "ModelAnswer",
     "agent_request",
     "arguments_value",
-    "error_kind",
+    "failure",
     "generation_answer",
     "generation_request",
     "hook_answer",
     "output_items",
     "response_answer",
     "response_parameters",
+    "tool_failure",
     "tool_result",
 ]
 
@@ -123,9 +124,33 @@ def tool_result(output: object, error: SpanError | None) -> CallResult:
     return CallResult(error["message"] if output is ABSENT or output is None else output, True)
 
 
-def error_kind(error: SpanError | None) -> str | None:
-    """The error of a span, without the contents that its details may have."""
-    return None if error is None else str(error.get("message") or "error")
+def failure(error: SpanError | None) -> CallFailure | None:
+    """The error of a span: its kind, and with its details what it says.
+
+    >>> failure({"message": "Error getting response", "data": {"error": "timeout"}})
+    CallFailure(kind='Error getting response', said='Error getting response: timeout')
+    """
+    if error is None:
+        return None
+    kind = str(error.get("message") or "error")
+    data: Any = error.get("data")
+    details = (label(entry(data, name)) for name in ("error", "details", "message"))
+    said = next(filter(None, details), None)
+    return CallFailure(kind, kind if said is None else f"{kind}: {said}")
+
+
+def tool_failure(result: CallResult, output: object, error: SpanError | None) -> CallFailure | None:
+    """What a tool failed with: what the model is shown of it, else the error of its span.
+
+    Args:
+        result: of the call.
+        output: what the tool returned.
+        error: that of its span.
+    """
+    if not result.error:
+        return None
+    known = failure(error) if output is ABSENT or output is None else None
+    return CallFailure("tool_error", result.outcome if known is None else known.said)
 
 
 def agent_request(agent: agents.Agent[Any]) -> ModelRequest:

@@ -157,7 +157,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
             return
         run = scope.run
         if isinstance(data, AgentSpanData):
-            run.error = parsing.error_kind(span.error) or run.error
+            run.error = parsing.failure(span.error) or run.error
         elif isinstance(data, GenerationSpanData):
             request = parsing.generation_request(data)
             self._end_model(span, parsing.generation_answer(data), request, scope)
@@ -230,7 +230,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
                 answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
                 request=request,
                 prompt=self._shown(span.span_data, run) if run.recorded.shows_contents else None,
-                error=parsing.error_kind(span.error),
+                error=parsing.failure(span.error),
             )
         if run.hooked and scope.tool is None:
             return  # the hooks report it once for all attempts
@@ -299,7 +299,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.recorded.end_tool(
                 call.span,
                 result.outcome,
-                "tool_error" if result.error else None,
+                parsing.tool_failure(result, outcome, span.error),
                 ended,
                 signals=decision.signals,
                 hand_off=hand_off,

@@ -19,6 +19,8 @@ runs, and can be refused.
   begins a second after it; its result stays unknown.
 - *Tokens*: hooks do not report them. What the session's file says of the answer that chose a call
   is read when the call begins, or ends, and counts for its step.
+- *Spans*: a run's span is open while the run is. Those of its calls are made when their step is
+  known, with the times at which their hooks reported them. Refused calls have none.
 - *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
   refused. Such calls are not steps.
 """
@@ -32,6 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
+from opentelemetry.context import Context
 
 from tidegauge._guard import guarded
 from tidegauge.catalog import MetricDefinition
@@ -87,6 +90,17 @@ class SessionLimits(NamedTuple):
     round_seconds: float = 1.0
 
 
+class _Timed(NamedTuple):
+    """A call that has no span yet: its id, and when it began and ended.
+
+    Times are in nanoseconds since the epoch; ``None``, it has not ended.
+    """
+
+    call_id: str | None
+    began: int
+    ended: int | None = None
+
+
 class _Refused(NamedTuple):
     """A call that was refused: its key, its digest, when, and the answer to it."""
 
@@ -114,6 +128,7 @@ class _SessionRun:
         nudge: the nudge in the last answer to a result.
         begun: when the last call began.
         calls: how many calls began.
+        timed: the calls that have no span yet.
         held: whether the map holds it.
         last_seen: when it had its last event, by the clock of the map.
         prompt: digest of what it was asked for.
@@ -137,6 +152,7 @@ class _SessionRun:
         self.nudge: Decision | None = None
         self.begun = 0.0
         self.calls = 0
+        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()
         self.held = False
         self.last_seen = 0.0
         self.prompt = ""
@@ -150,8 +166,45 @@ class _SessionRun:
         """Report the rest of its steps, and its end."""
         try:
             self.turns.next_turn(ends=True)
+            self.make_spans(ends=True)
         finally:
             self.recorded.end(**ending)
+
+    def began(self, call: TurnCall, call_id: str | None) -> None:
+        """A call began now."""
+        if self.recorded.calls_wanted:
+            self.timed[call] = _Timed(call_id, time.time_ns())
+            if len(self.timed) > _MAX_CALLS:
+                self.timed.popitem(last=False)
+
+    def ended(self, call: TurnCall) -> None:
+        """A call ended now."""
+        known = self.timed.get(call)
+        if known is not None:
+            self.timed[call] = known._replace(ended=time.time_ns())
+
+    def make_spans(self, *, ends: bool = False) -> None:
+        """Make the spans of calls that have ended and whose step is known.
+
+        Args:
+            ends: whether the run ends, and its other calls with it.
+        """
+        for call, timed in list(self.timed.items()):
+            turn = call.turn
+            if turn.decision is None or (call.result is None and not (ends or turn.observed)):
+                continue
+            del self.timed[call]
+            if not turn.blocked:
+                self.recorded.ended_tool(
+                    call.name,
+                    call_id=timed.call_id,
+                    signals=turn.signals,
+                    seen=turn.seen,
+                    arguments=call.arguments,
+                    result=call.result,
+                    began=timed.began,
+                    ended=timed.ended,
+                )
 
     def spend(self, event: HookEvent, call: TurnCall) -> None:
         """Add what the answer took that chose a call, if the step of the call is not issued."""
@@ -176,6 +229,7 @@ class HookSessions:
         limits: the limits.
         clock: seconds.
         tokens: makes what reads tokens in the file of an agent's session; ``None``, none are read.
+        traced: whether runs and calls have spans.
 
     Attributes:
         counts: counts sessions and refused calls.
@@ -187,8 +241,11 @@ class HookSessions:
         limits: SessionLimits = SessionLimits(),  # noqa: B008 -- immutable
         clock: Callable[[], float] = time.monotonic,
         tokens: Callable[[str, str], TokenReader] | None = None,
+        *,
+        traced: bool = False,
     ) -> None:
         self._recorder = recorder
+        self._traced = traced
         self._tokens = tokens
         self._limits = limits
         self._clock = clock
@@ -301,7 +358,8 @@ class HookSessions:
             conversation=event.session,
         )
         reads = (CodingAgent(working_directory=event.folder or ""),)
-        recorded = self._recorder.start_run(started, traced=False, extractors=reads)
+        around = Context() if outer is None else outer.run.recorded.context
+        recorded = self._recorder.start_run(started, around, traced=self._traced, extractors=reads)
         tokens = None
         if self._tokens is not None and event.transcript is not None:
             tokens = self._tokens(agent.name, event.transcript)
@@ -372,6 +430,7 @@ class HookSessions:
         call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
         if call not in run.group:
             run.group.append(call)
+        run.began(call, event.call_id)
         run.spend(event, call)
         run.open[key], run.latest = call, call.turn
         while len(run.open) > _MAX_CALLS:
@@ -387,6 +446,7 @@ class HookSessions:
         """The calls of a step are over, also those without a result."""
         run.group = []
         run.turns.next_turn()
+        run.make_spans()
         run.changed.notify_all()
 
     def _result(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
@@ -401,9 +461,12 @@ class HookSessions:
                 return ALLOW
             call = run.open.pop(key)
             run.spend(event, call)
+            run.ended(call)
             run.turns.end(call, event.result)
             if run.group and all(one.ended for one in run.group):
                 self._report_group(run)
+            elif run.timed:
+                run.make_spans()
             decision = run.recorded.decision
             if decision.stop:
                 answer = _stop(agent, decision)
