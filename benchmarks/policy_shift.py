@@ -1,8 +1,8 @@
 """How often the alert on a policy's shift is false, and how soon it sees another agent.
 
-``python -m benchmarks policy_shift FOLDER`` prints the tables of ``docs/stop-rules-measured.md``, which
-``tests/integration/test_recorded_shift.py`` checks. Scores are those of ``stagnation``; thresholds
-have alpha 0.05.
+``python -m benchmarks policy_shift FOLDER`` prints the tables of ``docs/stop-rules-measured.md``,
+which ``tests/integration/test_recorded_shift.py`` checks. Scores are those of ``stagnation``;
+thresholds have alpha 0.05.
 
 False alarms: some successful runs of an agent are drawn, and compared with the others, from which
 its threshold is learned. No run is on both sides, and nothing has changed, so each alarm is false.

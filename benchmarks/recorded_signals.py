@@ -1,8 +1,8 @@
 """What the signals say of recorded runs: which successful and failed runs they touch, and when.
 
-``python -m benchmarks recorded_signals FOLDER`` prints the tables of ``docs/stop-rules-measured.md`` and
-``docs/loops-in-recorded-runs.md``, which ``tests/integration/test_recorded_runs.py`` checks. Runs
-are compared as live ones are.
+``python -m benchmarks recorded_signals FOLDER`` prints the tables of
+``docs/stop-rules-measured.md`` and ``docs/loops-in-recorded-runs.md``, which
+``tests/integration/test_recorded_runs.py`` checks. Runs are compared as live ones are.
 """
 
 from __future__ import annotations
