@@ -1,8 +1,8 @@
 """What waste stops, lost-cause stops and the guards of other projects save on recorded runs.
 
 ``python -m benchmarks stop_kinds FOLDER`` prints the table of ``docs/stop-rules-measured.md``,
-which ``tests/integration/test_recorded_guards.py`` checks. Scores have thresholds with
-alpha 0.05, from 20 successful runs, 200 times; rules are the same for all runs.
+which ``tests/integration/test_recorded_guards.py`` checks. Scores have thresholds with alpha 0.05,
+from 20 successful runs, 200 times; rules are the same for all runs.
 """
 
 from __future__ import annotations

@@ -35,14 +35,6 @@ def settings_of(command: str, *arguments: str) -> Any:
     return settings(**{one.name: given[one.name] for one in fields(settings)})
 
 
-def documented(command: str) -> list[str]:
-    """The rows of the table that the docs have of these settings."""
-    return [
-        f"| `{name}` | {one.default if isinstance(one.default, str) else 'off'} | {one.help} |"
-        for name, one in options_of(command).items()
-    ]
-
-
 def given_settings(
     start: Sequence[str], arguments: Sequence[str], variables: Iterable[str] = ()
 ) -> tuple[str, dict[str, Any]]:

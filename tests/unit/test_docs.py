@@ -36,6 +36,28 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert pages - {page.resolve() for page in found} == set()
 
 
+STARTS_OTHERWISE = {
+    "evidence.md": "says first what was measured, and by which command",
+    "performance.md": "says first by which command it is measured",
+}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in sorted(ROOT.glob("docs/**/*.md"))
+        if page.name not in STARTS_OTHERWISE
+        and page.parent.name != "runbooks"  # these say first what their alert means
+    ],
+    ids=lambda page: page.name,
+)
+def test_a_page_says_first_what_its_reader_can_do(page: Path) -> None:
+    first = page.read_text().split("\n\n")[1]
+    assert re.search(r"\b[Yy]our?\b|^(Look up|Find) ", first), first
+    assert len(first.split()) <= 75, f"{len(first.split())} words"
+
+
 def test_the_survey_of_the_worlds_is_what_the_command_prints() -> None:
     table = survey_markdown(survey(range(20)))
     assert table in (ROOT / "docs" / "worlds.md").read_text(), (

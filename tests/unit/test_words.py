@@ -83,7 +83,6 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "to tell when it is done",
         "a person tells; and a rubric keeps its words, so that its scores stay comparable",
     ),
-    Allowed("CHANGELOG.md", "instead of `rung`", "a changelog names what a word replaces"),
     Allowed(
         "src/tidegauge/diagnose/judges/judgement.py", "_file.tell()", "a method of Python's files"
     ),

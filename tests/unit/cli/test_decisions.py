@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import pytest
 
-from support.commands import documented, options_of
+from support.commands import options_of
 from tidegauge.cli.secret_files import read_token
 from tidegauge.errors import ConfigurationError
 
-DOCS = Path(__file__).parents[3] / "docs" / "decisions.md"
 PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")
 
 
@@ -22,12 +20,6 @@ def test_the_help_teaches(tidegauge) -> None:
         assert said in ran.out
     for option in options_of("decisions").values():
         assert option.opts[0] in ran.out
-
-
-def test_the_settings_in_the_docs_are_those_of_the_code() -> None:
-    text = DOCS.read_text()
-    for row in documented("decisions"):
-        assert row in text
 
 
 @pytest.mark.parametrize(

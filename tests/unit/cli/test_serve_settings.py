@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import documented, options_of, settings_of
+from support.commands import options_of, settings_of
 from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.serve import ServeSettings, invitation
 from tidegauge.errors import ConfigurationError
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "serve"
-DOCS = Path(__file__).parents[3] / "docs" / "serve.md"
 
 
 @pytest.fixture
@@ -114,12 +113,6 @@ def test_the_example_is_read() -> None:
     commented = [line.removeprefix("# ") for line in text.splitlines() if " = " in line]
     names = options_of("serve").keys()
     assert set(tomllib.loads("\n".join(commented))) <= names  # those commented out too
-
-
-def test_the_docs_list_every_setting_with_its_help() -> None:
-    text = DOCS.read_text()
-    for row in documented("serve"):
-        assert row in text
 
 
 def test_an_empty_variable_is_ignored_unless_it_names_a_file(monkeypatch) -> None:
