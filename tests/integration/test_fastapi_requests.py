@@ -242,7 +242,7 @@ def check(spans: Sequence[ReadableSpan]) -> None:
         if path.startswith("tool/"):
             assert parent.name.startswith("execute_tool fetch")
             page = path.removeprefix("tool/")
-            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page": "{page}"}}'
+            assert parent.attributes["gen_ai.tool.call.arguments"] == f'{{"page":"{page}"}}'
         elif path.startswith("node/"):
             assert parent.name == "invoke_agent fetcher", (kind, name, span.name, path)
         elif path.startswith("v1/"):

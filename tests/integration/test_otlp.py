@@ -171,7 +171,7 @@ def test_contents_leave_when_they_are_asked_for():
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY",
         )
     look = named(receiver.spans, "execute_tool look")[0].attributes
-    assert look["gen_ai.tool.call.arguments"] == '{"place": "s3cret-argument"}'
+    assert look["gen_ai.tool.call.arguments"] == '{"place":"s3cret-argument"}'
     assert look["gen_ai.tool.call.result"] == "s3cret-result"
     assert not [log for log in receiver.logs if "s3cret" in str(log.raw)]
 

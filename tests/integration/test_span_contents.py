@@ -235,7 +235,7 @@ def test_what_a_decorated_agent_returns_is_its_answer() -> None:
         porter("count the keys")
     [root] = [dict(span.attributes or {}) for span in seen.spans]
     assert read(root, INPUT) == ["user: count the keys"]
-    assert read(root, OUTPUT) == ['assistant: {"keys": 2}']
+    assert read(root, OUTPUT) == ['assistant: {"keys":2}']
     assert faults(seen.spans, contents=True) == []
 
 

@@ -170,7 +170,7 @@ class TestContents:
             run.act("look", {"q": [1, None]})
             run.observe("x" * 10_000)
         attributes = seen.spans[0].attributes
-        assert attributes["gen_ai.tool.call.arguments"] == '{"q": [1, null]}'
+        assert attributes["gen_ai.tool.call.arguments"] == '{"q":[1,null]}'
         assert attributes["gen_ai.tool.call.result"] == "x" * 8_192 + "…"
 
     @pytest.mark.parametrize(

@@ -132,25 +132,24 @@ def failure(error: SpanError | None) -> CallFailure | None:
     """
     if error is None:
         return None
-    kind = str(error.get("message") or "error")
-    data: Any = error.get("data")
+    kind, data = str(error.get("message") or "error"), entry(error, "data")
     details = (label(entry(data, name)) for name in ("error", "details", "message"))
     said = next(filter(None, details), None)
     return CallFailure(kind, kind if said is None else f"{kind}: {said}")
 
 
-def tool_failure(result: CallResult, output: object, error: SpanError | None) -> CallFailure | None:
-    """What a tool failed with: what the model is shown of it, else the error of its span.
+def tool_failure(result: CallResult, error: SpanError | None) -> CallFailure | None:
+    """What a tool failed with: what the model is shown of it, else what the span says.
 
-    Args:
-        result: of the call.
-        output: what the tool returned.
-        error: that of its span.
+    >>> tool_failure(CallResult("Please try again.", True), {"message": "m", "data": None})
+    CallFailure(kind='tool_error', said='Please try again.')
     """
     if not result.error:
         return None
-    known = failure(error) if output is ABSENT or output is None else None
-    return CallFailure("tool_error", result.outcome if known is None else known.said)
+    known, said = failure(error), result.outcome
+    if known is not None and (type(said) is str and said == known.kind):
+        said = known.said
+    return CallFailure("tool_error", said)
 
 
 def agent_request(agent: agents.Agent[Any]) -> ModelRequest:

@@ -299,7 +299,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.recorded.end_tool(
                 call.span,
                 result.outcome,
-                parsing.tool_failure(result, outcome, span.error),
+                parsing.tool_failure(result, span.error),
                 ended,
                 signals=decision.signals,
                 hand_off=hand_off,
