@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.input_file import content_of
 from tidegauge.policies.trace import RunTrace
 
 __all__ = ["Costs", "read_prices"]
 
 _MILLION = 1e6
+_MAX_MEGABYTES = 1
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,9 @@ def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
         ConfigurationError: the file cannot be read, or has something else than prices.
     """
     name = os.fspath(path)
+    content = content_of(path, "prices", megabytes=_MAX_MEGABYTES)
     try:
-        with open(path, "rb") as stream:
-            found = tomllib.load(stream)
-    except OSError as error:
-        raise ConfigurationError(f"prices {name}: {error.strerror or error}") from error
+        found = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"prices {name}: not valid TOML: {error}") from error
     for model, price in found.items():
