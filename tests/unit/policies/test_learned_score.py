@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+import tidegauge
 from support.requirements import needs
+from tidegauge import testing
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
@@ -130,6 +133,27 @@ def test_a_run_that_moves_to_another_worker_is_stopped_at_the_same_step():
         decided.append(other.step_issued(Step("r", (Call("go", step),))).action)
         other.step_observed(Outcome("r", (CallResult("error", True),)))
     assert decided == ["go_on", "stop"]
+
+
+def test_a_file_that_changes_during_a_run_changes_no_decision(tmp_path: Path):
+    score = read_score(write(tmp_path / "score.json", document()))
+    text = write_policy(
+        PolicyFile((), (Threshold("learned", 2.0, "stop", learned=score),)), folder=str(tmp_path)
+    )
+    (tmp_path / "policy.toml").write_text(text)
+    with testing.capture(policy=tmp_path / "policy.toml"):
+        with pytest.raises(tidegauge.RunStopped) as stopped:
+            fails_while(lambda: (tmp_path / "score.json").write_bytes(b"{"))
+        assert (stopped.value.reason, stopped.value.step) == ("learned", 4)
+
+
+def fails_while(happens: Callable[[], object]) -> None:
+    with tidegauge.run(task_group="g") as run:
+        for step in range(9):
+            run.act(f"go {step}")
+            run.observe(f"error {step}", error=True)
+            if step == 1:
+                happens()
 
 
 class TestPolicyFile:
