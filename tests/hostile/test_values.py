@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +14,39 @@ from hostile.entry_points import CONSUMED, ENTRIES, MAIN, NAMES, QUICK, settings
 from hostile.harness import ONE_VALUE, cheapest, check
 from hostile.values import HEAVY, LARGE_TEXTS, SHAPES, touched
 from tidegauge import testing
+from tidegauge.policies import PolicyFile, Threshold, read_score, write_policy
+from tidegauge.policies.learned_score import WORDS, LearnedWeights, Number
+from tidegauge.policies.learning import LearnedGroup, score_document
+from tidegauge.streaming_metrics.features import FEATURES
 
 UNTOUCHABLE = ("lazy", "remote", "tensor")
 """Looking into these has effects outside: a query, a request, a wait."""
 
 
-def takes_a_shape(entry: str, shape: str) -> None:
+def policy_with_a_learned_score(folder: Path) -> Path:
+    """Reads every feature of a run at every step, and never stops one."""
+    number = Number(1.0, 0.0, 1.0, 5.0)
+    numbers = {feature.name: number for feature in FEATURES}
+    weights = LearnedWeights(0.0, numbers, dict.fromkeys(WORDS, [1.0] * 256))
+    file = folder / "score.json"
+    file.write_bytes(score_document([LearnedGroup("", None, 40, 20, 20, weights)], []))
+    threshold = Threshold("learned", 1e9, "stop", learned=read_score(file))
+    policy = folder / "policy.toml"
+    policy.write_text(write_policy(PolicyFile((), (threshold,)), folder=str(folder)))
+    return policy
+
+
+def takes_a_shape_with_a_learned_score(entry: str, shape: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        takes_a_shape(entry, shape, policy=policy_with_a_learned_score(Path(folder)))
+
+
+def takes_a_shape(entry: str, shape: str, **settings: Any) -> None:
     call = ENTRIES[entry]
     value = SHAPES[shape]()
     gc.freeze()  # the collector's own look at a large value is no cost of ours
     counted = []
-    with testing.capture(**settings_of(entry)) as seen:
+    with testing.capture(**settings_of(entry), **settings) as seen:
         times = call("ordinary")  # the value is handed over once a step
         least, a_step = (400, 60) if shape in LARGE_TEXTS else (ONE_VALUE.cpu_ms, 10)
         cpu_ms = max(least, a_step * times)
@@ -57,3 +82,12 @@ _CASES = [
 @pytest.mark.parametrize(("shape", "entry"), _CASES)
 def test_takes(shape: str, entry: str) -> None:
     check(takes_a_shape, entry, shape)
+
+
+@pytest.mark.parametrize("entry", ["tool-argument", "tool-result", "act"])
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(shape, marks=pytest.mark.slow if shape in HEAVY else []) for shape in SHAPES],
+)
+def test_takes_with_a_learned_score(shape: str, entry: str) -> None:
+    check(takes_a_shape_with_a_learned_score, entry, shape)

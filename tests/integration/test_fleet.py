@@ -6,8 +6,10 @@ What happens to brokers and networks is in ``tests/fleet_faults``.
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from support.fleet import (
     records,
     sending,
     steps,
+    wait_for_commits,
     working,
 )
 from support.kafka import Kafka
@@ -40,7 +43,16 @@ from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 from tidegauge import catalog
 from tidegauge.cli.replay_output import RecordedRuns, document
-from tidegauge.policies import Policy
+from tidegauge.events import Decision, Outcome, Step, StepSink
+from tidegauge.policies import (
+    Policy,
+    PolicyFile,
+    Threshold,
+    read_policy,
+    read_score,
+    write_policy,
+)
+from tidegauge.policies.learning import Example, ExampleSink, learn, score_document
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics.normalise import volatile
 
@@ -262,14 +274,9 @@ def test_step_events_of_any_writer(kafka: Kafka, recorded_runs: Path, tmp_path: 
     files = [str(path) for path in sorted(recorded_runs.glob("*.events.jsonl"))]
     # as a worker compares results: without what is volatile
     runs = RecordedRuns(Policy(), normaliser=volatile())
-    replay = Replay(runs)
     for file in files:
-        with open(file, "rb") as stream:
-            for line in read_lines(stream):
-                replay.take(line, file)
-    assert replay.skipped_lines == 0
-    replayed = orjson.loads(orjson.dumps(document(runs, skipped_lines=0)))
-    expected = {entry["run"]: entry for entry in replayed["runs"]}
+        replay(Path(file), runs)
+    expected = {entry["run"]: entry for entry in entries_of(runs)}
     with (
         working(tmp_path, kafka, topic, LATENESS, name="first") as first,
         working(tmp_path, kafka, topic, LATENESS, name="second") as second,
@@ -279,6 +286,110 @@ def test_step_events_of_any_writer(kafka: Kafka, recorded_runs: Path, tmp_path: 
         assert entries(summaries) == expected
         assert sum(map(len, summaries.values())) == COUNT
         assert steps(first, second) == sum(entry["steps"] for entry in expected.values())
+
+
+def test_a_learned_policy_decides_as_replay_does_also_in_runs_that_move(
+    kafka: Kafka, recorded_runs: Path, tmp_path: Path
+) -> None:
+    """Half of each run reaches a worker that is killed, the rest another one.
+
+    Replay ends a run where it is stopped. A fleet's agent may go on: its numbers are those of
+    replay with a policy that only observes.
+    """
+    topic = create_topics(kafka, "learned")
+    file = recorded_runs / "reflexion_hotpotqa.events.jsonl"
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for event in map(orjson.loads, file.read_bytes().splitlines()):
+        step = {"t": len(runs[event["run"]]) - 1} if event["type"] == "step" else {}
+        runs.setdefault(event["run"], []).append({**event, **step})
+    policy = learned_policy(file, tmp_path)
+    policed = Decided(read_policy(policy).policy())
+    replay(file, policed)
+    assert 50 < len(policed.decided) < len(runs) - 50
+    (threshold,) = read_policy(policy).thresholds
+    observes = Policy([], thresholds=[replace(threshold, action="observe")])
+    observed = RecordedRuns(observes, normaliser=volatile())
+    replay(file, observed)
+    stopped = {entry["run"]: entry["stopped"] for entry in entries_of(policed.runs)}
+    assert sum(map(bool, stopped.values())) == len(policed.decided)
+
+    flags = (LATENESS, f"--policy={policy}", "--commit-seconds=0.5")
+    begun = [event for run in runs.values() for event in run[: len(run) // 2 + 1]]
+    rest = [event for run in runs.values() for event in run[len(run) // 2 + 1 :]]
+    with working(tmp_path, kafka, topic, *flags, name="killed") as killed:
+        produce(kafka, topic, begun)
+        wait_for_commits(kafka, topic, len(begun))
+        killed.kill()
+    with working(tmp_path, kafka, topic, *flags, name="other") as other:
+        produce(kafka, topic, rest)
+        summaries = records(kafka, f"{topic}.summaries", len(runs))
+        assert other.value(catalog.INTERNAL_ERRORS.name) == 0
+    assert entries(summaries) == {
+        entry["run"]: {**entry, "stopped": stopped[entry["run"]]} for entry in entries_of(observed)
+    }
+    decided: dict[str, list[Any]] = {}
+    for record in map(orjson.loads, (one.value() for one in kafka.read(f"{topic}.decisions"))):
+        found = [record[name] for name in ("action", "step", "reason", "message")]
+        decided.setdefault(record["run"], found)
+    assert decided == policed.decided
+
+
+def entries_of(runs: RecordedRuns) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = orjson.loads(orjson.dumps(document(runs, skipped_lines=0)))[
+        "runs"
+    ]
+    return found
+
+
+def replay(recording: Path, sink: StepSink) -> None:
+    taking = Replay(sink)
+    with recording.open("rb") as stream:
+        for line in read_lines(stream):
+            taking.take(line, recording.name)
+    assert taking.skipped_lines == 0
+
+
+def learned_policy(recording: Path, folder: Path) -> Path:
+    """A policy that stops runs at a score learned from them; its threshold is of one run in two."""
+    kept: list[Example] = []
+    replay(recording, ExampleSink(kept.append))
+    groups, tasks = learn(kept, share=1)
+    file = folder / "score.json"
+    file.write_bytes(score_document(groups, tasks))
+    score = read_score(file)
+    weights = score.of(kept[0].agent, kept[0].task_group)
+    assert weights is not None
+    highest = [
+        max(weights.intercept + sum(weights.parts(moment).values()) for moment in one.moments)
+        for one in kept
+    ]
+    threshold = Threshold("learned", statistics.median(highest), "stop", learned=score)
+    policy = folder / "policy.toml"
+    policy.write_text(write_policy(PolicyFile((), (threshold,)), folder=str(folder)))
+    return policy
+
+
+class Decided:
+    """Recorded runs by a policy, and the first decision of each that it stops."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.runs = RecordedRuns(policy, normaliser=volatile())  # as a worker compares results
+        self.run_started = self.runs.run_started
+        self.run_ended = self.runs.run_ended
+        self.decided: dict[str, list[Any]] = {}
+
+    def step_issued(self, event: Step) -> Decision:
+        return self._kept(event.run, self.runs.step_issued(event))
+
+    def step_observed(self, event: Outcome) -> Decision:
+        return self._kept(event.run, self.runs.step_observed(event))
+
+    def _kept(self, run: str, decision: Decision) -> Decision:
+        if decision.signals is not None and decision.action != "go_on":
+            step = decision.signals.step
+            found = [decision.action, step, decision.reason, decision.message]
+            self.decided.setdefault(run, found)
+        return decision
 
 
 def lines_of(files: Iterable[str]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ import os
 import tomllib
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.input_file import content_of
 
 __all__ = ["read_prices"]
 
@@ -15,13 +16,12 @@ def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
     """$ per million tokens, by model, from a TOML file with lines such as ``"my-model" = 1.5``.
 
     Raises:
-        ConfigurationError: the file has something else than prices.
-        OSError: it cannot be read.
+        ConfigurationError: the file cannot be read, or has something else than prices.
     """
     name = os.fspath(path)
+    content = content_of(path, "prices", megabytes=1)
     try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
+        found = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name} is not valid TOML: {error}") from error
     for model, price in found.items():

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 import xxhash
 
+from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.input_file import content_of
 from tidegauge.policies.rule import AnySignals
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
@@ -52,8 +53,9 @@ _IN_WORDS: Final = {
     "result": "words of the last result",
 }
 _NAMES: Final = tuple(feature.name for feature in FEATURES)
-_MAX_BYTES: Final = 64 * 1024 * 1024
+_MAX_MEGABYTES: Final = 64
 _MAX_BUCKETS: Final = 1 << 16
+_LARGEST: Final = 1e12
 _SHOWN: Final = 4
 
 
@@ -191,15 +193,7 @@ def read_score(path: str | os.PathLike[str]) -> LearnedScore:
             or other features.
     """
     name = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError("not a regular file; give the path of a score's JSON file")
-            content = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"score {name}: {error.strerror or error}") from error
-    if len(content) > _MAX_BYTES:
-        raise ConfigurationError(f"score {name}: larger than {_MAX_BYTES >> 20} MiB")
+    content = content_of(path, "score", megabytes=_MAX_MEGABYTES)
     try:
         return _score(orjson.loads(content), xxhash.xxh3_64_hexdigest(content), name)
     except ConfigurationError as error:
@@ -213,38 +207,50 @@ def read_score(path: str | os.PathLike[str]) -> LearnedScore:
 
 
 def _score(data: Any, version: str, path: str) -> LearnedScore:
-    if data["format"] != FORMAT:
+    if data["format"] != FORMAT or isinstance(data["format"], bool):
         raise ConfigurationError(
-            f"format {data['format']!r} is not supported; use format {FORMAT}, or learn again"
+            f"format {shown(data['format'])} is not supported; use format {FORMAT}, or learn again"
         )
     weights: dict[tuple[str, str | None], LearnedWeights] = {}
     for item in data["weights"]:
-        numbers = {name: _number(one) for name, one in item["numbers"].items()}
-        unknown = set(numbers) - set(_NAMES)
-        if unknown:
-            raise ConfigurationError(
-                f"this tidegauge has no feature {', '.join(sorted(unknown))}; learn again"
-            )
-        words = {name: [_finite(one) for one in item["words"].get(name, ())] for name in WORDS}
-        if any(len(one) > _MAX_BUCKETS for one in words.values()):
-            raise ConfigurationError(f"more than {_MAX_BUCKETS} buckets of words")
-        agent = item.get("agent")
-        if not isinstance(item["task_group"], str) or not isinstance(agent, str | None):
+        place = item["task_group"], item.get("agent")
+        if not isinstance(place[0], str) or not isinstance(place[1], str | None):
             raise TypeError("a task group and an agent are strings")
-        weights[item["task_group"], agent] = LearnedWeights(
-            _finite(item["intercept"]), numbers, words
-        )
-    return LearnedScore(weights, frozenset(map(str, data["tasks"])), version=version, path=path)
+        if place in weights:
+            raise ConfigurationError(f"two weights for {shown(place)}; remove one")
+        weights[place] = _weights(item)
+    tasks = data["tasks"]
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        raise TypeError("tasks are a list of checksums")
+    return LearnedScore(weights, frozenset(tasks), version=version, path=path)
+
+
+def _weights(item: Mapping[str, Any]) -> LearnedWeights:
+    numbers = {name: _number(one) for name, one in item["numbers"].items()}
+    unknown = sorted(set(numbers) - set(_NAMES))
+    if unknown:
+        raise ConfigurationError(f"this tidegauge has no feature {shown(unknown[0])}; learn again")
+    words = {name: item["words"].get(name, []) for name in WORDS}
+    if any(len(one) > _MAX_BUCKETS for one in words.values()):
+        raise ConfigurationError(f"more than {_MAX_BUCKETS} buckets of words")
+    return LearnedWeights(
+        _bounded(item["intercept"]),
+        numbers,
+        {name: [_bounded(one) for one in weights] for name, weights in words.items()},
+    )
 
 
 def _number(item: Mapping[str, Any]) -> Number:
-    found = Number(*(_finite(item[name]) for name in Number._fields))
-    if found.scale <= 0 or found.limit < 0:
+    found = Number(*(_bounded(item[name]) for name in Number._fields))
+    if found.scale < 1 / _LARGEST or found.limit < 0:
         raise ValueError("a scale is more than 0")
     return found
 
 
-def _finite(value: Any) -> float:
+def _bounded(value: Any) -> float:
+    """A number that is not so large that sums of them are infinite or none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
+    if not abs(value) <= _LARGEST:
+        raise ConfigurationError(f"{value:g} is no weight of a score; learn again")
     return float(value)

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -36,6 +35,7 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.input_file import content_of
 from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import Rule
@@ -46,7 +46,7 @@ __all__ = ["FORMAT", "PolicyFile", "read_policy", "run_mark", "write_policy"]
 FORMAT: Final = 1
 """Format of the file; others are rejected."""
 
-_MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_MEGABYTES: Final = 16
 _MAX_INTEGER: Final = (1 << 63) - 1  # TOML has no larger ones
 _TOP: Final = {"format", "calibrated", "holdout", "calibrated_on", "rule", "threshold"}
 _RULE: Final = {"signal", "threshold", "action", "agent", "tool"}
@@ -107,28 +107,13 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
     import tomllib  # imported only when a file is read
 
     name = os.fspath(path)
-    try:
-        with open(path, "rb", opener=_without_waiting) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError("not a regular file; give the path of a policy's TOML file")
-            content = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"policy {name}: {error.strerror or error}") from error
-    if len(content) > _MAX_BYTES:
-        raise ConfigurationError(
-            f"policy {name}: larger than {_MAX_BYTES >> 20} MiB; give the path of a policy"
-        )
+    content = content_of(path, "policy", megabytes=_MAX_MEGABYTES)
     try:
         return _read(tomllib.loads(content.decode()), os.path.dirname(name))
     except ConfigurationError as error:
         raise ConfigurationError(f"policy {name}: {error}") from error
     except (ValueError, RecursionError) as error:  # also of bytes, dates and digits
         raise ConfigurationError(f"policy {name}: not valid TOML: {error}") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """An opener for ``open()`` that does not wait for the writer of a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> str:

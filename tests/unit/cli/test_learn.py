@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 import tidegauge as tg
-from tidegauge.policies import read_policy, read_score
+from tidegauge.policies import PolicyFile, Threshold, read_policy, read_score, write_policy
 
 
 def recorded(runs: int = 120, **started: Any) -> list[dict[str, Any]]:
@@ -106,6 +106,44 @@ def test_what_it_cannot_learn_from_is_one_clear_line(tidegauge, write, tmp_path:
     ran = tidegauge("calibrate", write(*recorded(4)), "--score", "broken.json", "-o", "p.toml")
     assert ran.code == 2
     assert "not a learned score" in ran.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\x00" * 1_000,
+        b"[]",
+        b'{"format": 99, "weights": [], "tasks": []}',
+        b'{"format": 1, "weights": [{"task_group": "g", "intercept": NaN}], "tasks": []}',
+        b'{"format": 1, "weights": [{"task_group": "g", "intercept": 1e300}], "tasks": []}',
+    ],
+)
+def test_a_damaged_score_is_one_line_and_an_exit_code_in_every_command(
+    tidegauge, write, tmp_path: Path, content: bytes
+):
+    runs = write(*recorded(40))
+    assert tidegauge("learn", runs, "-o", "score.json").code == 0
+    score = read_score(tmp_path / "score.json")
+    threshold = Threshold("learned", 1.0, "stop", learned=score)
+    text = write_policy(PolicyFile((), (threshold,)), folder=str(tmp_path))
+    (tmp_path / "policy.toml").write_text(text)
+    assert tidegauge("replay", runs, "--policy", "policy.toml").code == 0
+
+    (tmp_path / "score.json").write_bytes(content)
+    for command in (
+        ("replay", runs, "--policy", "policy.toml"),
+        ("backtest", runs, "--policy", "policy.toml"),
+        ("backtest", runs, "--score", "score.json"),
+        ("calibrate", runs, "--score", "score.json", "-o", "p.toml"),
+        ("serve", "--policy", "policy.toml"),
+        ("watch", "--policy", "policy.toml"),
+    ):
+        ran = tidegauge(*command)
+        assert ran.code == 2, command
+        (line,) = ran.faults
+        assert "score.json: " in line
 
 
 def test_without_scikit_learn_it_says_what_to_install(tidegauge, write, monkeypatch):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+import tidegauge
+from support.requirements import needs
+from tidegauge import testing
+from tidegauge.cli.price_file import read_prices
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
@@ -24,6 +31,7 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.learned_score import LearnedWeights, Number
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.features import FEATURES, Features
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 FAILURES = LearnedWeights(-1.0, {"failures": Number(2.0, 0.0, 1.0, 5.0)}, {})
@@ -127,6 +135,27 @@ def test_a_run_that_moves_to_another_worker_is_stopped_at_the_same_step():
     assert decided == ["go_on", "stop"]
 
 
+def test_a_file_that_changes_during_a_run_changes_no_decision(tmp_path: Path):
+    score = read_score(write(tmp_path / "score.json", document()))
+    text = write_policy(
+        PolicyFile((), (Threshold("learned", 2.0, "stop", learned=score),)), folder=str(tmp_path)
+    )
+    (tmp_path / "policy.toml").write_text(text)
+    with testing.capture(policy=tmp_path / "policy.toml"):
+        with pytest.raises(tidegauge.RunStopped) as stopped:
+            fails_while(lambda: (tmp_path / "score.json").write_bytes(b"{"))
+        assert (stopped.value.reason, stopped.value.step) == ("learned", 4)
+
+
+def fails_while(happens: Callable[[], object]) -> None:
+    with tidegauge.run(task_group="g") as run:
+        for step in range(9):
+            run.act(f"go {step}")
+            run.observe(f"error {step}", error=True)
+            if step == 1:
+                happens()
+
+
 class TestPolicyFile:
     def test_a_policy_names_the_file_from_its_own_folder(self, tmp_path: Path, monkeypatch):
         (tmp_path / "scores").mkdir()
@@ -168,38 +197,110 @@ class TestPolicyFile:
             Threshold("steps", 2.0, learned=LearnedScore({}))
 
 
+def changed(**item: Any) -> dict[str, Any]:
+    """A document whose only weights have something else."""
+    return document(weights=[{**document()["weights"][0], **item}])
+
+
+def number(**field: Any) -> dict[str, Any]:
+    """One whose only number has something else."""
+    return changed(numbers={"failures": {"weight": 1, "mean": 0, "scale": 1, "limit": 5, **field}})
+
+
+NO_SCORE = "not a learned score; write one with tidegauge learn"
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"", "not valid JSON"),
         (b"\xff", "not valid JSON"),
-        ([], "not a learned score"),
-        ({}, "not a learned score"),
+        (orjson.dumps(document())[:-20], "not valid JSON"),
+        (orjson.dumps(document()).replace(b"-1.0", b"NaN"), "not valid JSON"),
+        (orjson.dumps(document()).replace(b"-1.0", b"1e999"), "not valid JSON"),
+        (orjson.dumps(document()).replace(b"-1.0", b"9" * 400), "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        ([], NO_SCORE),
+        ({}, NO_SCORE),
+        ("text", NO_SCORE),
         (document(format=2), "format 2 is not supported"),
-        (document(weights=[{}]), "not a learned score"),
+        (document(format=True), "format True is not supported"),
+        (document(format="9" * 5_000), "is not supported"),
+        (document(weights=[{}]), NO_SCORE),
+        (document(weights={"g": 1}), NO_SCORE),
+        (document(weights=document()["weights"] * 2), "two weights for"),
+        (document(tasks="00ff"), NO_SCORE),
+        (document(tasks=[["00ff"]]), NO_SCORE),
+        (changed(numbers={"luck": {}}), NO_SCORE),
         (
-            document(weights=[{**document()["weights"][0], "numbers": {"luck": {}}}]),
-            "not a learned",
+            changed(numbers={"\x1b\n": {"weight": 1, "mean": 0, "scale": 1, "limit": 1}}),
+            r"no feature '\\x1b\\n'; learn again",
         ),
-        (
-            document(
-                weights=[
-                    {
-                        **document()["weights"][0],
-                        "numbers": {"luck": {"weight": 1, "mean": 0, "scale": 1, "limit": 1}},
-                    }
-                ]
-            ),
-            "no feature luck; learn again",
-        ),
-        (document(weights=[{**document()["weights"][0], "intercept": "1"}]), "not a learned score"),
-        (document(weights=[{**document()["weights"][0], "task_group": None}]), "not a learned"),
+        (changed(intercept="1"), NO_SCORE),
+        (changed(intercept=True), NO_SCORE),
+        (changed(intercept=1e200), "1e+200 is no weight"),
+        (changed(task_group=None), NO_SCORE),
+        (changed(agent=1), NO_SCORE),
+        (changed(words={"task": "00"}), NO_SCORE),
+        (changed(words={"task": [0.0, None]}), NO_SCORE),
+        (changed(words={"task": [0.0] * 70_000}), "more than 65536 buckets"),
+        (number(weight=1e200), "no weight"),
+        (number(mean=-1e200), "no weight"),
+        (number(scale=0), NO_SCORE),
+        (number(scale=1e-200), NO_SCORE),
+        (number(limit=-1), NO_SCORE),
     ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: object, says: str):
-    with pytest.raises(ConfigurationError, match=says) as raised:
+    with pytest.raises(ConfigurationError, match=says.replace("+", r"\+")) as raised:
         read_score(write(tmp_path / "score.json", content))
-    assert "\n" not in str(raised.value)
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_file_that_is_too_large_or_no_file_is_not_read(tmp_path: Path):
+    with (tmp_path / "large.json").open("wb") as stream:
+        stream.truncate((64 << 20) + 1)
+    with pytest.raises(ConfigurationError, match="larger than 64 MiB"):
+        read_score(tmp_path / "large.json")
+    with pytest.raises(ConfigurationError, match="not a regular file"):
+        read_score(os.devnull)
+
+
+@needs(hasattr(os, "mkfifo"), "this platform has no named pipes")
+def test_nobody_waits_for_the_writer_of_a_pipe(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_score, read_prices):
+        with pytest.raises(ConfigurationError, match="not a regular file"):
+            read(tmp_path / "pipe")
+
+
+def test_the_largest_weights_give_a_number(tmp_path: Path):
+    numbers = {
+        feature.name: {"weight": 1e12, "mean": -1e12, "scale": 1e-12, "limit": 1e12}
+        for feature in FEATURES
+    }
+    content = changed(numbers=numbers, words={"task": [1e12], "action": [1e12], "result": [1e12]})
+    learned = read_score(write(tmp_path / "score.json", content))
+    engine = Engine(clock=None, features=True)
+    engine.run_started(RunStarted(run="r", task="find red shoes", task_group="g"))
+    assert math.isfinite(learned.read(engine.step_issued(Step("r", (Call("go"),)))))
+
+
+def test_a_run_of_many_steps_that_are_all_new_keeps_no_more_and_costs_no_more():
+    engine = Engine(clock=None, features=True)
+    engine.run_started(RunStarted(run="r", task="find red shoes"))
+    sizes = []
+    for step in range(4_000):
+        texts = [f"word{step}x{number}" for number in range(40)]
+        path = f"src/file{step}.py"
+        engine.step_issued(Step("r", (Call("edit", {"path": path, "text": " ".join(texts)}),)))
+        error = f"FAILED tests/test_{step}.py::test\nError: {texts[0]}"
+        engine.step_observed(Outcome("r", (CallResult(error, True),), place=f"page {step}"))
+        if step in (1_500, 3_999):
+            features = engine.get("r").of(Features)
+            sizes.append(len(orjson.dumps(features.state())))
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 def test_a_folder_is_no_score(tmp_path: Path):

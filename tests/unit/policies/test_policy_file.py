@@ -222,8 +222,8 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_long_is_not_read(broken: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(policy_file, "_MAX_BYTES", 1 << 20)
-    assert broken(b"#" * (1 << 20) + b"\n") == "larger than 1 MiB; give the path of a policy"
+    monkeypatch.setattr(policy_file, "_MAX_MEGABYTES", 1)
+    assert broken(b"#" * (1 << 20) + b"\n") == "larger than 1 MiB; give the path of a policy file"
 
 
 def test_a_line_of_a_score_that_is_reckoned_in_another_way_is_outdated(
