@@ -208,9 +208,11 @@ dashboards-types:
 dashboards-preview: $(READY)
 	@cd dashboards/preview && npm install --no-package-lock --silent && npm run --silent build
 	@$(BIN)/python dashboards/preview/preview.py $(ARGS)
+	@$(BIN)/python docs/images/shown.py dashboard-fleet dashboard-run dashboard-diagnosis
 
 backends: $(READY)
 	@$(BIN)/python examples/backends/look.py $(ARGS)
+	@$(BIN)/python docs/images/shown.py phoenix mlflow
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

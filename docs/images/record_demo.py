@@ -63,9 +63,9 @@ DEMOS: Final = {
     "watch": Demo(
         "tidegauge watch",
         f"{sys.executable} {HERE / 'watched_sessions.py'}",
-        begun="c4f1",
+        begun="running",
         ended="stopped at step",
-        height=24,
+        height=30,
     ),
 }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import sync_playwright
+from shown import write
 
 import tidegauge
 from tidegauge.policies import Rule
@@ -92,6 +93,7 @@ def main() -> None:
     ended.set()
     for worker in workers:
         worker.join()
+    write("live-page")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 from click.testing import CliRunner
 from playwright.sync_api import sync_playwright
+from shown import write
 
 from tidegauge.cli.main import cli
 from tidegauge.worlds import GridWorld
@@ -94,6 +95,7 @@ def main() -> None:
             page.screenshot(path=HERE / f"report-{name}.png")
             context.close()
         browser.close()
+    write("report")
 
 
 def _ids(events: list[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Three sessions of a coding agent, written live for the picture of ``tidegauge watch``."""
+"""Three sessions of a coding agent, written live for the picture of ``tidegauge watch``.
+
+With ``--fast``, they are written at once.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ if __name__ == "__main__":
             ("9b02", looping(), 2.2),
             ("e77a", in_turn(), 1.6),
         ):
-            given = (home, session, calls, seconds)
+            given = (home, session, calls, 0.0 if "--fast" in sys.argv else seconds)
             threading.Timer(4.0, write, given).start()
         environment = {**os.environ, "HOME": folder, "XDG_RUNTIME_DIR": folder}
         command = [sys.executable, "-c", "from tidegauge.cli.main import main; main()"]

@@ -141,18 +141,8 @@ def lead(script: Callable[[int], Turn]) -> Any:
     )
 
 
-def main() -> None:
-    """Run the agent twice."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--openinference", action="store_true")
-    exporter: Any = OTLPSpanExporter()
-    if parser.parse_args().openinference:
-        exporter = OpenInferenceExporter(exporter)
-    provider = TracerProvider(resource=Resource.create({"service.name": "sea-library"}))
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    tidegauge.configure(
-        tracer_provider=provider, capture_content=True, stop_on_loop=3, serve_metrics=False
-    )
+def run_twice() -> None:
+    """Let the team answer, and then search again and again until it is stopped."""
     question = {"messages": [("user", "Why are there tides?")]}
     config: Any = {
         "callbacks": [TidegaugeCallbackHandler(task_group="library")],
@@ -164,6 +154,21 @@ def main() -> None:
         lead(lambda turn: calls(search={"query": "tides"})).invoke(question, config)
     except tidegauge.RunStopped as stop:
         print(f"stopped at step {stop.step}: {stop.message}")
+
+
+def main() -> None:
+    """Run the agent, and send its spans."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--openinference", action="store_true")
+    exporter: Any = OTLPSpanExporter()
+    if parser.parse_args().openinference:
+        exporter = OpenInferenceExporter(exporter)
+    provider = TracerProvider(resource=Resource.create({"service.name": "sea-library"}))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    tidegauge.configure(
+        tracer_provider=provider, capture_content=True, stop_on_loop=3, serve_metrics=False
+    )
+    run_twice()
     provider.shutdown()
 
 

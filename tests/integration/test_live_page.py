@@ -109,6 +109,15 @@ def test_a_loop_that_sets_in_is_shown_within_a_second(browser: Browser, served: 
         expect(page.locator("#chosen-state")).to_have_text("ended")
 
 
+def test_a_page_that_is_opened_late_shows_the_last_run(browser: Browser, served: Capture) -> None:
+    for agent in ("first", "last"):
+        with tidegauge.run(agent=agent) as run:
+            go_round(run, rounds=3)
+    with looking(browser, served) as opened:
+        expect(opened.page.locator("#chosen-agent")).to_have_text("last")
+        expect(fact(opened.page, "Loop")).to_have_text("2 steps, repeated once")
+
+
 def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
     rules = [Rule("loop_repeats", 1, "nudge"), Rule("loop_repeats", 3, "stop")]
     with serving(rules=rules) as served, looking(browser, served) as opened:

@@ -205,14 +205,15 @@ class Page {
     else if (chosen !== null) this.chosen.show(chosen, { now: answer.time, contents: answer.contents });
     else if (this.asked === this.key) this.chosen.clear("The run is no longer known");
     this.asked = this.key;
-    this.suggest(looping, runs.rows, chosen);
+    const last = fleet.running ? [] : answer.events.slice(-1);
+    this.suggest(looping, [...runs.rows, ...last], chosen);
   }
 
-  /** Until the user selects a run, the page follows a looping run, or the first one. */
-  suggest(looping, rows, chosen) {
+  /** Until the user selects a run: follows a looping run, the first one, or the last that ended. */
+  suggest(looping, others, chosen) {
     if (this.byHand) return;
     const troubled = chosen?.trouble === "looping" && !chosen.finished;
-    const [next] = looping.length && !troubled ? looping : this.key === null || !chosen ? rows : [];
+    const [next] = looping.length && !troubled ? looping : this.key === null || !chosen ? others : [];
     if (next === undefined || next.key === this.key) return;
     this.key = next.key;
     this.runs.chosen = next.key;
