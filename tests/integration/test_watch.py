@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from support.hook_payloads import PAYLOADS
+from support.otlp_receiver import http_receiver
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
 from tidegauge.receivers.hooks import hook_client
@@ -61,7 +64,7 @@ class Watcher(NamedTuple):
 
 
 @contextlib.contextmanager
-def watching(tmp_path: Path, *flags: str) -> Iterator[Watcher]:
+def watching(tmp_path: Path, *flags: str, **variables: str) -> Iterator[Watcher]:
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -71,7 +74,7 @@ def watching(tmp_path: Path, *flags: str) -> Iterator[Watcher]:
             ],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
+            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path), **variables),
         )
     with stopped_in_the_end(process):
         wait_until_ready(process, log, lambda: "end it with Ctrl-C" in log.read_text())
@@ -181,6 +184,42 @@ def test_with_act_it_nudges_refuses_and_stops(tmp_path: Path) -> None:
     assert "gemini / Read it: nudged at step 2" in out
     assert "gemini / Read it: refused at step 3" in out
     assert "1 runs, 4 steps; nudged: 1, refused: 1, stopped: 0" in out
+
+
+@pytest.mark.parametrize("spans", ["off", "all", "troubled"])
+def test_spans_are_exported_if_you_ask_for_them(tmp_path: Path, spans: str) -> None:
+    with http_receiver() as receiver:
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        with watching(tmp_path, "--spans", spans, **variables) as watcher:
+            watcher.loop("codex", 1)
+            watcher.loop("gemini", 4)
+            watcher.stop()
+    names = sorted(span.name for span in receiver.spans)
+    looped = ["execute_tool run_shell_command"] * 4 + ["invoke_agent gemini"]
+    healthy = ["execute_tool Bash", "invoke_agent codex"]
+    assert names == {"off": [], "all": sorted(looped + healthy), "troubled": looped}[spans]
+    for span in receiver.spans:
+        assert "missing.yaml" not in str(span.attributes)
+        assert "Read it" not in str(span.attributes)
+
+
+def test_spans_without_an_address_end_with_one_line(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
+            *("watch", "--metrics-port", "0", "--spans", "all"),
+        ],
+        capture_output=True,
+        text=True,
+        env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "set OTEL_EXPORTER_OTLP_ENDPOINT" in ran.stderr
 
 
 def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:

@@ -179,7 +179,8 @@ def count(value: Any) -> int | None:
     >>> count(7), count(-7), count(1 << 100), count("7")
     (7, None, None, None)
     """
-    found = int.__index__(value) if is_a(value, int) else -1
+    kind = type(value)
+    found = value if kind is int else int.__index__(value) if issubclass(kind, int) else -1
     return found if 0 <= found <= _MAX_COUNT else None
 
 

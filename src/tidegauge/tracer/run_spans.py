@@ -34,6 +34,7 @@ __all__ = ["RunSpans", "SpanTools"]
 
 _MAX_OPEN: Final = 1_000
 _MAX_DESCRIPTION: Final = 1_024
+_FEW: Final = 3
 _SUMMARY: Final = (
     names.STEPS,
     names.OUTCOME,
@@ -212,9 +213,9 @@ class RunSpans:
             if first_chunk is not None:
                 attributes[names.REQUEST_STREAM] = True
                 attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
-            with here.critical:
-                span.set_attributes(attributes)
-                if request is not None and request.model:
+            _set(span, attributes)
+            if request is not None and request.model:
+                with here.critical:
                     span.update_name(span_name(request.operation, request.model))
         took = self._end(span, error)
         if self._metrics is not None and took is not None:
@@ -554,12 +555,12 @@ class RunSpans:
 
 
 def _set(span: Span, attributes: Attributes) -> None:
-    """Put attributes on a span: one alone costs less alone."""
+    """Put attributes on a span: the SDK takes a few of them faster one by one."""
     if not attributes or not span.is_recording():
         return
     with here.critical:
-        if len(attributes) == 1:
-            [(name, value)] = attributes.items()
-            span.set_attribute(name, value)
-        else:
+        if len(attributes) > _FEW:
             span.set_attributes(attributes)
+        else:
+            for name, value in attributes.items():
+                span.set_attribute(name, value)

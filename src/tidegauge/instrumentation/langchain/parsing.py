@@ -232,17 +232,18 @@ def model_answer(response: LLMResult) -> ModelAnswer:
         model = label(entry(info, "model_name")) or label(entry(info, "model")) or None
         logprobs = entry(info, "logprobs")
         entropy = None if logprobs is None else action_entropy(logprobs)
-    details: tuple[int | None, ...] = (None, None, None)
-    cached, reasoned = entry(usage, "input_token_details"), entry(usage, "output_token_details")
-    if cached is not None or reasoned is not None:
-        details = (
-            count(entry(cached, "cache_read")),
-            count(entry(cached, "cache_creation")),
-            count(entry(reasoned, "reasoning")),
+    tokens: tuple[int | None, ...] = (None, None, None, None, None)
+    if usage is not None:
+        cached, reasoned = entry(usage, "input_token_details"), entry(usage, "output_token_details")
+        tokens = (
+            count(entry(usage, read)),
+            count(entry(usage, written)),
+            None if cached is None else count(entry(cached, "cache_read")),
+            None if cached is None else count(entry(cached, "cache_creation")),
+            None if reasoned is None else count(entry(reasoned, "reasoning")),
         )
     reasons = (reason,) if reason else ()
-    tokens = (count(entry(usage, read)), count(entry(usage, written)))
-    found = made(ModelResponse, (own or None, model, reasons, *tokens, *details))
+    found = made(ModelResponse, (own or None, model, reasons, *tokens))
     return made(ModelAnswer, (calls, found, entropy))
 
 
