@@ -55,11 +55,10 @@ class LearnSettings(StepInputSettings):
 def learn(settings: LearnSettings) -> None:
     """Learn a score from recorded runs, successful and failed, and write it as a file.
 
-    The score is the log-odds that a run fails, from about 60 numbers at every action (steps,
-    repetition, loops, failed steps, failing tests, edits made again, places visited again) and the
-    words of the task, the last action and the last result. Each agent has its own weights if it has
-    enough runs, else those of its task group; where there are too few runs, the score is the
-    stagnation.
+    The score is a weighted sum of about 60 numbers at every action (steps, repetition, loops,
+    failed steps, failing tests, edits made again, places visited again) and the words of the task,
+    the last action and the last result. Each agent has its own weights if it has enough runs, else
+    those of its task group; where there are too few runs, the score is the stagnation.
 
     It is learned from half of the tasks. Learn its threshold from the others: tidegauge calibrate
     and tidegauge backtest leave out the tasks that it was learned from. The file has weights,

@@ -3,8 +3,8 @@
 ``tidegauge learn`` (:mod:`~tidegauge.policies.learning`) writes it as a JSON file, which is read
 here: for each task group, and for each of its agents, a weight for every feature of a run
 (:data:`~tidegauge.streaming_metrics.features.FEATURES`), and for the words of the task, of the last
-action and of the last result. The score is the sum of what they add, the log-odds that the run
-fails. Words are known by checksums, in buckets.
+action and of the last result. The score is the sum of what they add. Words are known by checksums,
+in buckets.
 
 In runs of other task groups, or if too few runs were recorded, the score is the stagnation.
 """

@@ -1,13 +1,13 @@
 """Learning a score from recorded runs: what distinguishes those that fail, step by step.
 
-A discrete-time hazard model: one logistic regression over the moments at which the runs issued an
-action, each with its features and whether its run failed in the end. All moments of a run weigh
-as much as the run. Own runs of an agent weigh most, runs of the other agents of its task group a
-tenth.
+One logistic regression over the moments at which the runs issued an action, each with its features
+and whether its run failed in the end. The moments of a failed run weigh by what a stop there saves:
+the steps that are left. Those of a successful run weigh the same: a stop costs it, whenever it
+comes. Own runs of an agent weigh most, runs of the other agents of its task group a tenth.
 
-The stagnation is hardly penalised and everything else strongly, so that with few runs the score is
-close to the stagnation. The threshold must come from tasks that the score has not seen:
-:func:`learn` leaves out half of them.
+The stagnation is hardly penalised, and a half of it is added, so that with few runs the score is
+close to it. The threshold must come from tasks that the score has not seen: :func:`learn` leaves
+out half of them.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ _FREEDOM: Final = 5.0
 _WORDS: Final = 3.0
 """The same of the words."""
 
+_ADDED: Final = 0.5
+"""How many standard deviations of the stagnation are added, for one of the score."""
+
 _STRENGTH: Final = 0.001
 """Inverse of the penalty (``C`` of scikit-learn), at a mean weight of 1."""
 
-_FREE: Final = frozenset({"stagnation"})
-_NAMES: Final = [feature.name for feature in FEATURES]
+_STAGNATION: Final = [feature.name for feature in FEATURES].index("stagnation")
 _LIMIT: Final = 5.0
 _NO_LIMIT: Final = 1e6
 LEAST: Final = 10
@@ -230,12 +232,16 @@ class Fitted(NamedTuple):
         )
 
 
-def fit(table: FeatureTable, runs: _Floats) -> Fitted:
+def fit(
+    table: FeatureTable, runs: _Floats, *, added: float = _ADDED, by_left: bool = True
+) -> Fitted:
     """Fit a score to the runs of a table.
 
     Args:
         table: the runs.
         runs: the weight of each run; 0 leaves it out.
+        added: how many standard deviations of the stagnation are added, for one of the score.
+        by_left: whether a moment of a failed run weighs by the steps that are left.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -245,16 +251,19 @@ def fit(table: FeatureTable, runs: _Floats) -> Fitted:
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         raise MissingExtraError("scikit-learn", extra="learn") from error
-    of_runs = (runs / table.steps)[table.run]
-    rows = np.flatnonzero(of_runs)
-    failed, weights = table.failed[table.run][rows], of_runs[rows]
+    of_moments = (runs / table.steps)[table.run]
+    rows = np.flatnonzero(of_moments)
+    failed, weights = table.failed[table.run][rows], of_moments[rows]
+    if by_left:
+        left = weights * (table.steps[table.run] - table.step + 1)[rows]
+        weights = np.where(failed, left * weights[failed].sum() / left[failed].sum(), weights)
     values = table.numbers[rows]
     mean = np.average(values, axis=0, weights=weights)
     scale = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
     varies = scale > 1e-9
     scale[~varies] = 1.0
-    limit = np.array([_NO_LIMIT if name in _FREE else _LIMIT for name in _NAMES])
-    freedom = np.array([_FREEDOM if name in _FREE else 1.0 for name in _NAMES])
+    limit, freedom = np.full(len(FEATURES), _LIMIT), np.ones(len(FEATURES))
+    limit[_STAGNATION], freedom[_STAGNATION] = _NO_LIMIT, _FREEDOM
     standard = np.clip((values - mean) / scale, -limit, limit) * freedom * varies
     inputs = sparse.csr_matrix(
         sparse.hstack([sparse.csr_matrix(standard), table.words[rows] * _WORDS])
@@ -263,11 +272,13 @@ def fit(table: FeatureTable, runs: _Floats) -> Fitted:
     model.fit(inputs, failed, sample_weight=weights / weights.mean())
     found = model.coef_[0]
     weight = found[: len(FEATURES)] * freedom * varies
-    return Fitted(
-        float(model.intercept_[0]),
-        np.array([weight, mean, scale, limit]),
-        found[len(FEATURES) :] * _WORDS,
-    )
+    of_words = found[len(FEATURES) :] * _WORDS
+    fitted = Fitted(float(model.intercept_[0]), np.array([weight, mean, scale, limit]), of_words)
+    own = (runs == runs.max())[table.run]
+    spread = table.numbers[own, _STAGNATION].std() / scale[_STAGNATION]
+    if spread:
+        weight[_STAGNATION] += added * fitted.scores(table)[own].std() / spread
+    return fitted._replace(numbers=np.array([weight, mean, scale, limit]))
 
 
 class LearnedGroup(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -30,6 +31,14 @@ from tidegauge.policies import (
     write_policy,
 )
 from tidegauge.policies.learned_score import LearnedWeights, Number
+from tidegauge.policies.learning import (
+    ExampleSink,
+    FeatureTable,
+    LearnedGroup,
+    fit,
+    learn,
+    score_document,
+)
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, Features
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
@@ -311,8 +320,6 @@ def test_a_folder_is_no_score(tmp_path: Path):
 class TestLearn:
     def recorded(self, runs: int = 80) -> list[Any]:
         """Runs that fail mostly by the same error, which successful ones hardly have."""
-        from tidegauge.policies.learning import ExampleSink
-
         chance, kept = random.Random(3), []
         sink = ExampleSink(kept.append)
         for number in range(runs):
@@ -327,8 +334,6 @@ class TestLearn:
         return kept
 
     def test_it_finds_what_distinguishes_failed_runs_on_tasks_that_it_has_not_seen(self):
-        from tidegauge.policies.learning import learn
-
         examples = self.recorded()
         groups, tasks = learn(examples)
         (group,) = groups
@@ -348,15 +353,37 @@ class TestLearn:
         assert sum(b > g for b in bad for g in good) > 0.9 * len(bad) * len(good)
         assert any("failed steps" in part for part in group.weights.largest())
 
-    def test_with_too_few_runs_there_are_no_weights(self):
-        from tidegauge.policies.learning import learn
+    def test_half_a_standard_deviation_of_the_stagnation_is_added(self):
+        table = FeatureTable(self.recorded())
+        runs = np.ones(len(table.examples))
+        without = fit(table, runs, added=0.0).scores(table)
+        added = fit(table, runs).scores(table) - without
+        stagnation = table.numbers[:, 0]
+        assert FEATURES[0].name == "stagnation"
+        assert np.corrcoef(added, stagnation)[0, 1] == pytest.approx(1)
+        assert added.std() == pytest.approx(without.std() / 2)
 
+    def test_a_stop_counts_by_the_steps_that_it_saves(self):
+        table = FeatureTable(self.recorded())
+        runs = np.ones(len(table.examples))
+        alike, by_left = (fit(table, runs, by_left=one).scores(table) for one in (False, True))
+        early, late = table.step <= 2, table.step >= 5
+        assert (by_left - alike)[early].mean() > (by_left - alike)[late].mean()
+
+    def test_the_file_has_the_weights_of_the_fit(self, tmp_path: Path):
+        table = FeatureTable(self.recorded())
+        weights = fit(table, np.ones(len(table.examples))).weights()
+        group = LearnedGroup("g", "a", 80, 40, 0, weights)
+        content = score_document([group], ["00ff"])
+        learned = read_score(write(tmp_path / "score.json", content))
+        assert learned.of("a", "g") == weights
+
+    def test_with_too_few_runs_there_are_no_weights(self):
         (group,), _ = learn(self.recorded(runs=24))
         assert group.weights is None
 
     def test_runs_that_a_policy_could_end_are_left_out(self):
         from tidegauge.events import PolicyInForce
-        from tidegauge.policies.learning import ExampleSink
 
         kept: list[Any] = []
         sink = ExampleSink(kept.append)
