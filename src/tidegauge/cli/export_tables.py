@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.receivers.kafka.fields import invalid
 
-__all__ = ["DECISIONS", "LOOPS", "RUNS", "STEPS", "Column", "Row", "Table", "loop_rows"]
+__all__ = ["DECISIONS", "LOOPS", "RUNS", "STEPS", "Row", "Table", "TableColumn", "loop_rows"]
 
 Row: TypeAlias = dict[str, Any]
 
