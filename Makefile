@@ -14,12 +14,15 @@ LOWEST_READY := $(LOWEST_VENV)/.ready
 LOWEST_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 KAFKA := .kafka
 KAFKA_READY := $(KAFKA)/.ready
+COLLECTOR := .collector
+COLLECTOR_READY := $(COLLECTOR)/otelcol
+COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.161.0
 LLM_VENV := .venv-llm
 LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-fleet test-lowest test-frameworks test-coding-agents coverage check check-code check-types check-docs docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
+.PHONY: help demo demo-llm test test-all test-rest test-fleet test-collector test-lowest test-frameworks test-coding-agents coverage check check-code check-types check-docs docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -28,6 +31,7 @@ help:
 	@echo "make test-all  all tests: slow ones, and those with Prometheus, Kafka and a browser"
 	@echo "make test-rest  the tests of test-all that make test omits"
 	@echo "make test-fleet  faults of brokers, networks and workers on a cluster of three Kafka brokers"
+	@echo "make test-collector  the Collector's configurations, in a Collector that is built first (Go)"
 	@echo "make test-lowest  the tests that depend on versions, with the lowest ones in pyproject.toml"
 	@echo "make test-frameworks  agents of six frameworks, traced live (downloads them: about 3 GB)"
 	@echo "make test-coding-agents  real coding agents with a scripted model, through their hooks (npm)"
@@ -119,6 +123,17 @@ $(KAFKA_READY): tests/kafka/pom.xml
 
 test-fleet: $(READY) $(KAFKA_READY)
 	@TIDEGAUGE_FLEET=1 $(BIN)/pytest tests/fleet_faults $(ARGS)
+
+# Built by go itself, because the builder would first download modules that nothing needs.
+$(COLLECTOR_READY): tests/collector/builder.yaml
+	@echo "building an OpenTelemetry Collector in $(COLLECTOR): takes ten minutes"
+	@GOBIN=$(CURDIR)/$(COLLECTOR) go install $(COLLECTOR_BUILDER)
+	@$(COLLECTOR)/builder --config $< --skip-compilation
+	@cd $(COLLECTOR)/source && go build -mod=mod -trimpath -ldflags="-s -w" -o $(CURDIR)/$@ .
+	@touch $@
+
+test-collector: $(READY) $(KAFKA_READY) $(COLLECTOR_READY)
+	@TIDEGAUGE_COLLECTOR=1 $(BIN)/pytest tests/collector $(ARGS)
 
 test-frameworks: $(READY)
 	@TIDEGAUGE_FRAMEWORKS=1 $(BIN)/pytest tests/frameworks $(ARGS)
@@ -219,4 +234,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .backends $(KAFKA) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .backends $(KAFKA) $(COLLECTOR) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from support.processes import PATIENCE, wait_until_ready
+from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.prometheus import free_port
 from support.requirements import missing
 
-__all__ = ["Broker", "Kafka", "running_kafka"]
+__all__ = ["Broker", "Kafka", "connecting", "running_kafka"]
 
 _JARS: Final = Path(__file__).parents[2] / ".kafka"
 _JAVA_FLAGS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -327,6 +327,43 @@ def running_kafka(folder: Path, brokers: int = 1, *, host: str = "127.0.0.1") ->
     finally:
         for broker in each:
             broker.kill()  # nothing has to be kept
+
+
+@contextlib.contextmanager
+def connecting(
+    folder: Path, worker: Path, *connectors: Path, changes: Mapping[str, str]
+) -> Iterator[None]:
+    """Run a standalone worker of Kafka Connect.
+
+    Args:
+        folder: where its files are.
+        worker: the properties of the worker.
+        connectors: those of each connector.
+        changes: what a test has instead of parts of the properties.
+    """
+
+    def changed(path: Path) -> Path:
+        text = path.read_text()
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        file = folder / path.name
+        file.write_text(text)
+        return file
+
+    files = [changed(path) for path in (worker, *connectors)]
+    log = folder / "connect.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*_command(), *_JAVA_FLAGS, "org.apache.kafka.connect.cli.ConnectStandalone", *files],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    with stopped_in_the_end(process):
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(log.read_text(errors="replace")[-4_000:])
+            raise
 
 
 def _command() -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.requirements import missing
 
-__all__ = ["Postgres", "postgres"]
+__all__ = ["Postgres", "postgres", "program"]
 
 _DEBIAN = "/usr/lib/postgresql"
 _UNPRIVILEGED = ("postgres", "nobody")  # Postgres refuses to run as root
@@ -51,7 +51,7 @@ def postgres() -> Iterator[Postgres]:
     """Run a Postgres in a folder that is removed in the end."""
     import pwd
 
-    initdb, server = _program("initdb"), _program("postgres")
+    initdb, server = program("initdb"), program("postgres")
     with tempfile.TemporaryDirectory(prefix="tg-pg-") as name:  # short: a socket's path has a limit
         folder = Path(name)
         account: Any = {}
@@ -96,7 +96,7 @@ def _answers(server: Postgres) -> bool:
     return True
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """A program of Postgres, on the path or where Debian has it."""
     versions = sorted(Path(_DEBIAN).glob("*/bin"), key=lambda path: path.parent.name, reverse=True)
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, versions)])

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "decisions": "Serve the decisions of a fleet to agents: which runs must stop.",
     "demo": "Run scripted agents that solve tasks, loop or get lost, with all metrics.",
     "doctor": "Show what is installed and set here, and check that it works.",
+    "export": "Write the measurements of runs as tables: Parquet or CSV.",
     "hook": "Install or remove the hooks of coding agents, for 'tidegauge watch'.",
     "inspect": "Show how the spans of traces are read: runs, steps, and why a span makes none.",
     "learn": "Learn a score from recorded runs, successful and failed.",
@@ -89,6 +90,8 @@ def cli() -> None:
                                           explore them on an HTML page
       tidegauge select runs.jsonl --where "auv > 0.8" -o best.jsonl
                                           keep some of the runs
+      tidegauge export runs.jsonl -o tables
+                                          the measurements, for a database
       tidegauge judge runs.jsonl --model PROVIDER:NAME -o scores.jsonl
                                           a model scores the agents' competencies
       tidegauge serve                     receive the spans of agents (OTLP)

@@ -41,6 +41,7 @@ from tidegauge.policies import (
     score_of,
 )
 from tidegauge.policies.calibration import GuaranteeKind
+from tidegauge.receivers.kafka.fields import json_object
 from tidegauge.receivers.transcripts.session_files import (
     AGENTS,
     SessionError,
@@ -48,7 +49,7 @@ from tidegauge.receivers.transcripts.session_files import (
     guess_agent,
     read_session,
 )
-from tidegauge.recordings.line_replay import Fault, Line, Replay, read_lines
+from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Fault, Line, Replay, read_lines
 from tidegauge.streaming_metrics.auv import TIDE_T_MAX
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "MeasuredInputSettings",
     "TMax",
     "TraceSettings",
+    "read_objects",
     "read_recordings",
     "read_traces",
     "scores_setting",
@@ -264,6 +266,51 @@ def read_recordings(
         sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=errors.fault
     )
     sources = _recordings(files) if sessions_of is None else _sessions(files, sessions_of)
+
+    def take(line: Line | Fault, source: str) -> None:
+        if isinstance(line, Fault):
+            replay.skip(line)
+            return
+        skipped = replay.skipped_lines
+        replay.take(line, source)
+        if keep_line is not None and replay.skipped_lines == skipped:
+            _keep(line, keep_line)
+
+    _read(files, sources, take, errors)
+    return replay.skipped_lines
+
+
+def read_objects(
+    files: Sequence[str], take: Callable[[dict[str, Any]], None], errors: InputErrors
+) -> None:
+    """Read files of JSON objects, one a line, with progress on a terminal.
+
+    Args:
+        files: ``-`` is standard input.
+        take: gets each object; a ``ValueError`` says why it is not valid.
+        errors: reports invalid lines and unreadable files.
+    """
+
+    def read(line: Line | Fault, source: str) -> None:
+        if isinstance(line, Fault):
+            return
+        try:
+            if line.content is None:
+                raise ValueError(f"the line has {line.size} bytes; use at most {MAX_LINE_BYTES}")
+            if line.content.strip():
+                take(json_object(line.content))
+        except ValueError as error:
+            errors.fault(Fault(source, line.number, str(error)))
+
+    _read(files, _recordings(files), read, errors)
+
+
+def _read(
+    files: Sequence[str],
+    sources: Iterator[_Source],
+    take: Callable[[Line | Fault, str], None],
+    errors: InputErrors,
+) -> None:
     with ByteProgress(total_bytes(files)) as progress:
         for source, lines in sources:
             while True:
@@ -274,16 +321,10 @@ def read_recordings(
                     break
                 if line is None:
                     break
-                if isinstance(line, Fault):
-                    replay.skip(line)
-                    continue
-                skipped = replay.skipped_lines
-                replay.take(line, source)
-                if keep_line is not None and replay.skipped_lines == skipped:
-                    _keep(line, keep_line)
-                progress.advance(line.size)
+                take(line, source)
+                if isinstance(line, Line):
+                    progress.advance(line.size)
             errors.end_of_file()
-    return replay.skipped_lines
 
 
 _Source: TypeAlias = tuple[str, Iterator[Line | Fault]]
