@@ -16,7 +16,6 @@ import pytest
 
 import tidegauge
 from tidegauge._guard import internal_errors
-from tidegauge.catalog import RUNBOOKS
 from tidegauge.events import (
     Call,
     CallResult,
@@ -437,7 +436,7 @@ def test_the_fleet_has_its_cost_in_dollars_where_models_have_a_price() -> None:
 def test_what_to_do_is_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEGAUGE_RUNBOOKS", raising=False)
 
-    def shown(**settings: Any) -> str:
+    def shown(**settings: Any) -> str | None:
         with capture(page=True, **settings) as seen, tidegauge.run(agent="a") as run:
             for _ in range(4):
                 run.act("look")
@@ -446,11 +445,12 @@ def test_what_to_do_is_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
             live = seen.pipeline.page._live
             assert live is not None
             [row] = live.read(Asked())["runs"]["rows"]
-            link = live.read(Asked(run=row["key"]))["chosen"]["advice"]["runbook"]
-            assert isinstance(link, str)
+            advice = live.read(Asked(run=row["key"]))["chosen"]["advice"]
+            assert advice["runbook"] == "loop-onset"
+            link: str | None = advice["address"]
             return link
 
-    assert shown() == f"{RUNBOOKS}/loop-onset.md"
+    assert shown() is None, "no link to where nothing is served"
     monkeypatch.setenv("TIDEGAUGE_RUNBOOKS", "https://wiki.example/")
     assert shown() == "https://wiki.example/loop-onset.md"
     assert shown(runbooks="https://here.example/r") == "https://here.example/r/loop-onset.md"

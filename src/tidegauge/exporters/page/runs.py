@@ -150,8 +150,11 @@ def _advice(
         "stale": ("stale_rises", stale_rises),
     }[matter]
     agent = f", agent={report.agent!r}" if report.agent else ""
+    name = _RUNBOOKS[matter]
+    served = showing.runbooks != RUNBOOKS  # the placeholder leads nowhere
     return {
-        "runbook": f"{showing.runbooks.rstrip('/')}/{_RUNBOOKS[matter]}.md",
+        "runbook": name,
+        "address": f"{showing.runbooks.rstrip('/')}/{name}.md" if served else None,
         "rule": visible(f'Rule("{signal}", {max(threshold or 1, 1)}, "stop"{agent})'),
     }
 

@@ -184,8 +184,10 @@ export class ChosenRun {
     say(at("do"), advice === null ? "Nothing to do." : "What to do: ");
     const link = at("runbook");
     link.hidden = advice === null;
-    if (advice !== null && link.getAttribute("href") !== advice.runbook) link.href = advice.runbook;
-    say(link, advice?.runbook.split("/").pop().replace(".md", "").replaceAll("-", " ") ?? "");
+    if (!advice?.address) link.removeAttribute("href");
+    else if (link.getAttribute("href") !== advice.address) link.href = advice.address;
+    link.title = advice?.address ? "" : "TIDEGAUGE_RUNBOOKS names the address that serves docs/runbooks";
+    say(link, advice?.runbook.replaceAll("-", " ") ?? "");
     say(at("do-rule"), advice === null ? "" : ". This rule would stop it:");
     at("rule-line").hidden = advice === null;
     say(at("rule"), advice?.rule ?? "");
