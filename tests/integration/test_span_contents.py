@@ -262,3 +262,34 @@ def test_a_state_from_which_all_messages_are_removed() -> None:
         ["user: start again"],
     ]
     assert [chat[POSITION] for chat in found] == [0, 0]
+
+
+def test_pictures_that_a_tool_returns_are_left_out() -> None:
+    @tool
+    def look(place: int) -> list[dict[str, str]]:
+        """Look at a place."""
+        picture = {"type": "image", "base64": "A5ECRET" * 1_000, "mime_type": "image/png"}
+        return [{"type": "text", "text": "a door"}, picture]
+
+    def script(messages: Sequence[Any]) -> AIMessage:
+        return answers("done") if turns(messages) else chooses(("look", {"place": 1}))
+
+    seen = worked(create_agent(ScriptedChatModel(script=script), [look]))
+    [call] = [span for span in seen.spans if span.name == "execute_tool look"]
+    shown = [{"type": "text", "content": "a door"}, {"type": "omitted", "modality": "image"}]
+    assert json.loads(str((call.attributes or {})["gen_ai.tool.call.result"])) == shown
+    [message] = json.loads(chats(seen)[1][INPUT])
+    assert message["parts"][0]["response"] == shown
+    assert "A5ECRET" not in str([dict(span.attributes or {}) for span in seen.spans])
+
+
+def test_a_step_compares_the_end_of_a_long_history() -> None:
+    model = ScriptedChatModel(script=lambda messages: answers("ok"))
+    history = [HumanMessage(f"m{n}") for n in range(100)]
+    edited = [*history[:60], HumanMessage("edited"), *history[61:]]
+    near = [*history[:80], HumanMessage("edited"), *history[81:]]
+    more = [answers("ok"), HumanMessage("new")]
+    found = chats(ask(model, [history, [*edited, *more]]))
+    assert (read(found[1], INPUT), found[1][POSITION]) == (["user: new"], 101)
+    found = chats(ask(model, [history, [*near, *more]]))
+    assert found[1][POSITION] == 80

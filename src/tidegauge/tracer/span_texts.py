@@ -6,7 +6,6 @@ a lock; when it fails, the content is absent.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +30,12 @@ _MAX_BYTES: Final = 4
 """Of a character."""
 
 _MAX_ITEMS: Final = 1_000
+_BITS: Final = 64
+"""Of the numbers that orjson writes; longer ones are shown as texts."""
+
+_ITEM: Final = 32
+"""Characters of a message with one part, besides its texts: fewer than there are."""
+
 _MAX_LIST: Final = 65_536
 _MAX_WHOLE_LIST: Final = 1_048_576
 MAX_NAME: Final = 128
@@ -85,11 +90,9 @@ class Contents:
         >>> Contents().listed([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}])
         ('[{"role":"user","parts":[{"type":"text","content":"hi"}]}]', 0)
         """
-        if self._redact is None and _are_short(items):
-            with contextlib.suppress(TypeError):  # half a character
-                data = orjson.dumps(items)
-                if len(data) <= _MAX_TEXT:
-                    return data.decode(), 0
+        data = _written_at_once(items) if self._redact is None else None
+        if data is not None:
+            return data.decode(), 0
         limit = _MAX_WHOLE_LIST if self.whole_history else _MAX_LIST
         texts: list[bytes] = []
         for item in reversed(items) if last else items:
@@ -128,7 +131,10 @@ class Contents:
 
     def _value(self, value: object) -> Any:
         """A value inside a list: as it is where it is short and plain, else its text."""
-        if value is None or type(value) in (int, float, bool):
+        kind: Any = type(value)
+        if value is None or kind is float or kind is bool:
+            return value
+        if kind is int and value.bit_length() < _BITS:  # type: ignore[attr-defined]
             return value
         data = None if issubclass(type(value), str) else plain_text(value)
         if data is not None and self._redact is None and len(data) <= _MAX_TEXT:
@@ -187,12 +193,18 @@ def _begun(value: Any, limit: int) -> str:
     return shown.decode("utf-8", "ignore")[: limit + 1]
 
 
-def _are_short(items: Sequence[Item]) -> bool:
-    """Whether items are shown as they are: nearly always, the texts in them are short.
+def _written_at_once(items: Sequence[Item]) -> bytes | None:
+    """A short list as JSON, as nearly always; ``None``: not all of it is shown as it is."""
+    try:
+        data = orjson.dumps(items) if _are_short(items) else None
+    except (TypeError, RuntimeError):  # half a character; changed while it was read
+        return None
+    return data if data is None or len(data) <= _MAX_TEXT else None
 
-    What is no message of texts and flat calls, and what is left out, is left to :class:`Contents`.
-    """
-    room = _MAX_TEXT
+
+def _are_short(items: Sequence[Item]) -> bool:
+    """Whether items are messages of texts and flat calls, with so few characters together."""
+    room = _MAX_TEXT - _ITEM * len(items)
     for item in items:
         for name, value in item.items():
             if type(value) is str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tidegauge
 from tidegauge._guard import internal_errors
@@ -76,3 +79,34 @@ def test_values_that_are_no_json_are_shown_as_far_as_they_can_be() -> None:
     part = {"type": "tool_call_response", "response": {1, 2}}
     text, _ = Contents().listed([{"role": "tool", "parts": [part]}])
     assert json.loads(text)[0]["parts"][0]["response"].startswith('!"set"[')
+
+
+def test_a_number_of_more_than_64_bits_loses_no_message() -> None:
+    part = {"type": "tool_call", "name": "look", "arguments": 2**70}
+    text, _ = Contents().listed([{"role": "assistant", "parts": [part]}])
+    [shown] = json.loads(text)[0]["parts"]
+    assert str(2**70) in str(shown["arguments"])
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["\ud800", "x" * 8_190, "\u00e9" * 9_000, "\x00" * 2_000]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(TEXTS, inside, max_size=3),
+    max_leaves=6,
+)
+PARTS = st.fixed_dictionaries({"type": st.just("text"), "content": TEXTS}) | st.fixed_dictionaries(
+    {"type": st.just("tool_call"), "name": TEXTS, "arguments": VALUES}
+)
+ITEMS = st.fixed_dictionaries({"role": st.just("user"), "parts": st.lists(PARTS, max_size=3)})
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ITEMS, max_size=4))
+def test_short_lists_are_written_as_others_are(items: list[dict[str, Any]]) -> None:
+    text, left_out = Contents().listed(items)
+    with patch("tidegauge.tracer.span_texts._are_short", lambda _: False):
+        other, also_left_out = Contents().listed(items)
+    assert text.encode()
+    assert (json.loads(text), left_out) == (json.loads(other), also_left_out)

@@ -28,7 +28,7 @@ from tidegauge.instrumentation.values import (
 )
 from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 
-__all__ = ["answer_of", "prompt_of", "text_prompt_of"]
+__all__ = ["answer_of", "prompt_of", "shown_result", "text_prompt_of"]
 
 _MAX_PARTS: Final = 1_000
 _ROLES: Final = {"human": "user", "developer": "system", "function": "tool"}
@@ -100,6 +100,14 @@ def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
     return Reply(choices, messages)
 
 
+def shown_result(result: object) -> object:
+    """What a tool returned: of content blocks the texts and addresses, and no data of pictures."""
+    if type(result) is not list or not result:
+        return result
+    kinds = [label(entry(block, "type")) for block in result[:_MAX_PARTS]]
+    return list(_parts(result)) if any(kind in _MEDIA for kind in kinds) else result
+
+
 def _message(message: Any) -> Item:
     # Most messages are of one of three classes: to ask whether a class is below another is slow.
     kind: Any = type(message)
@@ -112,7 +120,7 @@ def _message(message: Any) -> Item:
         results = is_a(message, (ToolMessage, FunctionMessage))
     if results:
         call_id = label(getattr(message, "tool_call_id", None))
-        answer: Item = {"type": "tool_call_response", "response": message.content}
+        answer: Item = {"type": "tool_call_response", "response": shown_result(message.content)}
         return {"role": "tool", "parts": [{**answer, "id": call_id} if call_id else answer]}
     said = message.content
     if type(said) is str:

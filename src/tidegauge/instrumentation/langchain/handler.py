@@ -49,7 +49,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
-from tidegauge.events import CallResult, made
+from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.langchain import (
     agent_run,
     chat_contents,
@@ -515,7 +515,7 @@ class TidegaugeCallbackHandler(RunHolder):
         ended = time.time_ns()
         run.recorded.end_tool(
             call.span,
-            result.outcome,
+            chat_contents.shown_result(result.outcome) if run.shows_contents else ABSENT,
             failure_of(result),
             ended,
             signals=run.turns.end(call, result).signals,
