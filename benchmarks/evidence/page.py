@@ -90,7 +90,7 @@ def _scores(one: Mapping[str, Any]) -> str:
 def _tried(one: Mapping[str, Any]) -> str:
     return _table(
         (
-            "inputs",
+            "learned score",
             "steps saved",
             "times stagnation",
             "times steps begun",

@@ -172,14 +172,19 @@ def stop_rules(
     names: Sequence[str],
     how: Calibration = BY_RUN,
     fitter: Fit = fit,
+    seen: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, NDArray[np.float64]]:
-    """What every score saves in one group, by name: (draws, saved and good stopped)."""
+    """What every score saves in one group, by name: (draws, saved and good stopped).
+
+    ``seen``: the score is learned from the runs that it is judged on, which bounds what could be
+    learned from others.
+    """
     found: dict[str, list[Judged]] = {}
     own = np.where(family.agents == agent, 1.0, OTHERS)
     table = family.table
     for half in splits(family, agent, halves=halves, draws=draws, how=how):
-        fitted = fitter(table, own * half[0].learn)
+        fitted = fitter(table, own * (half[0].learn != seen))
         scores: dict[str, Moments] = {
             "learned": Moments(fitted.scores(table), table.run, table.step - 1),
             **{name: Moments(family.scores[name], family.run, family.taken) for name in names},

@@ -1,9 +1,10 @@
-"""The learned score with a part of its inputs left out: what each of them contributes."""
+"""The learned score with a part of its inputs left out, or fitted in another way."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -13,9 +14,10 @@ from tidegauge.policies.learned_score import WORDS
 from tidegauge.policies.learning import BUCKETS, FeatureTable, Fitted, fit
 from tidegauge.streaming_metrics.features import FEATURES
 
-__all__ = ["VARIANTS", "variant"]
+__all__ = ["variants"]
 
 Floats: TypeAlias = NDArray[np.float64]
+Fit: TypeAlias = Callable[[FeatureTable, Floats], Fitted]
 
 _NAMES: Final = [feature.name for feature in FEATURES]
 _METRICS: Final = _NAMES[: _NAMES.index("stale_score") + 1]
@@ -60,6 +62,13 @@ VARIANTS: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
 }
 """For each variant, the numbers and the words that are left out."""
 
+FITS: Final[Mapping[str, Fit]] = {
+    "all moments of failed runs alike": partial(fit, by_left=False),
+    "no stagnation added": partial(fit, added=0.0),
+    "as much stagnation added": partial(fit, added=1.0),
+}
+"""Other ways to fit all inputs."""
+
 
 class _Without:
     """A fit of which some inputs are 0; its scores are those of the whole table."""
@@ -80,6 +89,6 @@ class _Without:
         )
 
 
-def variant(label: str) -> Callable[[FeatureTable, Floats], Fitted]:
-    """How to fit a variant."""
-    return _Without(*VARIANTS[label])
+def variants() -> dict[str, Fit]:
+    """How to fit each variant."""
+    return {**{label: _Without(*left_out) for label, left_out in VARIANTS.items()}, **FITS}

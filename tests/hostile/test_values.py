@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hostile.entry_points import CONSUMED, ENTRIES, MAIN, NAMES, QUICK, settings
 from hostile.harness import ONE_VALUE, cheapest, check
 from hostile.values import HEAVY, LARGE_TEXTS, SHAPES, touched
 from tidegauge import testing
-from tidegauge.policies import PolicyFile, Threshold, read_score, write_policy
+from tidegauge.policies import PolicyFile, Threshold, read_policy, read_score, write_policy
 from tidegauge.policies.learned_score import WORDS, LearnedWeights, Number
 from tidegauge.policies.learning import LearnedGroup, score_document
 from tidegauge.streaming_metrics.features import FEATURES
@@ -38,7 +39,9 @@ def policy_with_a_learned_score(folder: Path) -> Path:
 
 def takes_a_shape_with_a_learned_score(entry: str, shape: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        takes_a_shape(entry, shape, policy=policy_with_a_learned_score(Path(folder)))
+        policy = policy_with_a_learned_score(Path(folder))
+        assert read_policy(policy).policy().reads_features
+        takes_a_shape(entry, shape, policy=policy)
 
 
 def takes_a_shape(entry: str, shape: str, **settings: Any) -> None:
@@ -69,25 +72,22 @@ def takes_a_shape(entry: str, shape: str, **settings: Any) -> None:
         assert not found, f"looked into the value: {sorted(set(found))}"
 
 
-_CASES = [
-    pytest.param(
-        shape, entry, marks=[] if entry in QUICK and shape not in HEAVY else pytest.mark.slow
-    )
-    for shape in SHAPES
-    for entry in ENTRIES
-    if shape not in HEAVY or entry in MAIN
-]
+def _cases(entries: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(
+            shape, entry, marks=[] if entry in QUICK and shape not in HEAVY else pytest.mark.slow
+        )
+        for shape in SHAPES
+        for entry in entries
+        if shape not in HEAVY or entry in MAIN
+    ]
 
 
-@pytest.mark.parametrize(("shape", "entry"), _CASES)
+@pytest.mark.parametrize(("shape", "entry"), _cases(ENTRIES))
 def test_takes(shape: str, entry: str) -> None:
     check(takes_a_shape, entry, shape)
 
 
-@pytest.mark.parametrize("entry", ["tool-argument", "tool-result", "act"])
-@pytest.mark.parametrize(
-    "shape",
-    [pytest.param(shape, marks=pytest.mark.slow if shape in HEAVY else []) for shape in SHAPES],
-)
+@pytest.mark.parametrize(("shape", "entry"), _cases(["tool-argument", "tool-result", "act"]))
 def test_takes_with_a_learned_score(shape: str, entry: str) -> None:
     check(takes_a_shape_with_a_learned_score, entry, shape)
