@@ -180,6 +180,34 @@ WRONG = {
 }
 
 
+HANGS = """
+import time
+from quixstreams.kafka.consumer import BaseConsumer
+from tidegauge.fleet import partition_worker
+partition_worker._STUCK_SECONDS, partition_worker._WATCH_SECONDS = 3.0, 0.2
+BaseConsumer.commit = lambda *args, **kwargs: time.sleep(3_600)
+"""
+"""A worker whose Kafka client does not return from a commit, and that waits less long for it."""
+
+
+def test_a_client_that_hangs_in_a_commit_ends_the_worker_and_nothing_is_lost(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    create(kafka, topic)
+    run = WireRun(7)
+    produce(kafka, topic, *of_run(run))
+    command = worker_command(tmp_path, kafka, topic, "--metrics-port=0", before=HANGS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "tidegauge: the brokers have not answered for 3 seconds; "
+        "restart the worker, which loses nothing"
+    )
+    assert done.returncode == 1
+    with working(tmp_path, kafka, topic):
+        [[summary, *_]] = records(kafka, f"{topic}.summaries", 1).values()
+    assert summary["steps"] == len(run.turns)
+
+
 @pytest.mark.parametrize("fault", WRONG)
 def test_what_is_wrong_from_the_start_is_one_line(
     fault: str, kafka: Kafka, topic: str, tmp_path: Path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -76,6 +77,7 @@ class Stateful:
             setattr(self, name, value)
 
     @classmethod
+    @functools.cache
     def _slots(cls) -> tuple[str, ...]:
         return tuple(
             name

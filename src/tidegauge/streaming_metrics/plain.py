@@ -10,11 +10,14 @@ one-entry object ``{"~kind": ...}``. Nothing is executed on the way back.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 
 __all__ = ["from_plain", "to_plain"]
+
+_WITHOUT_KIND: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: object) -> Any:
@@ -49,17 +52,28 @@ def from_plain(data: Any) -> Any:
     Raises:
         ValueError: the data is not of that form.
     """
-    if isinstance(data, list):
-        return [from_plain(item) for item in data]
-    if not isinstance(data, dict):
+    # Most values are numbers and texts: what restores runs reads hundreds of them for each.
+    kind = type(data)
+    if kind is list:
+        return _each(data)
+    if kind is not dict:
         return data
     if len(data) != 1:
         raise ValueError("an object of a metric's state has one entry, its kind")
-    kind, body = next(iter(data.items()))
+    [(name, body)] = data.items()
     try:
-        return _value(kind, body)
+        return _value(name, body)
     except (TypeError, IndexError) as error:
-        raise ValueError(f"malformed {kind!r} in a metric's state") from error
+        raise ValueError(f"malformed {name!r} in a metric's state") from error
+
+
+def _each(items: Iterable[Any]) -> list[Any]:
+    return [item if type(item) in _WITHOUT_KIND else from_plain(item) for item in items]
+
+
+def _pairs(body: Any) -> Iterable[tuple[Any, Any]]:
+    keys, values = [key for key, _ in body], [value for _, value in body]
+    return zip(_each(keys), _each(values), strict=True)
 
 
 def _value(kind: str, body: Any) -> Any:
@@ -67,16 +81,16 @@ def _value(kind: str, body: Any) -> Any:
         case "~bytes":
             return bytes.fromhex(body)
         case "~tuple":
-            return tuple(from_plain(item) for item in body)
-        case "~set":
-            return {from_plain(item) for item in body}
-        case "~deque":
-            return deque((from_plain(item) for item in body[1]), maxlen=body[0])
-        case "~dict":
-            return {from_plain(key): from_plain(item) for key, item in body}
-        case "~ordered":
-            return OrderedDict((from_plain(key), from_plain(item)) for key, item in body)
+            return tuple(_each(body))
         case "~evicting":
-            return EvictingDict((from_plain(key), from_plain(item)) for key, item in body)
+            return EvictingDict(_pairs(body))
+        case "~dict":
+            return dict(_pairs(body))
+        case "~set":
+            return set(_each(body))
+        case "~deque":
+            return deque(_each(body[1]), maxlen=body[0])
+        case "~ordered":
+            return OrderedDict(_pairs(body))
         case _:
             raise ValueError(f"unknown kind {kind!r} in a metric's state")
