@@ -31,7 +31,7 @@ _MAX_SCOPE: Final = 200
 
 _WHY: Final[Mapping[UnreadReason, str]] = {
     "unknown_convention": "no convention that tidegauge reads has their attributes; see "
-    "docs/others-spans.md for those that are read",
+    "docs/external-spans.md for those that are read",
     "no_run": "no agent, chain or workflow is around them; open a span around the agent's loop "
     "with gen_ai.operation.name set to invoke_agent",
     "no_calls": "agents have no model or tool call inside them; trace the client of the model, "

@@ -32,7 +32,7 @@ from tidegauge import testing
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import Assembly
 
-PAGE = Path(__file__).parents[2] / "docs" / "others-spans.md"
+PAGE = Path(__file__).parents[2] / "docs" / "external-spans.md"
 RECORDED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
@@ -220,7 +220,7 @@ def with_the_table(page: str, frameworks: Path) -> str:
 def test_the_table_in_the_docs_is_what_is_read(frameworks: Path) -> None:
     page = PAGE.read_text()
     assert page == with_the_table(page, frameworks), (
-        "docs/others-spans.md is out of date. "
+        "docs/external-spans.md is out of date. "
         "Run: .venv/bin/python tests/integration/test_framework_spans.py"
     )
 

@@ -431,7 +431,7 @@ def _health() -> list[Panel]:
             "Calls in spans of other instrumentations that are not counted, spans that are counted "
             "despite a fault, spans that look like those of an agent and made no step, by scope, "
             "contents in log records that were not read, and contradicting times of two hosts, by "
-            "service. See docs/others-spans.md. Empty when no such spans are read.",
+            "service. See docs/external-spans.md. Empty when no such spans are read.",
             Query(total(EVENTS.increase(catalog.DROPPED_SPANS), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.REPAIRED_SPANS), ["fault"]), "repaired: {{fault}}"),
             Query(

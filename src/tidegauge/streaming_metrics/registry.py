@@ -183,7 +183,7 @@ def metrics_table() -> str:
 
 
 def signals_table() -> str:
-    """The signals as the Markdown table of ``docs/stepping-in.md``."""
+    """The signals as the Markdown table of ``docs/interventions.md``."""
     rows = ["| signal | value | a stop is for |", "| --- | --- | --- |"]
     rows += [f"| `{signal.name}` | {signal.help} | {signal.stop} |" for signal in SIGNALS.values()]
     return "\n".join(rows) + "\n"

@@ -14,7 +14,7 @@ from tidegauge.policies import DEFAULT_RULES, Policy, Rule, parse_rules
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.registry import SIGNALS, signals_table
 
-DOCS = Path(__file__).parents[3] / "docs" / "stepping-in.md"
+DOCS = Path(__file__).parents[3] / "docs" / "interventions.md"
 
 
 def signals(**known: Any) -> Signals:
@@ -32,7 +32,7 @@ def with_the_table(page: str) -> str:
 def test_the_table_in_the_docs_is_the_registry() -> None:
     page = DOCS.read_text()
     assert page == with_the_table(page), (
-        "docs/stepping-in.md is out of date. "
+        "docs/interventions.md is out of date. "
         "Run: .venv/bin/python tests/unit/policies/test_policy.py"
     )
 
