@@ -60,7 +60,7 @@ _PLAIN: Final = PlainObjects(
         Kept(ExternalRun, _new_run),
         # What a decision was based on is for agents in this process.
         Kept(SpanTurns, lambda: SpanTurns(_new_recorded()), ("_reports", "_last", "_by_id")),
-        Kept(SpanTurn, lambda: SpanTurn([], 0, ""), ("decision", "issued")),
+        Kept(SpanTurn, lambda: SpanTurn([], 0, ""), ("decision", "issued", "seen")),
         Kept(SpanCall, lambda: SpanCall("", None), ("span",)),
         Kept(OpenTurns, OpenTurns),
         Kept(
