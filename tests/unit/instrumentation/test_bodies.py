@@ -380,7 +380,7 @@ class TestGeneratorTools:
             assert list(search(2)) == [0, 1]
             assert list(search(0)) == []
             report = seen.pipeline.engine.snapshot().active[0]
-        assert results(seen) == ["[0, 1]", "[]"]
+        assert results(seen) == ["[0,1]", "[]"]
         assert (report.steps, report.result_streak) == (2, 1)
 
     async def test_also_of_async_ones(self):
@@ -392,7 +392,7 @@ class TestGeneratorTools:
 
         with capture(capture_content=True) as seen, tidegauge.run():
             assert [number async for number in search(2)] == [0, 1]
-        assert results(seen) == ["[0, 1]"]
+        assert results(seen) == ["[0,1]"]
         with capture():
             assert [number async for number in search(2)] == [0, 1]
 
@@ -422,7 +422,7 @@ class TestGeneratorTools:
                             break
             assert taken == [0, 1, 0, 1]
             assert nothing_is_open(seen)
-        assert results(seen) == ["[0, 1]"] * 2
+        assert results(seen) == ["[0,1]"] * 2
 
     def test_an_exception_is_their_outcome(self):
         @tidegauge.tool
@@ -449,7 +449,7 @@ class TestGeneratorTools:
     def test_their_steps_may_overlap(self, search):
         with capture(capture_content=True) as seen, tidegauge.run():
             assert [*zip(search(2), search(2), strict=True)] == [(0, 0), (1, 1)]
-        assert results(seen) == ["[0, 1]"] * 2
+        assert results(seen) == ["[0,1]"] * 2
         assert group(seen).totals.steps == 2
 
     def test_outside_of_a_run_they_are_what_they_were(self):
@@ -810,12 +810,12 @@ class TestMethods:
             for span in seen.spans[:-1]
         }
         assert arguments == {
-            "method": '{"left": 6}',
-            "of_class": '{"left": 2}',
-            "of_class_too": '{"left": 2}',
-            "static": '{"left": 3}',
-            "static_too": '{"left": 3}',
-            "items": '{"left": 4}',
+            "method": '{"left":6}',
+            "of_class": '{"left":2}',
+            "of_class_too": '{"left":2}',
+            "static": '{"left":3}',
+            "static_too": '{"left":3}',
+            "items": '{"left":4}',
         }
         assert group(seen).totals.steps == 8
 

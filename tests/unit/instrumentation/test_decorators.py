@@ -219,7 +219,7 @@ class TestNesting:
             reported = span.attributes
             assert (
                 reported["gen_ai.tool.call.arguments"]
-                == f'{{"left": {reported["tidegauge.step.index"]!s}}}'
+                == f'{{"left":{reported["tidegauge.step.index"]!s}}}'
             )
             assert reported["gen_ai.tool.call.result"] == str(reported["tidegauge.step.index"])
 
@@ -254,12 +254,12 @@ class TestArguments:
             Toolbox().of_class(1)
             Toolbox.static(1)
         assert arguments(seen) == [
-            '{"left": 1, "right": 2}',
-            '{"left": 1, "right": 2}',
-            '{"left": 1, "right": 2, "*": [3, 4], "five": 5}',
-            '{"left": 1, "right": 2}',
-            '{"left": 1}',
-            '{"left": 1}',
+            '{"left":1,"right":2}',
+            '{"left":1,"right":2}',
+            '{"*":[3,4],"five":5,"left":1,"right":2}',
+            '{"left":1,"right":2}',
+            '{"left":1}',
+            '{"left":1}',
         ]
 
     def test_the_same_call_of_another_object_repeats(self):
@@ -297,10 +297,10 @@ class TestArguments:
             Toolbox.of_class(1)
             tidegauge.tool(Toolbox().compare)("Cat")
         assert arguments(seen) == [
-            '{"cls": "Dog"}',
-            '{"self": 1, "left": 2}',
-            '{"left": 1}',
-            '{"cls": "Cat"}',
+            '{"cls":"Dog"}',
+            '{"left":2,"self":1}',
+            '{"left":1}',
+            '{"cls":"Cat"}',
         ]
 
     def test_a_keyword_does_not_replace_what_is_given_by_position(self):
@@ -311,7 +311,7 @@ class TestArguments:
         with capture(capture_content=True) as seen, tidegauge.run():
             lookup("Dog", key=1)
             lookup("Cat", other=1)
-        assert arguments(seen) == ['{"key": "Dog", "**": {"key": 1}}', '{"key": "Cat", "other": 1}']
+        assert arguments(seen) == ['{"**":{"key":1},"key":"Dog"}', '{"key":"Cat","other":1}']
 
     def test_the_task_is_the_first_argument_that_is_text(self):
         @tidegauge.agent
@@ -577,7 +577,7 @@ class TestCrowd:
         for _, _, _, attributes, children in roots:
             number = int(attributes["gen_ai.agent.name"].removeprefix("agent-"))
             fields = [child[3]["gen_ai.tool.call.arguments"] for child in children]
-            assert fields == [f'{{"left": {number}, "right": {n}}}' for n in range(3)]
+            assert fields == [f'{{"left":{number},"right":{n}}}' for n in range(3)]
             results = [child[3]["gen_ai.tool.call.result"] for child in children]
             assert results == [str(number + n) for n in range(3)]
 

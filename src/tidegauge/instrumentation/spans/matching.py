@@ -526,10 +526,11 @@ class SpanTurns(TurnTracker):
             return GO_ON
         one = cast("SpanTurn", turn)
         shown = [call.when for call in one.calls if call.when is not None]
-        if shown:
-            one.seconds = (max([when.end for when in shown]) - one.since) / 1e9
-            if one.seconds < 0 or any(when.end < when.start for when in shown):
-                one.seconds = math.nan  # not known, and no clock of ours measured it
+        one.seconds = math.nan  # not known: our own clock would measure when spans arrive
+        if shown and all(when.start <= when.end for when in shown):
+            seconds = (max([when.end for when in shown]) - one.since) / 1e9
+            if seconds >= 0:
+                one.seconds = seconds
         return super()._observe(one)
 
 
