@@ -146,7 +146,7 @@ class Spans(SpanProcessor):
                 root = roots[span.parent.span_id]
                 number = str(root.attributes["tidegauge.task"])
                 assert str(span.attributes["gen_ai.tool.call.arguments"]).startswith(
-                    (f'{{"what": "{number}: ', f"{{'what': '{number}: ")
+                    (f'{{"what":"{number}: ', f"{{'what': '{number}: ")
                 )
         return len(ended)
 
