@@ -59,7 +59,7 @@ class ScriptedChatModel(BaseChatModel):
         )
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, Any]:
-        return self.bind(tools=[getattr(tool, "name", str(tool)) for tool in tools], **kwargs)
+        return self.bind(tools=[getattr(tool, "name", None) or str(tool) for tool in tools], **kwargs)
 
     def _generate(
         self,
