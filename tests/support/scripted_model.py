@@ -59,7 +59,8 @@ class ScriptedChatModel(BaseChatModel):
         )
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, Any]:
-        return self.bind(tools=[getattr(tool, "name", None) or str(tool) for tool in tools], **kwargs)
+        names = [getattr(tool, "name", None) or str(tool) for tool in tools]
+        return self.bind(tools=names, **kwargs)
 
     def _generate(
         self,
