@@ -207,36 +207,29 @@ def test_spans_are_exported_if_you_ask_for_them(tmp_path: Path, spans: str) -> N
 
 
 def test_spans_without_an_address_end_with_one_line(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
-            *("watch", "--metrics-port", "0", "--spans", "all"),
-        ],
-        capture_output=True,
-        text=True,
-        env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1
-    assert "set OTEL_EXPORTER_OTLP_ENDPOINT" in ran.stderr
+    assert "set OTEL_EXPORTER_OTLP_ENDPOINT" in refused(tmp_path, "--spans", "all")
 
 
 def test_a_second_watcher_ends_with_one_line(tmp_path: Path) -> None:
     with watching(tmp_path):
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
-                *("watch", "--metrics-port", "0"),
-            ],
-            capture_output=True,
-            text=True,
-            env=without_otel(XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path)),
-            check=False,
-        )
+        assert "another 'tidegauge watch' listens on" in refused(tmp_path)
+
+
+def refused(folder: Path, *options: str) -> str:
+    """The one line with which a watcher ends that cannot begin."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-c", "from tidegauge.cli.main import main; main()"),
+            *("watch", "--metrics-port", "0", *options),
+        ],
+        capture_output=True,
+        text=True,
+        env=without_otel(XDG_RUNTIME_DIR=str(folder), HOME=str(folder)),
+        check=False,
+    )
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
-    assert "another 'tidegauge watch' listens on" in ran.stderr
+    return ran.stderr
 
 
 def test_a_command_runs_at_the_onset_of_a_loop_and_knows_no_contents(tmp_path: Path) -> None:

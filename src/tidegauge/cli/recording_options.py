@@ -293,6 +293,7 @@ def read_objects(
 
     def read(line: Line | Fault, source: str) -> None:
         if isinstance(line, Fault):
+            errors.fault(line)
             return
         try:
             if line.content is None:

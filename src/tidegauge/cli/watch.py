@@ -256,7 +256,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         observe_only=not settings.act,
         metrics_host=_HOST,
         metrics_port=usable_port(_HOST, settings.metrics_port),
-        otlp_metrics=False,  # nothing leaves the machine
+        otlp_metrics=False,  # nothing but spans leaves the machine, if they are asked for
         page=settings.page,
         page_contents=settings.contents,
         prices={} if settings.prices is None else read_prices(settings.prices),

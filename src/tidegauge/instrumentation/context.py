@@ -21,8 +21,8 @@ from tidegauge.events import (
     Task,
 )
 from tidegauge.instrumentation.open_run import Failure, OpenRun, find_current_run
-from tidegauge.instrumentation.recorder import new_run_id, request_labels
-from tidegauge.instrumentation.values import given_items, is_a, named
+from tidegauge.instrumentation.recorder import new_run_id
+from tidegauge.instrumentation.values import given_items, is_a, named, request_labels
 
 __all__ = ["Run", "get_current_run", "run"]
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ from tidegauge.instrumentation.extraction import (
     extract_reach,
     extract_uses,
 )
-from tidegauge.instrumentation.values import is_a, label, named, part, whole
+from tidegauge.instrumentation.values import is_a, named, whole
 from tidegauge.instrumentation.waiting_runs import WaitingRuns
 from tidegauge.tracer import (
     CallFailure,
@@ -58,9 +58,8 @@ from tidegauge.tracer import (
     SpanFactory,
 )
 
-__all__ = ["RecordedRun", "Recorder", "failure_of", "new_run_id", "request_labels"]
+__all__ = ["RecordedRun", "Recorder", "new_run_id"]
 
-_MAX_TAGS: Final = 100
 _MAX_WAITING: Final = 1_000
 _TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
 _ACTING: Final = frozenset({"nudge", "block", "stop"})
@@ -75,22 +74,6 @@ _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 def new_run_id() -> str:
     """A new run's id: 32 hexadecimal digits."""
     return uuid.uuid4().hex
-
-
-def failure_of(result: CallResult, kind: str = "tool_error") -> CallFailure | None:
-    """What a call failed with whose result says that it did; ``None``, it does not."""
-    return CallFailure(kind, result.outcome) if result.error else None
-
-
-def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
-    """User, session and tags, as the metadata of an invocation or a trace name them.
-
-    >>> request_labels({"user_id": "u1"}, ["nightly"])
-    RequestLabels(user='u1', session=None, tags=('nightly',))
-    """
-    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
-    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
-    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
 
 
 class Recorder:
@@ -470,7 +453,7 @@ class RecordedRun:
         if spans is not None and spans.span.is_recording():
             span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
             spans.untimed(span)
-            self.end_tool(span, result=result.outcome, error=failure_of(result))
+            self.end_tool(span, result=result.outcome, error=CallFailure.of(result))
 
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(
@@ -503,7 +486,7 @@ class RecordedRun:
         if result is None:
             self.end_tool(span, ended=ended)
         else:
-            self.end_tool(span, result.outcome, failure_of(result), ended, signals=seen)
+            self.end_tool(span, result.outcome, CallFailure.of(result), ended, signals=seen)
 
     @guarded("recorder.end", default=None)
     def end(

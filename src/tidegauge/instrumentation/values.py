@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tidegauge._canonical import Identities, bases, built_in, namespace, type_name
 from tidegauge._guard import arrived_from_outside, guarded, internal_errors
+from tidegauge.tracer import RequestLabels
 
 __all__ = [
     "RunLabels",
@@ -27,6 +28,7 @@ __all__ = [
     "number",
     "part",
     "plain_items",
+    "request_labels",
     "run_labels",
     "same_value",
     "text_digest",
@@ -45,6 +47,7 @@ _BUILT_IN: Final[tuple[Any, ...]] = (
     *(tuple, list, set, frozenset, dict, deque, str, bytes, range),
     *_VIEWS,
 )
+_MAX_TAGS: Final = 100
 _ABSTRACT: Final = (Sequence, Set, Mapping, Iterator, Generator)
 
 
@@ -284,6 +287,17 @@ def run_labels(
         elif text.isdecimal() and len(text) < _MAX_LABEL_DIGITS and int(text) > 0:
             labels[name] = int(text)
     return RunLabels(**labels)
+
+
+def request_labels(metadata: Mapping[str, Any], tags: object) -> RequestLabels:
+    """User, session and tags, as the metadata of an invocation or a trace name them.
+
+    >>> request_labels({"user_id": "u1"}, ["nightly"])
+    RequestLabels(user='u1', session=None, tags=('nightly',))
+    """
+    given = [label(tag) for tag in part(tags, slice(_MAX_TAGS))]
+    user, session = label(metadata.get("user_id")), label(metadata.get("session_id"))
+    return RequestLabels(user, session, tuple([tag for tag in given if tag]))
 
 
 def text_digest(text: str) -> str:

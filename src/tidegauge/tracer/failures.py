@@ -7,10 +7,10 @@ they are.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from tidegauge._canonical import failure_text, type_name
-from tidegauge.events import ABSENT
+from tidegauge.events import ABSENT, CallResult
 from tidegauge.tracer.span_texts import Contents
 
 __all__ = ["CallFailure", "Failed", "error_text", "error_type"]
@@ -26,6 +26,15 @@ class CallFailure(NamedTuple):
 
     kind: str
     said: object = ABSENT
+
+    @classmethod
+    def of(cls, result: CallResult, kind: str = "tool_error") -> Self | None:
+        """What a call failed with whose result says that it did; ``None``, it does not.
+
+        >>> CallFailure.of(CallResult("no door", True)), CallFailure.of(CallResult("a door"))
+        (CallFailure(kind='tool_error', said='no door'), None)
+        """
+        return cls(kind, result.outcome) if result.error else None
 
 
 Failed: TypeAlias = "BaseException | CallFailure | None"

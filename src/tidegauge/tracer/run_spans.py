@@ -542,13 +542,17 @@ class RunSpans:
         if not span.is_recording():
             return  # not sampled, or ended before its time to make room
         if error is not None:
-            kind = plain_name((error_type(error) or "")[:MAX_NAME])
-            said = None if self._contents is None else self._contents.error_text(error)
-            with here.critical:
-                span.set_attribute(names.ERROR_TYPE, kind)
-                span.set_status(StatusCode.ERROR, said)
+            self._fail(span, error)
         with here.critical:
             span.end(ended)
+
+    @guarded("spans.fail", default=None)
+    def _fail(self, span: Span, error: Failed) -> None:
+        kind = plain_name((error_type(error) or "")[:MAX_NAME])
+        said = None if self._contents is None else self._contents.error_text(error)
+        with here.critical:
+            span.set_attribute(names.ERROR_TYPE, kind)
+            span.set_status(StatusCode.ERROR, said)
 
     def _inside(self, span: Span) -> Context:
         return trace.set_span_in_context(span, self.context)

@@ -30,13 +30,14 @@ from tidegauge.instrumentation.open_run import (
     find_current_run,
     next_order,
 )
-from tidegauge.instrumentation.recorder import RecordedRun, failure_of
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.shared_run import SharedRun
 from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.turn_calls import TurnCall
 from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import label, truth
+from tidegauge.tracer import CallFailure
 
 __all__ = [
     "ANSWERING",
@@ -607,7 +608,7 @@ class AgentRun:
     def end_node(self, call: TurnCall, result: CallResult) -> None:
         """A node has ended."""
         if self.traced:
-            failure = failure_of(result, "node_error")
+            failure = CallFailure.of(result, "node_error")
             self.recorded.end_tool(call.span, result=result.outcome, error=failure)
         self.turns.end(call, result, raised=bool(result.error))
 

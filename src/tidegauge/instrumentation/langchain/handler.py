@@ -78,9 +78,10 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
-from tidegauge.instrumentation.recorder import RecordedRun, failure_of, request_labels
+from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label
+from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label, request_labels
+from tidegauge.tracer import CallFailure
 
 __all__ = ["TidegaugeCallbackHandler"]
 
@@ -516,7 +517,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run.recorded.end_tool(
             call.span,
             chat_contents.shown_result(result.outcome) if run.shows_contents else ABSENT,
-            failure_of(result),
+            CallFailure.of(result),
             ended,
             signals=run.turns.end(call, result).signals,
             hand_off=None if type(output) is ToolMessage else parsing.hand_off_target(output),

@@ -13,10 +13,10 @@ from tidegauge.errors import RunStopped
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.open_run import find_current_run
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id, request_labels
+from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.turns import TurnTracker
-from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.instrumentation.values import RunLabels, request_labels, run_labels
 from tidegauge.tracer import CallFailure
 
 __all__ = ["AgentRun", "AgentRunStopped", "Scope", "open_child_run", "open_root_run"]

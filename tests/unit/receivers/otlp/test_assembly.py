@@ -373,6 +373,22 @@ def test_an_agent_that_was_called_from_another_process_ends_with_its_span(live) 
     assert len(live.listener.ended) == 1
 
 
+@pytest.mark.parametrize("traced", [True, False])
+def test_the_time_of_a_call_is_that_of_its_span_and_not_of_when_spans_arrive(live, traced) -> None:
+    story = Story()
+    root = story.open()
+    answer = [{"type": "tool_call_response", "id": "look-0", "response": "nothing"}]
+    asked = {"gen_ai.input.messages": json.dumps([{"role": "tool", "parts": answer}])}
+    chosen = story.model(root, "look")
+    looked = [story.tool(root, "look")] if traced else []
+    last = story.model(root)
+    last = last._replace(attributes={**last.attributes, **asked})
+    live.take(chosen, *looked, last, story.agent(root))
+    [group] = live.engine.snapshot().groups
+    assert group.totals.steps == 1
+    assert sum(group.totals.step_seconds.counts) == traced
+
+
 def test_a_run_whose_root_never_ends_expires_as_unknown() -> None:
     with testing.capture() as seen:
         live = Live(seen, idle_seconds=30.0)
