@@ -66,8 +66,9 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     if leading:
         system = tuple([text for message in given[:leading] for text in _texts(message.content)])
         given = given[leading:]
-    tools = entry(parameters, "tools") or entry(parameters, "functions")
-    return Prompt(_FORMAT, given, system, tools and plain_items(tools))
+    # The user's tools are not asked for their truth.
+    tools = plain_items(entry(parameters, "tools")) or plain_items(entry(parameters, "functions"))
+    return Prompt(_FORMAT, given, system, tools)
 
 
 def text_prompt_of(prompt: object) -> Prompt | None:
