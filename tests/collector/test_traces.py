@@ -70,14 +70,11 @@ class Wanted(NamedTuple):
 
 
 def counted(servers: Sequence[Server]) -> Counts:
-    """The counters of all receivers together, of agents alone.
-
-    Not of durations: that of a call without a span is measured by the receiver's clock.
-    """
+    """The counters of all receivers together, of agents alone."""
     found: Counts = {}
     for server in servers:
         for (name, labels), value in server.samples().items():
-            if name.endswith(COUNTERS) and "seconds" not in name and "agent" in dict(labels):
+            if name.endswith(COUNTERS) and "agent" in dict(labels):
                 found[name, labels] = found.get((name, labels), 0) + value
     return found
 
