@@ -148,12 +148,14 @@ def cheapest(call: Callable[[], Any], limit: Cost) -> None:
     """Make a call at most six times, until it has cost no more than the limit.
 
     The limit of processor time is one on a quiet machine; on a busy one it grows with what a
-    reference costs.
+    reference costs, which is measured only where the limit was exceeded.
     """
-    slowness()  # makes what it needs before memory is looked at
     costs = []
     for _ in range(6):  # another process may be at work: a cost that is real stays
-        cost, slower = cost_of(call), slowness()
+        cost = cost_of(call)
+        if cost.within(limit):
+            return
+        slower = slowness()
         costs.append((cost, slower))
         if cost.within(limit._replace(cpu_ms=limit.cpu_ms * slower)):
             return
