@@ -69,7 +69,7 @@ STARTED: Final = MetricDefinition(
     "tidegauge_started_timestamp_seconds",
     "gauge",
     "seconds",
-    "When this process began to count, in seconds since the epoch. Every counter was 0 then.",
+    "When this process began to count from 0, in seconds since the epoch.",
     labels=(),
 )
 INTERNAL_ERRORS: Final = MetricDefinition(
@@ -83,7 +83,7 @@ EVICTED_RUNS: Final = MetricDefinition(
     "tidegauge_evicted_runs_total",
     "counter",
     "runs",
-    "Runs evicted because they were idle for too long, or because too many were active.",
+    "Runs evicted because they were idle for too long, or too many were active.",
     labels=(),
 )
 DROPPED_EVENTS: Final = MetricDefinition(
@@ -97,9 +97,9 @@ NAMES_BEYOND_LIMIT: Final = MetricDefinition(
     "tidegauge_names_beyond_limit_total",
     "counter",
     "names",
-    "Names that were counted as other, because the limit of their kind was reached: action, of a "
-    "loop step, see max_actions; group, agent and task group of a run, see max_groups; memory, arm "
-    "of a memory experiment.",
+    "Names counted as other because a limit was reached: action (of a loop step; "
+    "max_actions), group (agent and task group; max_groups), memory (arm of an "
+    "experiment).",
     labels=("kind",),
     values=("action", "group", "memory"),
 )
@@ -110,10 +110,9 @@ DROPPED_SPANS: Final = MetricDefinition(
     "tidegauge_dropped_spans_total",
     "counter",
     "spans",
-    "Model and tool calls in spans of other instrumentations that are not counted: invalid, bad "
-    "ids; no_agent, no agent, chain or workflow is around them; no_start, their start was not "
-    "seen, or more than 100,000 spans were open; run_ended, their run had ended; shutdown, they "
-    "ended after it; too_many, their run waited for too many calls.",
+    "Model and tool calls of other instrumentations that are not counted: invalid "
+    "ids; no_agent (no agent, chain or workflow) around them; no_start seen, or over "
+    "100,000 spans open; run_ended; shutdown before their end; too_many in their run.",
     labels=("reason",),
     values=("invalid", "no_agent", "no_start", "run_ended", "shutdown", "too_many"),
 )
@@ -121,11 +120,10 @@ REPAIRED_SPANS: Final = MetricDefinition(
     "tidegauge_repaired_spans_total",
     "counter",
     "spans",
-    "Spans of other instrumentations that are measured despite a fault: cycle, their parents "
-    "formed a cycle, which was cut; depth, more than 1,000 nested spans; no_time, the start or "
-    "the end is missing, or the end is before the start, so durations are absent; cut, contents "
-    "beyond the limits were cut; unreadable, an attribute was ignored; pending_parent, a call "
-    "could not wait for its parent; unmatched, a tool call that no model chose is a separate step.",
+    "Spans of other instrumentations measured despite a fault: a cycle of parents; "
+    "depth over 1,000; no_time, or an end before the start; contents cut; an "
+    "attribute unreadable; pending_parent, a call could not wait for it; unmatched, "
+    "no model chose the tool call.",
     labels=("fault",),
     values=("cycle", "cut", "depth", "no_time", "pending_parent", "unmatched", "unreadable"),
 )
@@ -133,29 +131,26 @@ CLOCK_SKEW: Final = MetricDefinition(
     "tidegauge_clock_skew_total",
     "counter",
     "contradictions",
-    "Contradicting times in spans of two hosts, by the service.name of the called or chosen span: "
-    "one of the two clocks is wrong.",
+    "Contradicting times in spans of two hosts, by the service.name of the called "
+    "span: one clock is wrong.",
     labels=("service",),
 )
 UNREAD_SPANS: Final = MetricDefinition(
     "tidegauge_receiver_unread_spans_total",
     "counter",
     "spans",
-    "Spans that look like those of an agent and made no step, by the scope of their "
-    "instrumentation, at most 100 and then other: unknown_convention, no convention that is read "
-    "has their attributes; no_contents, a model call without the tool calls that it chose; "
-    "no_calls, an agent without a model or tool call inside it, unless its instrumentation has "
-    "shown some; "
-    "no_run, no agent, chain or workflow is around them; late, their run had ended.",
+    "Spans like an agent's that made no step, by instrumentation scope (at most 100): "
+    "unknown_convention; no_contents, a model call without the calls it chose; "
+    "no_calls, an agent without any; no_run around them; late, after the end of their "
+    "run.",
     labels=("scope", "reason"),
 )
 DROPPED_CONTENTS: Final = MetricDefinition(
     "tidegauge_receiver_dropped_contents_total",
     "counter",
     "log records",
-    "Log records with contents of model calls that were not read: late, they arrived after their "
-    "span was read; no_span, their span did not arrive; too_many, more waited for their spans than "
-    "there is room for.",
+    "Log records with contents of model calls that were not read: late, after their "
+    "span; no_span came; too_many waited.",
     labels=("reason",),
     values=("late", "no_span", "too_many"),
 )
@@ -168,11 +163,10 @@ SAMPLING_DECISIONS: Final = MetricDefinition(
     "tidegauge_sampling_decisions_total",
     "counter",
     "runs",
-    "Runs by what was decided about their spans, where only troubled runs are exported; sub-agents "
-    "go with the run around them. Not exported: not_troubled. Exported, by the first reason that "
-    "holds: stopped; error; failure; loop; stale; cost, more tokens than p95 of the last runs; "
-    "sample, at random; beyond_limit, they could not wait any longer; unknown, they had to be "
-    "decided before it was known how the run went.",
+    "Runs by what was decided about their spans. Not exported: not_troubled. "
+    "Exported, by the first reason that holds: stopped, error, failure, loop, stale, "
+    "cost (more tokens than p95), sample (at random), beyond_limit (could not wait), "
+    "unknown (decided before the run's end was known).",
     labels=("reason",),
     values=(
         "not_troubled",
@@ -191,9 +185,8 @@ SAMPLING_DROPPED_SPANS: Final = MetricDefinition(
     "tidegauge_sampling_dropped_spans_total",
     "counter",
     "spans",
-    "Spans that were not exported, where only those of troubled runs are: not_troubled; "
-    "export_failed, the exporter failed; queue_full, it was too slow; shutdown, the process ended "
-    "before.",
+    "Spans not exported where only troubled runs are: not_troubled; export_failed; "
+    "queue_full, the exporter was too slow; shutdown.",
     labels=("reason",),
     values=("not_troubled", "export_failed", "queue_full", "shutdown"),
 )
@@ -213,10 +206,9 @@ SPANS_REFUSED: Final = MetricDefinition(
     "tidegauge_receiver_refused_spans_total",
     "counter",
     "spans",
-    "Spans, and log records with contents, that the receiver rejected: busy, the sender was asked "
-    "to try again; invalid; too_many in one request. And one for each request that was malformed, "
-    "too_large, too_slow, unauthorized or of an unsupported kind; gRPC itself rejects, uncounted, "
-    "what is more than 1 MiB over max_request_bytes.",
+    "Spans and log records that the receiver rejected: busy, try again; invalid; "
+    "too_many in a request. Each request that was malformed, too_large, too_slow, "
+    "unauthorized or unsupported counts 1.",
     labels=("reason",),
     values=(
         "busy",
@@ -294,9 +286,8 @@ GATEWAY_FAILED_MESSAGES: Final = MetricDefinition(
     "tidegauge_gateway_failed_messages_total",
     "counter",
     "messages",
-    "Messages that the gateway could not deliver: no_topic, the topic was deleted; refused by the "
-    "brokers; shutdown, the gateway stopped before; timed_out, if a limit is set; too_large; "
-    "unauthorized.",
+    "Messages that the gateway could not deliver: no_topic; refused by the brokers; "
+    "shutdown before; timed_out, if a limit is set; too_large; unauthorized.",
     labels=("reason",),
     values=("no_topic", "refused", "shutdown", "timed_out", "too_large", "unauthorized"),
 )
@@ -319,8 +310,8 @@ DROPPED_LINES: Final = MetricDefinition(
     "tidegauge_dropped_lines_total",
     "counter",
     "lines",
-    "Lines that the recording lost: queue_full, the disk was too slow; write_failed; closed, they "
-    "arrived after the recording was closed.",
+    "Lines that the recording lost: queue_full, the disk was too slow; write_failed; "
+    "closed, they came too late.",
     labels=("reason",),
     values=("queue_full", "write_failed", "closed"),
 )
@@ -331,17 +322,17 @@ FAILED_JUDGEMENTS: Final = MetricDefinition(
     "tidegauge_failed_judgements_total",
     "counter",
     "judgements",
-    "Competencies of ended runs that judges could not score, by reason: no answer (time_out, "
-    "rate_limited, model_error, refused), an invalid one (invalid_answer), or nothing to judge "
-    "(no_steps, no_task, no_contents).",
+    "Competencies that judges could not score: no answer (time_out, rate_limited, "
+    "model_error, refused), invalid_answer, or nothing to judge (no_steps, no_task, "
+    "no_contents).",
     labels=("reason",),
 )
 DROPPED_JUDGEMENTS: Final = MetricDefinition(
     "tidegauge_dropped_judgements_total",
     "counter",
     "runs",
-    "Ended runs that were not judged: queue_full, too many waited; too_many_runs, too many "
-    "concurrent runs for their transcripts; closed, the process ended.",
+    "Ended runs that were not judged: queue_full; too_many_runs at a time for their "
+    "transcripts; closed, the process ended.",
     labels=("reason",),
     values=("queue_full", "too_many_runs", "closed"),
 )
@@ -351,8 +342,8 @@ POLICY_RUNS: Final = MetricDefinition(
     "tidegauge_policy_runs_total",
     "counter",
     "runs",
-    "Finished runs with a calibrated threshold, by outcome. The label agent or task_group is empty "
-    "if the threshold is for all of them.",
+    "Finished runs with a calibrated threshold, by outcome. agent or task_group is "
+    "empty if the threshold is for all.",
     labels=(*POLICY_LABELS, "outcome"),
     values=("success", "failure", "unknown", "stopped", "error"),
 )
@@ -360,8 +351,8 @@ POLICY_CROSSED_RUNS: Final = MetricDefinition(
     "tidegauge_policy_crossed_runs_total",
     "counter",
     "runs",
-    "Finished runs whose score exceeded their calibrated threshold. Of the successful runs, at "
-    "most the share alpha should.",
+    "Finished runs whose score exceeded their calibrated threshold: of the successful "
+    "ones, at most the share alpha should.",
     labels=(*POLICY_LABELS, "outcome"),
     values=("success", "failure", "unknown", "stopped", "error"),
 )
@@ -376,16 +367,16 @@ POLICY_CALIBRATED: Final = MetricDefinition(
     "tidegauge_policy_calibrated_timestamp_seconds",
     "gauge",
     "seconds",
-    "Time of the calibration of a threshold, in seconds since the epoch.",
+    "When a threshold was calibrated, in seconds since the epoch.",
     labels=POLICY_LABELS,
 )
 POLICY_SHIFT: Final = MetricDefinition(
     "tidegauge_policy_shift_p_value",
     "gauge",
     "probability",
-    "Whether the last 50 successful runs of this process have the scores that a threshold was "
-    "learned from: the p-value of a Kolmogorov-Smirnov test of those at or below it. Below 0.01, "
-    "the false-stop bound may not hold; 1 in 100 blocks of runs is that low by chance.",
+    "Whether this process's last 50 successful runs have the scores that the "
+    "threshold was learned from (Kolmogorov-Smirnov). Below 0.01, the false-stop "
+    "bound may not hold; 1 in 100 blocks is that low by chance.",
     labels=POLICY_LABELS,
 )
 POLICY: Final = (
@@ -426,15 +417,15 @@ DECISIONS_READ: Final = MetricDefinition(
     "tidegauge_decisions_read_total",
     "counter",
     "records",
-    "Valid records of decisions that were read, duplicates included.",
+    "Valid records of decisions read, with duplicates.",
     labels=(),
 )
 DECISIONS_SKIPPED: Final = MetricDefinition(
     "tidegauge_decisions_skipped_total",
     "counter",
     "records",
-    "Records of the topic of decisions that were skipped: malformed, of another version, with a "
-    "key that is not their run, or with an invalid field.",
+    "Records of decisions skipped: malformed, of an unknown version, with a key that "
+    "is not their run, or with an invalid field.",
     labels=("reason",),
     values=("malformed", "version", "key", "invalid"),
 )
@@ -442,23 +433,23 @@ DECISIONS_RUNS: Final = MetricDefinition(
     "tidegauge_decisions_runs",
     "gauge",
     "runs",
-    "Runs with a decision in the cache, including runs that ended recently.",
+    "Runs with a decision in the cache, with some that have ended.",
     labels=(),
 )
 DECISIONS_DROPPED_RUNS: Final = MetricDefinition(
     "tidegauge_decisions_dropped_runs_total",
     "counter",
     "runs",
-    "Runs that were dropped from the cache because of its limit; one may have had a stop.",
+    "Runs dropped from the full cache; one may have had a stop.",
     labels=(),
 )
 DECISIONS_REQUESTS: Final = MetricDefinition(
     "tidegauge_decisions_requests_total",
     "counter",
     "requests",
-    "Requests for decisions by response: sent, the decisions; unchanged, no change while the "
-    "request waited; not_ready, the topic is still being read; unauthorized; refused, an invalid "
-    "request; busy, too many connections.",
+    "Requests for decisions by answer: sent; unchanged while the request waited; "
+    "not_ready, the topic is still being read; unauthorized; refused, invalid; busy, "
+    "too many connections.",
     labels=("answer",),
     values=("sent", "unchanged", "not_ready", "unauthorized", "refused", "busy"),
 )
@@ -517,14 +508,14 @@ WORKER_ABORTED: Final = MetricDefinition(
     "tidegauge_worker_aborted_runs_total",
     "counter",
     "runs",
-    "Runs, and traces without a run yet, that the worker ended because their state was too large.",
+    "Runs and traces that the worker ended because their state was too large.",
     labels=(),
 )
 WORKER_DEAD_LETTERS: Final = MetricDefinition(
     "tidegauge_worker_dead_letters_total",
     "counter",
     "messages",
-    "Messages that the worker wrote to the topic of dead letters: malformed, of another version, "
+    "Messages written to the topic of dead letters: malformed, of an unknown version, "
     "with a key that is not their run, or with an invalid field.",
     labels=("reason",),
     values=("malformed", "version", "key", "invalid"),
@@ -548,7 +539,7 @@ WORKER_RESTORED_RUNS: Final = MetricDefinition(
     "tidegauge_worker_restored_runs_total",
     "counter",
     "runs",
-    "Live runs, and traces without a run yet, that the worker restored with a partition.",
+    "Live runs and traces that the worker restored with a partition.",
     labels=(),
 )
 WORKER_RESTORE_SECONDS: Final = MetricDefinition(

@@ -143,8 +143,8 @@ AUV_SUM: Final = MetricDefinition(
     "tidegauge_auv_sum_total",
     "counter",
     "areas",
-    "Sum of what finished runs add to the area under success over turns (AUV): near 1 for a run "
-    "solved at once, 0 for one not solved within its t_max turns.",
+    "Area under success over turns (AUV) of finished runs, added up: near 1 for a run "
+    "solved at once, 0 for one not solved within t_max turns.",
     labels=(*GROUP_LABELS, "memory"),
 )
 AUV_RUNS: Final = MetricDefinition(
@@ -158,8 +158,7 @@ AUV_OF_PROCESS: Final = MetricDefinition(
     "tidegauge_auv",
     "gauge",
     "ratio",
-    "Area under success over turns of this process's finished runs, 0 to 1. For several "
-    "processes, divide the counters.",
+    "Area under success over turns of this process's finished runs, 0 to 1.",
     labels=(*GROUP_LABELS, "memory"),
 )
 AUV_LOWER: Final = MetricDefinition(

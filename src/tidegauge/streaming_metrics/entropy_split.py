@@ -193,8 +193,8 @@ ACTION_ENTROPY: Final = MetricDefinition(
     "tidegauge_action_entropy",
     "gauge",
     "nats per token",
-    "Mean entropy of the actions of finished runs, in loop steps and in others. If it is low in "
-    "loops, the agent is certain of what does not work.",
+    "Mean entropy of the actions of finished runs in nats per token, in loop steps "
+    "and in others. Low in loops: the agent is certain of what does not work.",
     labels=(*GROUP_LABELS, "steps"),
     values=("loop", "other"),
 )
@@ -204,7 +204,8 @@ ACTION_ENTROPY_SUM: Final = MetricDefinition(
     "tidegauge_action_entropy_sum_total",
     "counter",
     "nats per token",
-    "Entropy of the actions of finished runs, added up over loop steps and over others.",
+    "Entropy of the actions of finished runs in nats per token, added up over loop "
+    "steps and over others.",
     labels=(*GROUP_LABELS, "steps"),
     values=("loop", "other"),
 )
@@ -212,8 +213,7 @@ ACTION_ENTROPY_STEPS: Final = MetricDefinition(
     "tidegauge_action_entropy_steps_total",
     "counter",
     "steps",
-    "Steps in tidegauge_action_entropy_sum_total: those of finished runs that reported the entropy "
-    "of their action.",
+    "Steps in tidegauge_action_entropy_sum_total.",
     labels=(*GROUP_LABELS, "steps"),
     values=("loop", "other"),
 )
@@ -221,8 +221,8 @@ RUN_ACTION_ENTROPY: Final = MetricDefinition(
     "tidegauge_run_action_entropy",
     "gauge",
     "nats per token",
-    "Entropy of the last action of the run that reported it. Only for the most troubled active "
-    "runs.",
+    "Entropy of the run's last action that reported it, in nats per token. Only for "
+    "the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 

@@ -445,9 +445,9 @@ BEHAVIOR_ERRORS: Final = MetricDefinition(
     "tidegauge_behavior_errors_total",
     "counter",
     "steps",
-    "Steps that made no progress and came no nearer to what was needed, or moved in circles. "
-    "Divided by tidegauge_behavior_required_steps_total of the same kind, this is the "
-    "exploration or exploitation error.",
+    "Steps without progress that came no nearer to what was needed, or moved in "
+    "circles. Divided by tidegauge_behavior_required_steps_total of the same kind, "
+    "the error.",
     labels=(*GROUP_LABELS, "kind"),
     values=("exploration", "exploitation"),
 )
@@ -455,8 +455,8 @@ BEHAVIOR_REQUIRED_STEPS: Final = MetricDefinition(
     "tidegauge_behavior_required_steps_total",
     "counter",
     "steps",
-    "Steps that required looking for something new (exploration) or doing what was ready "
-    "(exploitation); where either would do, a step counts as both.",
+    "Steps that required looking for something new (exploration) or doing what was "
+    "ready (exploitation); where either would do, both.",
     labels=(*GROUP_LABELS, "kind"),
     values=("exploration", "exploitation"),
 )
@@ -476,8 +476,7 @@ DISPLACED_LEADS: Final = MetricDefinition(
     "tidegauge_displaced_leads_total",
     "counter",
     "leads",
-    "Places that finished runs saw and never visited, and that were evicted from their limited "
-    "lists by newer ones.",
+    "Places that finished runs saw, never visited, and forgot for newer ones.",
 )
 LEAD_AGE: Final = MetricDefinition(
     "tidegauge_lead_age_steps",
@@ -503,7 +502,7 @@ RUN_PLACE: Final = MetricDefinition(
     "tidegauge_run_place",
     "gauge",
     "1",
-    "Place of the run; the value is always 1. The place is a keyed digest, unless contents are "
+    "Always 1; the label is the run's place, as a keyed digest unless contents are "
     "captured. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run", "place"),
 )

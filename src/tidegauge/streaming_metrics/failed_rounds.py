@@ -74,15 +74,15 @@ HIGHEST_FAILED_ROUNDS: Final = MetricDefinition(
     "tidegauge_highest_failed_rounds",
     "gauge",
     "rounds",
-    "Consecutive rounds in which every call failed, up to now: the highest number of an active "
-    "run. 0 after a success.",
+    "Consecutive rounds in which every call failed, up to now: the highest number of "
+    "an active run.",
 )
 RUNS_FAILING: Final = MetricDefinition(
     "tidegauge_runs_failing",
     "gauge",
     "runs",
-    f"Active runs in which every call of at least the last {FAILING} rounds failed. Without those "
-    "in a loop that lasts, which explains why the same calls fail.",
+    f"Active runs in which every call of at least the last {FAILING} rounds failed, without those "
+    "in a loop that lasts.",
 )
 RUN_FAILED_ROUNDS: Final = MetricDefinition(
     "tidegauge_run_failed_rounds",

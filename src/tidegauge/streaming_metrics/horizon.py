@@ -98,16 +98,16 @@ HORIZON_RUNS: Final = MetricDefinition(
     "tidegauge_horizon_runs_total",
     "counter",
     "runs",
-    "Finished runs with known success and a known number of operations, by that number, rounded "
-    "up to a power of two.",
+    "Finished runs with known success, by their number of operations, rounded up to a "
+    "power of two.",
     labels=(*GROUP_LABELS, "operations"),
 )
 HORIZON_SOLVED_RUNS: Final = MetricDefinition(
     "tidegauge_horizon_solved_runs_total",
     "counter",
     "runs",
-    "Solved runs among those of tidegauge_horizon_runs_total. Divided by it, this is the "
-    "success rate by length of the task.",
+    "Solved runs among them. Divided by tidegauge_horizon_runs_total, the success "
+    "rate by length of the task.",
     labels=(*GROUP_LABELS, "operations"),
 )
 

@@ -69,8 +69,9 @@ INTERVENTIONS: Final = MetricDefinition(
     "tidegauge_interventions_total",
     "counter",
     "interventions",
-    "Interventions of policies (nudge, block, stop), or of observe-only policies (would_stop), "
-    "by the signal that exceeded its threshold. Stops count once per run, the others each time.",
+    "Interventions (nudge, block, stop), or what an observe-only policy would do "
+    "(would_stop), by the signal that exceeded its threshold. Stops count once per "
+    "run.",
     labels=(*GROUP_LABELS, "action", "reason"),
 )
 SAVED_STEPS: Final = MetricDefinition(

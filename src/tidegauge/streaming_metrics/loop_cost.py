@@ -118,29 +118,27 @@ LOST_STEPS: Final = MetricDefinition(
     "tidegauge_lost_steps_total",
     "counter",
     "steps",
-    "Steps that loops cost: from the first repeated step of each loop on, as long as it lasts: "
-    "its loop steps, and the steps of its last round, if that was not complete. Without steps of "
+    "Steps that loops cost: from the first repeated step of each to its end, without "
     "declared pollers within their allowance.",
 )
 LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_loop_tokens_total",
     "counter",
     "tokens",
-    "Tokens that loops cost, from the first repeated step of each on, where steps report tokens.",
+    "Tokens that loops cost, where steps report tokens.",
 )
 LOOP_SECONDS: Final = MetricDefinition(
     "tidegauge_loop_seconds_total",
     "counter",
     "seconds",
-    "Seconds that loops cost, from the first repeated step of each on; of each step, from the "
-    "action to its result.",
+    "Seconds that loops cost; of each step, from the action to its result.",
 )
 RUN_LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_run_loop_tokens",
     "gauge",
     "tokens",
-    "Tokens that the current loop of the run has cost. Only for the most troubled active runs, "
-    "while they loop and where their steps report tokens.",
+    "Tokens that the current loop has cost, where steps report tokens. Only for the "
+    "most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 

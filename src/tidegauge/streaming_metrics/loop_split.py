@@ -139,8 +139,8 @@ LOOP_SPLIT: Final = MetricDefinition(
     "tidegauge_loop_split",
     "gauge",
     "ratio",
-    "AUV of the finished runs with loop steps minus AUV of those without, in this process, -1 "
-    "to 1. Below 0, runs that loop do worse.",
+    "AUV of this process's finished runs with loop steps minus AUV of those without, "
+    "-1 to 1. Below 0, runs that loop do worse.",
 )
 
 SPLIT: Final = GroupDeclaration(

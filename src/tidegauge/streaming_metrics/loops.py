@@ -279,8 +279,8 @@ LOOP_STEPS: Final = MetricDefinition(
     "tidegauge_loop_steps_total",
     "counter",
     "steps",
-    "Steps that repeated the cycle just before them, step by step, by action. Divided by "
-    "tidegauge_steps_total, this is the loop ratio.",
+    "Steps that repeated the cycle just before them, by action. Divided by "
+    "tidegauge_steps_total, the loop ratio.",
     labels=(*GROUP_LABELS, "action"),
 )
 CYCLE_STEPS: Final = MetricDefinition(
@@ -293,8 +293,8 @@ LOOPS: Final = MetricDefinition(
     "tidegauge_loops_total",
     "counter",
     "loops",
-    "Loops that began: a cycle repeated for the first time, a streak of the same result, or "
-    "consecutive failed rounds. While a declared poller waits within its allowance, none begins.",
+    "Loops that began: a cycle repeated for the first time, a streak of one result, "
+    "or failed rounds. A declared poller within its allowance begins none.",
     labels=(*GROUP_LABELS, "kind"),
     values=("cycle", "result_streak", "failed_rounds"),
 )
@@ -302,29 +302,28 @@ RUNS_LOOPING: Final = MetricDefinition(
     "tidegauge_runs_looping",
     "gauge",
     "runs",
-    "Active runs that are in a loop: the last cycle was repeated at least once, and not only by "
-    "declared pollers within their allowance.",
+    "Active runs in a loop: the last cycle was repeated, and not only by declared "
+    "pollers within their allowance.",
 )
 LASTING_LOOPS: Final = MetricDefinition(
     "tidegauge_lasting_loops_total",
     "counter",
     "loops",
-    "Loops that lasted: their cycle was repeated a second time. Without the loops of pollers that "
-    "may wait.",
+    "Loops whose cycle was repeated a second time, without pollers that may wait.",
 )
 LASTING_LOOPS_ACTIVE: Final = MetricDefinition(
     "tidegauge_lasting_loops_active",
     "gauge",
     "loops",
-    "Loops that last: active runs whose current cycle was repeated at least twice. Without "
-    "pollers that may wait.",
+    "Active runs whose current cycle was repeated at least twice, without pollers "
+    "that may wait.",
 )
 RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",
     "gauge",
     "repeats",
-    "Complete repetitions of the current loop; 0 without a loop, and while a declared poller waits "
-    "within its allowance. Only for the most troubled active runs.",
+    "Complete repetitions of the current loop; 0 without one, and while a declared "
+    "poller waits within its allowance. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 

@@ -92,5 +92,5 @@ MEMORY_INDEX: Final = MetricDefinition(
     "tidegauge_memory_index",
     "gauge",
     "ratio",
-    "AUV with memory on minus AUV with memory off, in this process, -1 to 1: what memory is worth.",
+    "AUV with memory minus AUV without, in this process, -1 to 1.",
 )

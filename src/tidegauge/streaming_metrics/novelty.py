@@ -103,7 +103,8 @@ NEW_RESULTS: Final = MetricDefinition(
     "tidegauge_new_results_total",
     "counter",
     "results",
-    "Results that were new to their run. Divided by tidegauge_results_total, this is the novelty.",
+    "Results that were new to their run. Divided by tidegauge_results_total, the "
+    "novelty.",
 )
 NOVELTY: Final = MetricDefinition(
     "tidegauge_novelty",

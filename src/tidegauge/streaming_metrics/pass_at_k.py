@@ -112,8 +112,8 @@ PASS_AT_K: Final = MetricDefinition(
     "tidegauge_pass_at_k",
     "gauge",
     "ratio",
-    "Chance that one of k attempts at a task solves it, mean over the tasks with at least k "
-    "finished runs in this process, 0 to 1.",
+    "Chance that one of k attempts at a task solves it: mean over this process's "
+    "tasks with at least k finished runs, 0 to 1.",
     labels=(*GROUP_LABELS, "k"),
     values=tuple(map(str, _ATTEMPTS)),
 )

@@ -170,15 +170,15 @@ PREMATURE_HALTS: Final = MetricDefinition(
     "tidegauge_premature_halts_total",
     "counter",
     "runs",
-    "Runs whose agents gave up: they ended by themselves, without success, while places were "
-    "unvisited or tasks were ready.",
+    "Runs whose agents gave up: they ended by themselves, without success, with "
+    "places unvisited or tasks ready.",
 )
 CUT_SHORT_RUNS: Final = MetricDefinition(
     "tidegauge_cut_short_runs_total",
     "counter",
     "runs",
-    "Runs that ended without success with places or tasks left, but did not give up: their budget "
-    "ended them (t_max, or what the reason of the end names), a policy, or an exception.",
+    "Runs that a budget, a policy or an error (an exception) ended, without success, "
+    "with places unvisited or tasks ready.",
     labels=(*GROUP_LABELS, "by"),
     values=("budget", "policy", "error"),
 )

@@ -96,8 +96,7 @@ PROGRESS_AUV: Final = MetricDefinition(
     "tidegauge_progress_auv",
     "histogram",
     "ratio",
-    "Area under the best progress of finished runs over their t_max turns, 0 to 1; its sum divided "
-    "by its count is the mean.",
+    "Area under the best progress of finished runs over their t_max turns, 0 to 1.",
 )
 
 

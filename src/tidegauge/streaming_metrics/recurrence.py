@@ -101,7 +101,7 @@ RECURRING_RESULTS: Final = MetricDefinition(
     "tidegauge_recurring_results_total",
     "counter",
     "results",
-    "Results that the same action had before in its run, recently or long ago. Divided by "
+    "Results that the same action had before in its run. Divided by "
     "tidegauge_results_total, a share.",
 )
 RECURRENCE: Final = MetricDefinition(

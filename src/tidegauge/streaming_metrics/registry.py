@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from tidegauge.catalog import OTHER_METRICS, MetricDefinition
+from tidegauge.catalog import GROUP_LABELS, OTHER_METRICS, MetricDefinition
 from tidegauge.streaming_metrics import (
     auv,
     entropy_split,
@@ -62,7 +62,7 @@ __all__ = [
     "SIGNALS",
     "SIGNAL_READERS",
     "SUMS",
-    "metrics_table",
+    "metrics_tables",
     "signals_table",
 ]
 
@@ -165,21 +165,39 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
 """The whole catalog, in the order of its documentation."""
 
 
-def metrics_table() -> str:
-    """The catalog as the Markdown table of ``docs/prometheus.md``.
+_ONLY_TROUBLED: Final = " Only for the most troubled active runs."
 
-    >>> print(metrics_table().splitlines()[2][:52])
-    | `tidegauge_runs_started_total` | counter of runs |
+
+def _metric_row(metric: MetricDefinition) -> str:
+    """A row of :func:`metrics_tables`; labels in a heading are left out, values in the help, too."""
+    shown = [label for label in metric.labels if label not in {*GROUP_LABELS, "run"}]
+    if metric.values and not all(value in metric.help for value in metric.values):
+        shown[-1] += "=" + "/".join(metric.values)
+    labels = "{" + ",".join(shown) + "}" if shown else ""
+    return f"| `{metric.name}{labels}` | {metric.help.removesuffix(_ONLY_TROUBLED)} |"
+
+
+def metrics_tables() -> str:
+    """The catalog as the Markdown tables of ``docs/prometheus.md``.
+
+    >>> print(metrics_tables().splitlines()[4])
+    | `tidegauge_runs_started_total` | Runs started, finished or not. |
     """
-    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    sections: dict[str, list[str]] = {
+        f"{kind}s {of}": []
+        for of in ("by agent and task group", "of troubled runs", "of the process")
+        for kind in ("Counter", "Histogram", "Gauge")
+    }
     for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        if metric.values:
-            labels += ": " + ", ".join(metric.values)
-        rows.append(
-            f"| `{metric.name}` | {metric.kind} of {metric.unit} | {labels} | {metric.help} |"
-        )
-    return "\n".join(rows) + "\n"
+        by_agent = metric.labels[:2] == GROUP_LABELS
+        of = "of the process" if not by_agent else "by agent and task group"
+        of = "of troubled runs" if "run" in metric.labels else of
+        sections[f"{metric.kind.capitalize()}s {of}"].append(_metric_row(metric))
+    return "\n\n".join(
+        "\n".join([f"### {title}", "", "| metric | meaning |", "| --- | --- |", *rows])
+        for title, rows in sections.items()
+        if rows
+    )
 
 
 def signals_table() -> str:

@@ -184,16 +184,16 @@ REPEATED_STEPS: Final = MetricDefinition(
     "tidegauge_repeated_steps_total",
     "counter",
     "steps",
-    "How much of the steps repeated earlier ones, in the same or other words: each adds its "
-    "squared similarity once its result is there, half of it if that was new. Divided by "
-    "tidegauge_steps_total, a share. Absent unless repetition is measured.",
+    "Squared similarity of each step to earlier ones, halved if its result was new. "
+    "Divided by tidegauge_steps_total, a share. Absent unless repetition is measured.",
 )
 ACTION_SIMILARITY: Final = MetricDefinition(
     "tidegauge_action_similarity",
     "gauge",
     "ratio",
-    "Similarity of the last action of active runs to the most similar one of the 16 before, halved "
-    "if its result was new: mean and maximum. Absent unless repetition is measured.",
+    "Similarity of the last action of active runs to the most similar of the 16 "
+    "before, halved if its result was new: mean and maximum. Absent unless repetition "
+    "is measured.",
     labels=(*GROUP_LABELS, "stat"),
     values=("mean", "max"),
 )
@@ -201,8 +201,8 @@ REPETITION: Final = MetricDefinition(
     "tidegauge_repetition",
     "gauge",
     "steps",
-    "Squared similarities of all actions of an active run, added up: mean and maximum over runs. "
-    "Absent unless repetition is measured.",
+    "Squared similarities of all actions of an active run, added up: mean and "
+    "maximum. Absent unless repetition is measured.",
     labels=(*GROUP_LABELS, "stat"),
     values=("mean", "max"),
 )
@@ -210,8 +210,8 @@ RUN_ACTION_SIMILARITY: Final = MetricDefinition(
     "tidegauge_run_action_similarity",
     "gauge",
     "ratio",
-    "Similarity of the run's last action to the most similar one of the 16 before, halved if its "
-    "result was new. Only for the most troubled active runs.",
+    "Similarity of the run's last action to the most similar of the 16 before, halved "
+    "if its result was new. Only for the most troubled active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 RUN_REPETITION: Final = MetricDefinition(

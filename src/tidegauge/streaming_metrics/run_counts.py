@@ -46,8 +46,8 @@ RUNS_FINISHED: Final = MetricDefinition(
     "tidegauge_runs_finished_total",
     "counter",
     "runs",
-    "Runs finished, by outcome: success or failure as reported, stopped by a policy, error if "
-    "the agent raised an exception, unknown without a report.",
+    "Runs finished, by outcome: success or failure as reported, stopped by a policy, "
+    "error for an exception of the agent, unknown without a report.",
     labels=(*GROUP_LABELS, "outcome"),
     values=get_args(RunOutcome),
 )
@@ -67,8 +67,8 @@ RUNS_UNGUARDED: Final = MetricDefinition(
     "tidegauge_runs_unguarded",
     "gauge",
     "runs",
-    "Active runs whose policy is switched off after an internal error: they are measured, but "
-    "not nudged, blocked or stopped.",
+    "Active runs whose policy an internal error has switched off: they are measured "
+    "only.",
 )
 RUN_STEPS: Final = MetricDefinition(
     "tidegauge_run_steps",
@@ -93,8 +93,8 @@ NOT_COMPARABLE: Final = MetricDefinition(
     "tidegauge_not_comparable_total",
     "counter",
     "steps",
-    "Steps with a part (arguments, result or state) that cannot be compared, so that it equals "
-    "nothing. Give the tool a key=.",
+    "Steps with a part (arguments, result or state) that cannot be compared and "
+    "equals nothing. Give the tool a key=.",
     labels=(*GROUP_LABELS, "action", "part"),
 )
 

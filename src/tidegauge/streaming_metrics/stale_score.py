@@ -219,7 +219,7 @@ RUNS_STALE: Final = MetricDefinition(
     "tidegauge_runs_stale",
     "gauge",
     "runs",
-    "Active runs that retrace their path: their stale score has reached the setting stale_at, and "
+    "Active runs that retrace their path: their stale score has reached stale_at, and "
     "no declared poller waits within its allowance.",
 )
 STALE_SCORE: Final = MetricDefinition(

@@ -115,14 +115,15 @@ SUCCESS_RATE: Final = MetricDefinition(
     "tidegauge_success_rate",
     "gauge",
     "ratio",
-    "Share of solved runs among the finished runs whose success is known, in this process, 0 to 1.",
+    "Share of solved runs among this process's finished runs whose success is known, "
+    "0 to 1.",
 )
 SUCCESS_TURN: Final = MetricDefinition(
     "tidegauge_success_turn",
     "histogram",
     "turns",
-    "Turn at which solved runs were solved. Divided by the runs with known success, its buckets "
-    "are the curve of success over turns.",
+    "Turn at which solved runs were solved. Its buckets, divided by the runs with "
+    "known success, are the curve of success over turns.",
 )
 
 RATE: Final = GroupDeclaration(
