@@ -22,7 +22,7 @@ from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.buckets import Buckets
 
 # What agents do. Each of these is an option of the command.
-RUNS: Final = (10, 1_000, 100_000)  # active at a time
+RUNS: Final = (1_000, 100_000, 10_000_000)  # active at a time
 STEPS_PER_MINUTE: Final = 6.0  # of one run
 STEPS_PER_RUN: Final = 50  # until it ends
 GROUPS: Final = 10  # pairs of agent and task group

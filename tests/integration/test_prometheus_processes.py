@@ -185,13 +185,11 @@ def replay(recordings: list[Path]) -> dict[str, Any]:
 
 
 def documented() -> dict[str, str]:
-    """The queries of the page's first part, by what they are called there."""
+    """The queries of the page's first part, by the comment above each."""
     first, _, _ = DOCS.read_text().partition("\n## One Kafka")
-    reported = re.findall(
-        r"^\*\*(.+?)\*\*[^`]*```promql\n(.*?)```", first, re.DOTALL | re.MULTILINE
-    )
-    assert len(reported) == first.count("```promql")
-    return {title: query.strip() for title, query in reported}
+    [block] = re.findall(r"```promql\n(.*?)```", first, re.DOTALL)
+    queries = (one.removeprefix("# ").split("\n", 1) for one in block.split("\n\n"))
+    return {title: query.strip() for title, query in queries}
 
 
 def of_groups(fleet: Fleet, value: Callable[..., float]) -> dict[tuple[str, ...], float]:
