@@ -182,33 +182,30 @@ def _place(loop: dict[str, int]) -> tuple[int, int]:
 
 
 def table(frameworks: Path) -> str:
-    """The table of the docs: what is read of each recording."""
+    """The table of the docs: by which instrumentations each framework was read, and how far."""
     truth: dict[str, Any] = json.loads((frameworks / "expected.json").read_text())
-    rows: dict[tuple[str, str, str], set[str]] = {}
+    read_of: dict[str, tuple[set[str], set[str], set[str]]] = {}
     for name, entry in truth.items():
-        key = entry["framework"], entry["instrumentation"], "yes" if entry["contents"] else "no"
-        rows.setdefault(key, set()).update(
-            _read_of(entry, read(batches(load(frameworks / f"{name}.jsonl"), "each")))
-        )
+        loops, steps, nothing = read_of.setdefault(entry["framework"], (set(), set(), set()))
+        found = read(batches(load(frameworks / f"{name}.jsonl"), "each"))
+        if not any(run.steps for run in found):
+            nothing.add(entry["instrumentation"])
+        elif any(run.loop for run in found):
+            loops.add(entry["instrumentation"])
+        else:
+            steps.add(entry["instrumentation"])
     lines = [
-        f"| {' | '.join(key)} | {', '.join(sorted(found - {'no steps'})) or 'no steps'} |"
-        for key, found in rows.items()
+        f"| {framework} | {_list(loops)} | {_list(steps - loops)} | {_list(nothing - steps - loops)} |"
+        for framework, (loops, steps, nothing) in read_of.items()
     ]
     return "\n".join([_HEAD, "| --- | --- | --- | --- |", *sorted(lines, key=str.lower)])
 
 
-_HEAD = "| framework | instrumentation | contents | read |"
+_HEAD = "| framework | steps and loops | steps only | no steps |"
 
 
-def _read_of(entry: dict[str, Any], found: list[ReadRun]) -> set[str]:
-    if not any(run.steps for run in found):
-        return {"no steps"}
-    shown = {"steps"}
-    if any(run["loop"] for run in entry["runs"]):
-        shown.add("loops")
-    if any(run.parent is not None for run in found):
-        shown.add("sub-agents")
-    return shown
+def _list(instrumentations: set[str]) -> str:
+    return "; ".join(sorted(instrumentations, key=str.lower))
 
 
 def with_the_table(page: str, frameworks: Path) -> str:

@@ -1,0 +1,54 @@
+"""The exporter for agents in JavaScript: what it replaces, and what it leaves, in Node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "javascript"
+PROGRAM = """
+const { RedactingExporter } = await import(process.argv[1]);
+const exported = [];
+const inner = { export: (spans, done) => { exported.push(...spans); done({ code: 0 }); } };
+const exporter = new RedactingExporter(inner, "secret");
+const span = (attributes) =>
+  ({ name: "ai.toolCall", attributes, events: [{ name: "e" }], status: { code: 2, message: "at home" } });
+const calls = [{ toolCallId: "1", toolName: "look", input: '{"b": 1, "a": 2}' }];
+exporter.export([
+  span({ "ai.toolCall.args": '{"a": 2, "b": 1}', "ai.operationId": "ai.toolCall" }),
+  span({ "ai.response.toolCalls": JSON.stringify(calls) }),
+], () => {});
+console.log(JSON.stringify(exported.map(({ name, attributes, events, status }) =>
+  ({ name, attributes, events, status }))));
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    found = shutil.which("node")
+    if found is None and not os.environ.get("CI"):
+        pytest.skip("Node.js is not installed")
+    assert found is not None, "CI needs Node.js"
+    return found
+
+
+def test_the_exporter_replaces_contents_by_equal_digests_for_equal_contents(node: str) -> None:
+    module = (EXAMPLES / "redacting_exporter.mjs").as_uri()
+    command = [node, "--input-type=module", "--eval", PROGRAM, module]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    tool, model = json.loads(ran.stdout)
+    digest = tool["attributes"]["ai.toolCall.args"]
+    assert digest.startswith("sha:")
+    assert tool["attributes"]["ai.operationId"] == "ai.toolCall"
+    [call] = json.loads(model["attributes"]["ai.response.toolCalls"])
+    assert call == {"toolCallId": "1", "toolName": "look", "input": digest}
+    assert (tool["name"], tool["events"], tool["status"]) == ("ai.toolCall", [], {"code": 2})
+
+
+def test_the_announcer_is_a_module_that_node_reads(node: str) -> None:
+    subprocess.run([node, "--check", str(EXAMPLES / "announcer.mjs")], check=True, timeout=60)
