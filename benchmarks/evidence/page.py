@@ -69,24 +69,6 @@ def _groups(one: Mapping[str, Any]) -> str:
     return _table((*heads, *stopped), rows)
 
 
-def _scores(one: Mapping[str, Any]) -> str:
-    means = one["means"]
-    names = [name for name, value in means.items() if isinstance(value, dict)]
-    ordered = sorted(names, key=lambda name: -means[name]["saved"])
-    return _table(
-        ("score", "steps saved", "95% of the draws", "successful runs stopped"),
-        [
-            (
-                f"`{name}`" if name != "oracle" else "oracle",
-                _percent(means[name]["saved"]),
-                " to ".join(_percent(end) for end in means[name]["saved_interval"]),
-                _percent(means[name]["good_stopped"]),
-            )
-            for name in ordered
-        ],
-    )
-
-
 def _tried(one: Mapping[str, Any]) -> str:
     return _table(
         (
@@ -106,30 +88,6 @@ def _tried(one: Mapping[str, Any]) -> str:
             )
             for label, row in one["tried"].items()
         ],
-    )
-
-
-def _separation(one: Mapping[str, Any]) -> str:
-    rows = one["separation"]
-    steps = list(dict.fromkeys(row["step"] for row in rows))
-    by_metric: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for row in rows:
-        by_metric.setdefault(row["metric"], {})[row["step"]] = row
-
-    def cell(row: Mapping[str, Any]) -> str:
-        if row["auc"] is None:
-            return "-"
-        low, high = row["interval"]
-        return f"{row['auc']:.2f} [{low:.2f} to {high:.2f}]"
-
-    first = next(iter(by_metric.values()))
-    heads = [
-        f"step {step}: {first[step]['groups']} groups, {first[step]['runs']:,} runs"
-        for step in steps
-    ]
-    return _table(
-        ("metric", *heads),
-        [(f"`{metric}`", *(cell(of[step]) for step in steps)) for metric, of in by_metric.items()],
     )
 
 
@@ -165,9 +123,7 @@ TABLES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "families": _families,
     "groups": _groups,
     "tasks": lambda one: _groups(one["by_task"]),
-    "scores": _scores,
     "tried": _tried,
-    "separation": _separation,
     "sizes": _sizes,
     "ratchet": _ratchet,
 }
