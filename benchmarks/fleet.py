@@ -43,6 +43,9 @@ TAKEN: Final = catalog.WORKER_MESSAGES.name
 DELIVERED: Final = catalog.GATEWAY_MESSAGES.name
 LIVE: Final = catalog.WORKER_RUNS.name
 STATE: Final = catalog.WORKER_STATE_BYTES.name
+MINUTES: Final = 5
+"""In which a worker must have taken the messages of all live runs."""
+
 SETTLED: Final = 15
 """Seconds without a change of the state, more than it takes until a run counts as quiet."""
 
@@ -203,7 +206,11 @@ def restarts(folder: Path, broker: Any) -> list[Line]:
         message for number in range(1, waves + 1) for message in messages.wave(number)
     )
     with workers(folder, topic, 1) as [worker]:
-        wait_until(lambda: worker.value(TAKEN) >= count and topic.committed() >= count)
+        wait_until(
+            lambda: worker.value(TAKEN) >= count and topic.committed() >= count,
+            every=1.0,
+            seconds=MINUTES * 60,
+        )
         _wait_for_snapshots(worker)
         state = sum(path.stat().st_size for path in folder.glob("worker-0/**/*") if path.is_file())
         kept, held = worker.value(STATE), worker.resident_bytes

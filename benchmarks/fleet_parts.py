@@ -177,9 +177,9 @@ def workers(
         yield started
 
 
-def wait_until(holds: Callable[[], bool], every: float = 0.05) -> None:
-    """Wait for something that must come to be."""
-    until = time.monotonic() + PATIENCE
+def wait_until(holds: Callable[[], bool], every: float = 0.05, seconds: float = PATIENCE) -> None:
+    """Wait for something that must come to be within so many seconds."""
+    until = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > until:
             raise TimeoutError

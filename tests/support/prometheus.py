@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from support.processes import PATIENCE, stopped_in_the_end, wait_until_ready
 from support.requirements import missing
@@ -71,12 +72,18 @@ def find_binary(name: str, *, package: str = "prometheus") -> str:
     return found
 
 
+_PORTS: Final = range(10_000, 32_000)
+"""Below those that systems give to connections, which could take a port before its server does."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing listens on now, and that no connection gets."""
+    draw = random.SystemRandom()  # other processes draw, too, with the same seed of the tests
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = draw.choice(_PORTS)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager
