@@ -101,7 +101,7 @@ def worker_rate(folder: Path, broker: Any, messages: Messages, count: int) -> fl
         began = time.perf_counter()
         topic.fill(message for number in range(1, WAVES + 1) for message in messages.wave(number))
         taken = WAVES * len(messages.written)
-        wait_until(lambda: sum(worker.value(TAKEN) for worker in started) >= taken)
+        wait_until(lambda: sum(worker.value(TAKEN) for worker in started) >= taken, every=0.2)
         return WAVES * messages.spans / (time.perf_counter() - began)
 
 
@@ -243,7 +243,12 @@ def _wait_for_snapshots(worker: Any) -> None:
 def _restored(folder: Path, topic: Topic) -> float:
     """Seconds until a worker that starts in this folder knows what is live."""
     with workers(folder, topic, 1) as [worker]:
-        wait_until(lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0)
+        # Each value is a scrape of all runs, which takes time from the worker.
+        wait_until(
+            lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0,
+            every=2.0,
+            seconds=MINUTES * 60,
+        )
         seconds = float(worker.value(RESTORED))
         worker.kill()
         return seconds

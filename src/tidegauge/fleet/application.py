@@ -50,6 +50,10 @@ _MAX_POLL_MILLISECONDS: Final = 900_000
 _SESSION_MILLISECONDS: Final = 10_000
 """After this long without a heartbeat of a worker, the other workers continue its runs."""
 
+_FETCH_MILLISECONDS: Final = 50
+"""How long a broker holds a request for messages if there are none. It answers no other request on
+the connection meanwhile, and a restore asks for the ends of two logs for each partition."""
+
 _QUIET: Final = {"log_level": 2}  # librdkafka writes its log to standard error
 _NEWEST_OF_A_RUN: Final = {"cleanup.policy": "compact,delete"}
 
@@ -128,6 +132,7 @@ class FleetApplication(Application):
                 **_QUIET,
                 "max.poll.interval.ms": _MAX_POLL_MILLISECONDS,
                 "session.timeout.ms": _SESSION_MILLISECONDS,
+                "fetch.wait.max.ms": _FETCH_MILLISECONDS,
                 **(config or {}),
             },
             producer_extra_config={

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from tidegauge.streaming_metrics.plain import WITHOUT_KIND, from_plain, to_plain
 from tidegauge.streaming_metrics.records import FinishedRun, Record
 
 __all__ = ["GroupMetric", "Metric", "Stateful"]
@@ -63,7 +63,7 @@ class Stateful:
         fields = state.get("fields")
         if found != expected or not isinstance(fields, Mapping):
             raise ValueError(f"a state of {found} does not fit {expected}")
-        if set(fields) != set(self._slots()):
+        if fields.keys() != self._slot_names():
             raise ValueError(f"the state of {type(self).__name__} has other fields")
         loaded: dict[str, Any] = {}
         for name, data in fields.items():
@@ -72,7 +72,7 @@ class Stateful:
                 part = loaded[name] = copy.copy(part)
                 part.load(data)
             else:
-                loaded[name] = from_plain(data)
+                loaded[name] = data if type(data) in WITHOUT_KIND else from_plain(data)
         for name, value in loaded.items():
             setattr(self, name, value)
 
@@ -85,6 +85,11 @@ class Stateful:
             for name in getattr(base, "__slots__", ())
             if name not in cls.functions
         )
+
+    @classmethod
+    @functools.cache
+    def _slot_names(cls) -> frozenset[str]:
+        return frozenset(cls._slots())
 
 
 class Metric(Stateful, abc.ABC, Generic[R]):

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["WITHOUT_KIND", "from_plain", "to_plain"]
 
-_WITHOUT_KIND: Final = frozenset({str, int, float, bool, type(None)})
+WITHOUT_KIND: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: object) -> Any:
@@ -54,21 +54,27 @@ def from_plain(data: Any) -> Any:
     """
     # Most values are numbers and texts: what restores runs reads hundreds of them for each.
     kind = type(data)
-    if kind is list:
-        return _each(data)
-    if kind is not dict:
+    if kind is not dict and kind is not list:
         return data
-    if len(data) != 1:
-        raise ValueError("an object of a metric's state has one entry, its kind")
-    [(name, body)] = data.items()
     try:
+        if kind is list:
+            return _each(data)
+        [(name, body)] = data.items()
         return _value(name, body)
     except (TypeError, IndexError) as error:
-        raise ValueError(f"malformed {name!r} in a metric's state") from error
+        raise ValueError(f"malformed {str(data)[:40]!r} in a metric's state") from error
 
 
 def _each(items: Iterable[Any]) -> list[Any]:
-    return [item if type(item) in _WITHOUT_KIND else from_plain(item) for item in items]
+    # Digests are the most frequent values of a state that have a kind.
+    return [
+        item
+        if type(item) in WITHOUT_KIND
+        else bytes.fromhex(item["~bytes"])
+        if type(item) is dict and len(item) == 1 and "~bytes" in item
+        else from_plain(item)
+        for item in items
+    ]
 
 
 def _pairs(body: Any) -> Iterable[tuple[Any, Any]]:
