@@ -243,12 +243,9 @@ def _wait_for_snapshots(worker: Any) -> None:
 def _restored(folder: Path, topic: Topic) -> float:
     """Seconds until a worker that starts in this folder knows what is live."""
     with workers(folder, topic, 1) as [worker]:
-        # Each value is a scrape of all runs, which takes time from the worker.
-        wait_until(
-            lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0,
-            every=2.0,
-            seconds=MINUTES * 60,
-        )
+        # Not by its metrics: a scrape of all runs takes time from the worker.
+        wait_until(lambda: worker.get("/readyz").status == 200, seconds=MINUTES * 60)
+        wait_until(lambda: worker.value(LIVE) >= LIVE_RUNS and worker.value(RESTORED) > 0)
         seconds = float(worker.value(RESTORED))
         worker.kill()
         return seconds

@@ -168,6 +168,11 @@ def workers(
             )
             for n in range(count)
         ]
+        # Not by their metrics alone: scrapes of many runs take time from a worker that restores them.
+        wait_until(
+            lambda: all(worker.get("/readyz").status == 200 for worker in started),
+            seconds=10 * PATIENCE,
+        )
         wait_until(
             lambda: (
                 [worker.value("tidegauge_worker_partitions") for worker in started]
