@@ -29,7 +29,7 @@ GROUPS: Final = 10  # pairs of agent and task group
 ACTIONS: Final = 5  # of each group, that loop at times
 RETENTION_HOURS: Final = 24.0  # of the topic
 REPLICAS: Final = 3  # of every topic
-SCRAPE_SECONDS: Final = 15.0
+TOPICS: Final = 4  # with so many partitions each: of spans, changelog, summaries, decisions
 LOAD: Final = 0.5  # the part of its capacity that a process should use
 
 # What was measured: spans of the GenAI conventions, digests instead of contents.
@@ -115,6 +115,16 @@ def partitions(load: Load) -> int:
     return 1 << math.ceil(math.log2(needed))
 
 
+def replicas(load: Load) -> int:
+    """Replicas of partitions on all brokers together; dead letters have one partition."""
+    return (partitions(load) * TOPICS + 1) * REPLICAS
+
+
+def cores(load: Load) -> int:
+    """CPU cores of gateways and workers: one for each, as they are measured at full speed."""
+    return gateways(load) + workers(load)
+
+
 def worker_memory(load: Load) -> float:
     """Bytes of one worker, when another one has failed and its runs are on the rest."""
     of_runs = load.runs * RUN_BYTES + load.open_steps * MEMORY_BYTES
@@ -195,7 +205,7 @@ def size(amount: float) -> str:
     >>> size(1_250), size(0.4e9)
     ('1.2 kB', '400 MB')
     """
-    units = iter(("B", "kB", "MB", "GB", "TB"))
+    units = iter(("B", "kB", "MB", "GB", "TB", "PB"))
     unit = next(units)
     while amount >= 999.5:
         amount, unit = amount / 1_000, next(units)
@@ -216,16 +226,16 @@ ROWS: Final[Sequence[tuple[str, Callable[[Load], str]]]] = (
     ("spans a second", lambda load: count(load.spans)),
     ("gateways", lambda load: count(gateways(load))),
     ("workers", lambda load: count(workers(load))),
+    ("CPU cores of gateways and workers", lambda load: count(cores(load))),
     ("partitions of the topic", lambda load: count(partitions(load))),
+    ("replicas of partitions, all topics", lambda load: count(replicas(load))),
     ("memory of a worker, one of them dead", lambda load: size(worker_memory(load))),
     ("state on the disks of all workers", lambda load: size(state(load))),
     ("until a dead worker's runs are restored", lambda load: f"{count(restore_seconds(load))} s"),
-    ("written to the topic a second", lambda load: size(load.steps * MESSAGE_BYTES)),
     ("written to changelogs a second", lambda load: size(load.steps * CHANGELOG_BYTES)),
     ("taken by all brokers a second", lambda load: size(produced(load) * REPLICAS)),
     ("the topic on all brokers", lambda load: size(topic_size(load))),
     ("series in Prometheus", lambda load: count(series(load))),
-    ("samples a second", lambda load: count(series(load) / SCRAPE_SECONDS)),
 )
 
 

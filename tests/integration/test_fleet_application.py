@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from support.fleet_log import nothing_configured
 from support.kafka import Kafka
+from tidegauge.fleet import application
 from tidegauge.fleet.partition_worker import Worker, WorkerSettings
 
 pytestmark = pytest.mark.system
@@ -37,9 +39,14 @@ def _as_it_was() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def worker(kafka: Kafka, topic: str, directory: Path) -> Worker:
+def worker(kafka: Kafka, topic: str, directory: Path, *, exactly_once: bool = False) -> Worker:
     settings = WorkerSettings(
-        brokers=kafka.address, topic=topic, group=topic, state_dir=directory, config=CONFIG
+        brokers=kafka.address,
+        topic=topic,
+        group=topic,
+        state_dir=directory,
+        config=CONFIG,
+        exactly_once=exactly_once,
     )
     return Worker(settings)
 
@@ -133,3 +140,30 @@ def test_what_could_not_be_produced_is_not_committed(kafka, topic, tmp_path, mon
         application.output.produce("summary", "r", b"{}")
     with pytest.raises(ConnectionError):  # though the caller goes on
         application.save()
+
+
+def test_a_worker_waits_for_transactions_of_its_changelog(
+    kafka, topic, tmp_path, monkeypatch
+) -> None:
+    """An open one hides what was committed after it, also what the state on disk has."""
+    first = worker(kafka, topic, tmp_path, exactly_once=True)
+    send(kafka, topic, *walk("one", ends=False))
+    run(first)
+    config = {"bootstrap.servers": kafka.address, "transactional.id": f"{topic}-open"}
+    other = Producer(config)
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(f"changelog__{topic}--{topic}--default", b"", b"", partition=0)
+    assert other.flush(30) == 0
+    monkeypatch.setattr(application, "_TRANSACTION_SECONDS", 0.0)
+    send(kafka, topic, *walk("two", ends=False))
+    run(worker(kafka, topic, tmp_path, exactly_once=True))
+    with pytest.raises(Exception, match="changelog highwater"):
+        run(worker(kafka, topic, tmp_path, exactly_once=True))
+    monkeypatch.undo()
+    ends = threading.Timer(1.0, other.abort_transaction)
+    ends.start()
+    last = worker(kafka, topic, tmp_path, exactly_once=True)
+    run(last)
+    ends.join()
+    assert last._application.restored_runs == 2

@@ -45,6 +45,15 @@ def test_the_table_of_the_docs_is_what_it_prints() -> None:
     )
 
 
+def test_fleets_that_ten_million_runs_are_split_into_are_those_of_the_docs() -> None:
+    text = " ".join((ROOT / "docs" / "fleets.md").read_text().split())
+    assert "20 fleets of 500,000 runs, each with its own Kafka (128 partitions), 21 workers" in text
+    part, whole = printed("--runs", "500000"), printed("--runs", "10000000")
+    assert (row(part, "workers"), row(part, "partitions of the topic")) == (["21"], ["128"])
+    assert f"pauses {row(whole, 'workers')[0]} workers" in text
+    assert f"takes {row(whole, 'taken by all brokers a second')[0]} a second" in text
+
+
 def test_options_are_those_of_the_docs() -> None:
     text = "--runs 5000 --steps-per-minute 12 --steps-per-run 200"
     assert f"python examples/fleet/capacity.py {text}" in (ROOT / "docs/fleets.md").read_text()
@@ -54,7 +63,7 @@ def test_options_are_those_of_the_docs() -> None:
     assert row(table, "spans a second") == ["2,005"]  # 5 runs a second end
 
 
-@pytest.mark.parametrize("runs", [10, 1_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("runs", [10, 1_000, 100_000, 10_000_000])
 def test_processes_run_at_no_more_than_the_load_they_are_meant_for(
     runs: int, capacity: ModuleType
 ) -> None:
@@ -67,6 +76,8 @@ def test_processes_run_at_no_more_than_the_load_they_are_meant_for(
     assert partitions & (partitions - 1) == 0
     assert partitions >= workers
     assert runs / partitions <= capacity.MAX_RUNS * capacity.LOAD
+    assert capacity.cores(load) == gateways + workers
+    assert capacity.replicas(load) == 3 * (4 * partitions + 1)  # dead letters have one
 
 
 def test_series_are_of_groups_and_workers_and_not_of_runs(capacity: ModuleType) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from quixstreams import Application
 from quixstreams.models import TopicConfig
 from quixstreams.sinks import BaseSink
@@ -49,6 +50,11 @@ _MAX_POLL_MILLISECONDS: Final = 900_000
 
 _SESSION_MILLISECONDS: Final = 10_000
 """After this long without a heartbeat of a worker, the other workers continue its runs."""
+
+_TRANSACTION_SECONDS: Final = 10.0
+"""Limit of the wait for transactions of the changelog that are not finished."""
+
+_REQUEST_SECONDS: Final = 10.0
 
 _FETCH_MILLISECONDS: Final = 50
 """How long a broker holds a request for messages if there are none. It answers no other request on
@@ -316,8 +322,41 @@ class FleetApplication(Application):
             self._revoked = False
             self._assigned_at = time.monotonic()
             self._known_at = math.inf
+            self._wait_for_transactions([one for one in places if one.topic != self._source])
             super()._on_assign(consumer, places)
             self._drop_but([place for place in places if place.topic == self._source])
+
+    def _wait_for_transactions(self, changelog: list[TopicPartition]) -> None:
+        """Wait until all records of these partitions of the changelog are readable.
+
+        A transaction is committed before its markers are in every partition. Until then, readers
+        of committed records see an earlier end of the changelog than the state on disk has, and
+        Quix Streams would exit. A worker that died may have left a transaction open: do not wait
+        for its end.
+        """
+        until = time.monotonic() + _TRANSACTION_SECONDS
+        while self.config.exactly_once and self._has_open_transactions(changelog):
+            if time.monotonic() > until:
+                break
+            time.sleep(_POLL_SECONDS)
+
+    def _has_open_transactions(self, places: list[TopicPartition]) -> bool:
+        admin = self._topic_manager._admin.admin_client
+        asked = {TopicPartition(one.topic, one.partition): OffsetSpec.latest() for one in places}
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        try:
+            committed, all_records = (
+                [
+                    found.result().offset
+                    for found in admin.list_offsets(
+                        asked, isolation_level=level, request_timeout=_REQUEST_SECONDS
+                    ).values()
+                ]
+                for level in levels
+            )
+        except KafkaException:  # such as a partition without a leader
+            return True
+        return committed != all_records
 
     def _on_revoke(self, consumer: Any, places: list[TopicPartition]) -> None:
         self._revoked = True
