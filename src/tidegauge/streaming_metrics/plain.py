@@ -56,13 +56,13 @@ def from_plain(data: Any) -> Any:
     kind = type(data)
     if kind is not dict and kind is not list:
         return data
+    if kind is dict and len(data) != 1:
+        raise ValueError("an object of a metric's state has one entry, its kind")
     try:
-        if kind is list:
-            return _each(data)
-        [(name, body)] = data.items()
-        return _value(name, body)
+        return _each(data) if kind is list else _value(*next(iter(data.items())))
     except (TypeError, IndexError) as error:
-        raise ValueError(f"malformed {str(data)[:40]!r} in a metric's state") from error
+        name = "list" if kind is list else next(iter(data))
+        raise ValueError(f"malformed {name!r} in a metric's state") from error
 
 
 def _each(items: Iterable[Any]) -> list[Any]:
