@@ -168,7 +168,7 @@ def workers(
             )
             for n in range(count)
         ]
-        # Not by their metrics alone: scrapes of many runs take time from a worker that restores them.
+        # Not by their metrics alone: a scrape takes time from a worker that restores many runs.
         wait_until(
             lambda: all(worker.get("/readyz").status == 200 for worker in started),
             seconds=10 * PATIENCE,

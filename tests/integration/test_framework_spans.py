@@ -190,12 +190,12 @@ def table(frameworks: Path) -> str:
         found = read(batches(load(frameworks / f"{name}.jsonl"), "each"))
         if not any(run.steps for run in found):
             nothing.add(entry["instrumentation"])
-        elif any(run.loop for run in found):
+            continue
+        steps.add(entry["instrumentation"])
+        if any(run.loop for run in found):
             loops.add(entry["instrumentation"])
-        else:
-            steps.add(entry["instrumentation"])
     lines = [
-        f"| {framework} | {_list(loops)} | {_list(steps - loops)} | {_list(nothing - steps - loops)} |"
+        f"| {framework} | {_list(loops)} | {_list(steps - loops)} | {_list(nothing - steps)} |"
         for framework, (loops, steps, nothing) in read_of.items()
     ]
     return "\n".join([_HEAD, "| --- | --- | --- | --- |", *sorted(lines, key=str.lower)])

@@ -16,8 +16,8 @@ const { RedactingExporter } = await import(process.argv[1]);
 const exported = [];
 const inner = { export: (spans, done) => { exported.push(...spans); done({ code: 0 }); } };
 const exporter = new RedactingExporter(inner, "secret");
-const span = (attributes) =>
-  ({ name: "ai.toolCall", attributes, events: [{ name: "e" }], status: { code: 2, message: "at home" } });
+const status = { code: 2, message: "at home" };
+const span = (attributes) => ({ name: "ai.toolCall", attributes, events: [{ name: "e" }], status });
 const calls = [{ toolCallId: "1", toolName: "look", input: '{"b": 1, "a": 2}' }];
 exporter.export([
   span({ "ai.toolCall.args": '{"a": 2, "b": 1}', "ai.operationId": "ai.toolCall" }),

@@ -315,8 +315,7 @@ LASTING_LOOPS_ACTIVE: Final = MetricDefinition(
     "tidegauge_lasting_loops_active",
     "gauge",
     "loops",
-    "Active runs whose current cycle was repeated at least twice, without pollers "
-    "that may wait.",
+    "Active runs whose current cycle was repeated at least twice, without pollers that may wait.",
 )
 RUN_LOOP_REPEATS: Final = MetricDefinition(
     "tidegauge_run_loop_repeats",

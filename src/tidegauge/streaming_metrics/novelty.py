@@ -103,8 +103,7 @@ NEW_RESULTS: Final = MetricDefinition(
     "tidegauge_new_results_total",
     "counter",
     "results",
-    "Results that were new to their run. Divided by tidegauge_results_total, the "
-    "novelty.",
+    "Results that were new to their run. Divided by tidegauge_results_total, the novelty.",
 )
 NOVELTY: Final = MetricDefinition(
     "tidegauge_novelty",

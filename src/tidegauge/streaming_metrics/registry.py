@@ -169,7 +169,7 @@ _ONLY_TROUBLED: Final = " Only for the most troubled active runs."
 
 
 def _metric_row(metric: MetricDefinition) -> str:
-    """A row of :func:`metrics_tables`; labels in a heading are left out, values in the help, too."""
+    """A row, without labels that the heading names, and without values that the help names."""
     shown = [label for label in metric.labels if label not in {*GROUP_LABELS, "run"}]
     if metric.values and not all(value in metric.help for value in metric.values):
         shown[-1] += "=" + "/".join(metric.values)

@@ -67,8 +67,7 @@ RUNS_UNGUARDED: Final = MetricDefinition(
     "tidegauge_runs_unguarded",
     "gauge",
     "runs",
-    "Active runs whose policy an internal error has switched off: they are measured "
-    "only.",
+    "Active runs whose policy an internal error has switched off: they are measured only.",
 )
 RUN_STEPS: Final = MetricDefinition(
     "tidegauge_run_steps",

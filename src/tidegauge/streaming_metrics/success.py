@@ -115,8 +115,7 @@ SUCCESS_RATE: Final = MetricDefinition(
     "tidegauge_success_rate",
     "gauge",
     "ratio",
-    "Share of solved runs among this process's finished runs whose success is known, "
-    "0 to 1.",
+    "Share of solved runs among this process's finished runs whose success is known, 0 to 1.",
 )
 SUCCESS_TURN: Final = MetricDefinition(
     "tidegauge_success_turn",
