@@ -98,11 +98,10 @@ demo-llm: $(LLM_READY)
 # Each process computes in one thread. Tests start hundreds of them: they find compiled files, whatever
 # the shell says.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
-# A worker per core and one more, because tests wait for processes and servers; those of test-rest do so
-# half of the time. A worker runs all tests of a file; tests/hostile is spread over all of them.
-workers = --dist loadfile --numprocesses $$($(PYTHON) -c 'import os; print(os.cpu_count() + $(1))')
-PARALLEL = $(call workers,1)
-PYTEST = $(TEST_ENV) $(BIN)/pytest $(PARALLEL) --no-loadscope-reorder
+# A worker per core and one more, because tests wait for processes and servers. A worker runs all tests
+# of a file; tests/hostile is spread over all of them.
+PARALLEL := --dist loadfile --numprocesses $$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+PYTEST := $(TEST_ENV) $(BIN)/pytest $(PARALLEL) --no-loadscope-reorder
 QUICK := end_to_end or not (slow or system)
 
 test: $(TEST_READY)
@@ -110,7 +109,6 @@ test: $(TEST_READY)
 
 test-all: test test-rest
 
-test-rest: PARALLEL = $(call workers,2)
 test-rest: $(READY) $(KAFKA_READY)
 	@$(PYTEST) -m "not ($(QUICK))" $(ARGS)
 
