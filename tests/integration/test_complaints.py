@@ -137,8 +137,9 @@ class TestTimestampsAndIdsAreNoHidingPlace:
             request = {"url": "/orders", "request_id": f"req_011CSHoEeqs5C35K{n:08d}"}
             yield "fetch", request, f"2026-11-21 23:25:{n:02d},113 ERROR busy (took {n}.35s)"
 
-    def test_a_normaliser_takes_them_out(self) -> None:
-        with capture(stop_on_loop=2, normalise=Normalise()), tidegauge.run() as run:
+    @pytest.mark.parametrize("settings", [{}, {"normalise": Normalise()}])
+    def test_they_are_left_out(self, settings: dict[str, Any]) -> None:
+        with capture(stop_on_loop=2, **settings), tidegauge.run() as run:
             assert steps_until_the_stop(run, self.steps()) == 3
 
     def test_a_key_leaves_them_out_of_the_arguments(self) -> None:
@@ -154,7 +155,7 @@ class TestTimestampsAndIdsAreNoHidingPlace:
         assert fetched == 3
 
     def test_exact_comparison_is_fooled(self) -> None:
-        with capture(stop_on_loop=2), tidegauge.run() as run:
+        with capture(stop_on_loop=2, normalise="exact"), tidegauge.run() as run:
             assert steps_until_the_stop(run, self.steps()) is None
 
 

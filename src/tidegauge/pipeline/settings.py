@@ -189,8 +189,8 @@ class Settings:
         max_actions: action names with separate metrics; later ones are ``other``.
         max_period: longest cycle that is detected, in steps.
         max_distinct: distinct results that a run remembers.
-        normalise: how results and arguments are compared. ``volatile``: without times, durations,
-            ids and addresses of results that change by themselves, see
+        normalise: how results and arguments are compared. ``volatile``: without known noise,
+            such as times, durations and ids of requests, see
             :class:`~tidegauge.streaming_metrics.normalise.Volatile`; ``exact``; or a function that
             removes irrelevant changes from a text before it is digested.
         repetition: measure how similar each action is to those before, in words: the metrics and

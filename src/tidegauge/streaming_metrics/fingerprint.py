@@ -35,6 +35,7 @@ from tidegauge._json import exact_json
 from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
+    "DIGEST_VERSION",
     "Normaliser",
     "action_name",
     "arguments_bytes",
@@ -56,6 +57,9 @@ __all__ = [
 
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
+
+DIGEST_VERSION: Final = 2
+"""Raised when texts are compared in another way: digests of two versions are not compared."""
 
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
