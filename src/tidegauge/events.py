@@ -133,17 +133,21 @@ class RunStarted:
 class ToolDeclaration:
     """A declaration of a tool whose repeated calls may be intended.
 
-    ``key`` changes which calls are equal. ``poll`` and ``mutates`` affect only policies: the loop
-    ratio and all other numbers keep their definitions.
+    Steps that wait or only think are counted (``tidegauge_steps_total``, TIDE's ratio, tokens), and
+    for every signal it is as if they had not been there.
 
     Args:
-        poll: the tool waits for something to change: within its polling allowance, calls without a
-            new result raise no signal. ``True`` allows 60 consecutive steps, a number that many
+        poll: the tool waits for something to change: within its polling allowance, its calls raise
+            no signal. ``True`` allows 60 consecutive steps without a new result, a number that many
             steps, a ``timedelta`` that much time.
         key: takes a call's arguments and returns what is compared instead. Leave out irrelevant
             changes (a time, a request id, a page's cursor).
         mutates: a call that succeeds has changed something, even if its result is the same
-            ("next page", "append a line"), so it raises no signal.
+            ("next page", "append a line"): it ends streaks, is no repetition, and a loop of such
+            calls only is none. One that fails is a call like any other.
+        thinks: the tool only writes down a thought, and so hides no loop. Tools called ``think``,
+            ``thinking`` or ``sequentialthinking``, of any server, are taken to, unless they are
+            declared.
 
     Raises:
         ConfigurationError: a value is invalid.
@@ -152,6 +156,7 @@ class ToolDeclaration:
     poll: bool | int | timedelta = False
     key: Callable[[Any], object] | None = None
     mutates: bool = False
+    thinks: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, _DECLARED)
@@ -315,7 +320,7 @@ class RunSummary(NamedTuple):
     loop_entropy: float | None = None
     other_entropy: float | None = None
     progress_auv: float | None = None
-    lost_steps: int | None = None
+    loop_steps: int | None = None
     lost_tokens: float | None = None
     lost_seconds: float | None = None
     troubles: tuple[str, ...] | None = None
@@ -325,7 +330,7 @@ class StepSignals(NamedTuple):
     """The signals of every counted step: its identity, the loop it is in, and how it ended.
 
     The attributes are those of :class:`Signals`. The stale score and the case are known when the
-    step was observed; a score of 0 is left out.
+    step was observed; a score of 0 is left out. ``skipped``: the step only waits or thinks.
     """
 
     run: str
@@ -336,9 +341,10 @@ class StepSignals(NamedTuple):
     loop_repeats: int = 0
     loop_first_step: int = -1
     tool: str = ""
-    exempt_steps: int = 0
     stale_score: int | None = None
     case: int | None = None
+    skipped: bool = False
+    repeats_step: int = -1
 
 
 _NOTHING_MORE: Final[Mapping[str, Any]] = {}
@@ -355,7 +361,7 @@ class Signals(NamedTuple):
         state_digest: 16-byte digest of the state before it.
         loop_period: steps in one round of the current loop; 0, no loop.
         loop_repeats: complete repetitions of the current loop after its first round.
-        loop_first_step: first repeated step of the current loop; -1, no loop.
+        loop_first_step: first step of the current loop that repeats another; -1, no loop.
         loop_cost_steps: steps of the current loop, from its first repeated step on.
         loop_cost_tokens: tokens of these steps, as far as they were reported.
         loop_cost_seconds: seconds of these steps.
@@ -365,8 +371,6 @@ class Signals(NamedTuple):
         novelty: share of the last steps whose result was new to the run.
         agent: name of the run's agent.
         tool: name of the step's tool; of a round of several, their names joined by ``+``.
-        exempt_steps: number of consecutive last steps that may repeat: declared pollers within
-            their allowance, and successful calls that change something.
         stale_score: the stale score now; ``None``, neither places nor states are known.
         stale_rises: at how many steps it rose since the last progress.
         frontier: places seen and not visited; ``None``, not reported.
@@ -399,7 +403,6 @@ class Signals(NamedTuple):
     novelty: float | None = None
     agent: str = ""
     tool: str = ""
-    exempt_steps: int = 0
     stale_score: int | None = None
     stale_rises: int = 0
     frontier: int | None = None

@@ -14,13 +14,75 @@ NOVELTY_WINDOW = 12
 CURVE_TURNS = range(20)
 
 
-def loops(steps, max_period=10_000):
-    """The loops of a run, and the one that it is in."""
-    return _read(steps, max_period)[0]
+ENOUGH = {1: 3, 2: 6}
+
+
+def loops(steps, max_period=256):
+    """The loops of a run, and the one that it is in: the last p steps repeat the p before."""
+    pairs = [(step.state, step.action) for step in steps]
+    found, looped = [], set()  # of each stretch: first step, height, last step
+    on, pending, evidence = False, 0, 0.0
+    for t in range(len(pairs)):
+        lengths = {
+            lag: len(
+                list(
+                    takewhile(lambda i, lag=lag: pairs[i] == pairs[i - lag], range(t, lag - 1, -1))
+                )
+            )
+            for lag in range(1, min(t, max_period) + 1)
+        }
+        live = {lag: length for lag, length in lengths.items() if length >= lag}
+        pending = max((lengths[lag] for lag in lengths if lag not in live), default=0)
+        if not live:
+            on, evidence = False, 0.0
+            continue
+        height = max((length // lag, length, -lag) for lag, length in live.items())
+        now = (height[0], -height[2])
+        evidence = max(
+            length / ENOUGH.get(lag, min(2 * lag, max(lag, 12))) for lag, length in live.items()
+        )
+        first = t + 1 - max(live.values())
+        looped.update(range(first, t + 1))
+        if on:
+            found[-1] = (min(first, found[-1][0]), max(height, found[-1][1]), t)
+        else:
+            found.append((first, height, t))
+        on = True
+    total = len(pairs)
+    return {
+        "steps": total,
+        "loop_steps": len(looped),
+        "value": len(looped) / total if total else None,
+        "loops": [
+            (first, -height[2], height[0], last + 1 - first) for first, height, last in found
+        ],
+        "onsets": len(found),
+        "period": now[1] if on else 0,
+        "repeats": now[0] if on else 0,
+        "evidence": evidence,
+        "first_step": found[-1][0] if on else -1,
+        "current_steps": found[-1][2] + 1 - found[-1][0] if on else 0,
+        "pending": pending,
+    }
 
 
 def loop_flags(steps):
     """Of each step, whether it is a loop step."""
+    looped = set()
+    for count in range(1, len(steps) + 1):
+        known = loops(steps[:count])
+        if known["period"]:
+            looped.update(range(known["first_step"], count))
+    return [t in looped for t in range(len(steps))]
+
+
+def tide_loops(steps, max_period=10_000):
+    """TIDE's loops of a run, and the one that it is in."""
+    return _read(steps, max_period)[0]
+
+
+def tide_loop_flags(steps):
+    """Of each step, whether it is one of TIDE's loop steps."""
     return _read(steps, 10_000)[1]
 
 
@@ -126,18 +188,16 @@ def _ends_at(loop):
 
 
 def loop_cost(spendings):
-    """Steps, tokens and seconds of every loop, and of what repeats last."""
-    looped = {one.since for one in spendings if one.looping}
-    last = max((one.since for one in spendings), default=-1)
-    lost = [one for one in spendings if one.since in looped]
-    current = [one for one in spendings if one.since == last]
+    """Tokens and seconds of every loop, and of the last one."""
+    looped = {t for one in spendings for t in one.settled}
+    last = ([-1] + [one.first_step for one in spendings if one.first_step >= 0])[-1]
+    lost = [one for one in spendings if one.t in looped]
+    current = [one for one in lost if one.t >= last >= 0]
     return {
-        "steps": sum(one.steps for one in lost),
         "tokens": _total(one.tokens for one in lost),
         "seconds": _total(one.seconds for one in lost),
         "value": _total(one.tokens for one in lost),
-        "since": last,
-        "last_steps": sum(one.steps for one in current),
+        "first_step": last,
         "last_tokens": _total(one.tokens for one in current),
         "last_seconds": _total(one.seconds for one in current),
     }
@@ -149,11 +209,46 @@ def _total(amounts):
 
 
 def result_streak(steps):
-    """Consecutive steps with the same known outcome."""
-    streaks = [(outcome, len(list(run))) for outcome, run in groupby(s.outcome for s in steps)]
-    known = [length for outcome, length in streaks if outcome is not None]
-    current = streaks[-1][1] if streaks and streaks[-1][0] is not None else None
+    """Consecutive steps with one result that failed, say no, or repeat the action before."""
+    return _streak(steps, lambda step: step.failed or step.negative)
+
+
+def stuck_streak(steps):
+    """Consecutive steps with one result that failed or repeat the action before."""
+    return _streak(steps, lambda step: step.failed)
+
+
+def _streak(steps, goes_on):
+    lengths = []
+    for t, step in enumerate(steps):
+        before = steps[t - 1] if t else None
+        if step.outcome is None:
+            lengths.append(None)
+        elif step.changed:
+            lengths.append(0)
+        elif (
+            before is not None
+            and before.outcome == step.outcome
+            and not before.changed
+            and (goes_on(step) or step.action == before.action)
+        ):
+            lengths.append(lengths[-1] + 1)
+        else:
+            lengths.append(1)
+    known = [length for length in lengths if length is not None]
+    current = lengths[-1] if lengths else None
     return {"value": current, "current": current, "maximum": max(known, default=None)}
+
+
+def empty_streak(steps):
+    """Consecutive steps with one empty result."""
+    if not steps or steps[-1].outcome is None:
+        return {"value": None}
+    last = steps[-1].outcome
+    same = takewhile(
+        lambda step: step.outcome == last and step.empty and not step.changed, reversed(steps)
+    )
+    return {"value": len(list(same))}
 
 
 def failed_rounds(steps):
@@ -171,8 +266,9 @@ def recurrence(steps):
     counts = []
     for t, step in enumerate(steps):
         pair = (step.action, step.outcome)
-        earlier = [(past.action, past.outcome) for past in steps[:t]]
-        counts.append(None if step.outcome is None else earlier.count(pair))
+        earlier = [(past.action, past.outcome) for past in steps[:t] if not past.changed]
+        seen = 0 if step.changed else earlier.count(pair)
+        counts.append(None if step.outcome is None else seen)
     known = [count for count in counts if count is not None]
     last = counts[-1] if counts else None
     return {"value": last, "current": last, "maximum": max(known, default=None)}
@@ -183,7 +279,7 @@ def novelty(steps):
     known = [step for step in steps if step.outcome is not None]
     outcomes = [step.outcome for step in known]
     new = [outcome not in outcomes[:t] for t, outcome in enumerate(outcomes)]
-    counted = [new for new, step in zip(new, known, strict=True) if new or not step.exempt]
+    counted = [new for new, step in zip(new, known, strict=True) if new or not step.changed]
     recent = counted[-NOVELTY_WINDOW:]
     return {
         "value": sum(recent) / len(recent) if recent else None,
@@ -211,14 +307,16 @@ def repetition(moments, window=16):
     """Squared likeness of every action, half of it once its outcome was new to the run.
 
     ``moments`` are what became known, in order: an action that was issued and whether it is
-    exempt, or the index of a step that was observed and whether its outcome was new.
+    to change something, or the index of a step that was observed (one that was to change something
+    has failed) and whether its outcome was new.
     """
     issued = [known for kind, *known in moments if kind == "issue"]
+    observed = {moment[1] for moment in moments if moment[0] == "observe"}
     paid_off = {t for kind, t, new in moments if kind == "observe" and new}
     steps = [step for step, _ in issued]
     alike = [
-        0.0 if exempt else action_similarity(steps[: t + 1], window)["value"]
-        for t, (_, exempt) in enumerate(issued)
+        0.0 if mutates and t not in observed else action_similarity(steps[: t + 1], window)["value"]
+        for t, (_, mutates) in enumerate(issued)
     ]
     return {
         "total": sum(one**2 / (2 if t in paid_off else 1) for t, one in enumerate(alike)),
@@ -296,13 +394,16 @@ def loop_ratio(runs):
     """Loop steps / steps, pooled over runs."""
     steps = sum(run.steps for run in runs)
     looped = sum(run.loop_steps for run in runs)
-    in_cycles = sum(run.cycle_steps for run in runs)
+    in_cycles = sum(run.tide_cycle_steps for run in runs)
+    by_tide = sum(run.tide_loop_steps for run in runs)
     return {
         "steps": steps,
         "loop_steps": looped,
-        "cycle_steps": in_cycles,
+        "tide_loop_steps": by_tide,
+        "tide_cycle_steps": in_cycles,
         "value": looped / steps if steps else None,
-        "cycle_ratio": in_cycles / steps if steps else None,
+        "tide": by_tide / steps if steps else None,
+        "tide_cycle_ratio": in_cycles / steps if steps else None,
     }
 
 
@@ -315,7 +416,7 @@ def stale_score(steps, place):
                 path = path[-1:]
         elif step.achieved:
             path = [step.place]
-        elif not step.exempt or step.place not in path:
+        elif not step.changed or step.place not in path:
             path.append(step.place)
         scores.append(stale_of(path))
     return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tidegauge.streaming_metrics.auv import AUV
+from tidegauge.streaming_metrics.empty_streak import EmptyStreak
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_cost import LoopCost
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
-from tidegauge.streaming_metrics.loops import GuiLoops, Loops
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.navigation import Navigation, zone_of
 from tidegauge.streaming_metrics.novelty import Novelty
@@ -18,7 +19,9 @@ from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.repetition import ActionSimilarity
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
+from tidegauge.streaming_metrics.tide_loops import GuiLoops, TideLoops
 
 from . import batch, streams
 from .counterpart import Counterpart
@@ -30,9 +33,12 @@ def curve(metric):
 
 COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     Loops: Counterpart(streams.issued_steps(), batch.loops),
+    TideLoops: Counterpart(streams.issued_steps(), batch.tide_loops),
     GuiLoops: Counterpart(streams.issued_steps(), batch.gui_loops),
     LoopCost: Counterpart(streams.loop_spendings(), batch.loop_cost),
     ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
+    StuckStreak: Counterpart(streams.observed_steps(), batch.stuck_streak),
+    EmptyStreak: Counterpart(streams.observed_steps(), batch.empty_streak),
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
     Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),
     Novelty: Counterpart(streams.observed_steps(), batch.novelty),

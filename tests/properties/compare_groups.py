@@ -21,7 +21,7 @@ from tidegauge.streaming_metrics.records import EntropySums, FinishedRun, Issued
 
 from . import batch
 from .counterpart import Counterpart
-from .streams import MAX_STEPS, amounts, looping_steps
+from .streams import MAX_STEPS, loop_spendings
 
 successes = st.sampled_from([True, False, True, False, None])
 
@@ -47,7 +47,7 @@ def looping_runs():
         t_max=st.just(10),
         loop_steps=st.sampled_from([0, 0, 1, 5]),
         loop_actions=counts,
-        loop_cycle_actions=counts,
+        tide_cycle_actions=counts,
     )
 
 
@@ -70,11 +70,6 @@ def exploring_runs():
         outcome=st.sampled_from(["failure", "failure", "stopped", "error"]),
         reason=st.sampled_from([None, None, "ValueError", "max_steps"]),
     )
-
-
-@st.composite
-def looping_steps_with_entropy(draw):
-    return [step._replace(entropy=draw(amounts())) for step in draw(looping_steps())]
 
 
 def runs_with_entropy():
@@ -137,7 +132,7 @@ def _difference(left, right):
 def loop_action_share(runs):
     """Loop steps by action."""
     names = [name for run in runs for name, count in run.loop_actions for _ in range(count)]
-    once = [name for run in runs for name, count in run.loop_cycle_actions for _ in range(count)]
+    once = [name for run in runs for name, count in run.tide_cycle_actions for _ in range(count)]
     return {
         "cycle_counts": dict(Counter(once)),
         "cycle_shares": [once.count(name) / len(once) for name in "abc"] if once else None,
@@ -215,13 +210,10 @@ def premature_halts(runs):
     }
 
 
-def entropy_split(steps):
+def entropy_split(spendings):
     """Mean entropy over loop steps and over other steps (TIDE B.4)."""
-    looping = [False] * len(steps)
-    for t, step in enumerate(steps):
-        if step.loop_settled:
-            looping[t + 1 - step.loop_settled : t + 1] = [True] * step.loop_settled
-    reported = [(flag, s.entropy) for flag, s in zip(looping, steps, strict=True)]
+    looped = {t for one in spendings for t in one.settled}
+    reported = [(one.t in looped, one.entropy) for one in spendings if not one.issued]
     return _means([e for loop, e in reported if loop], [e for loop, e in reported if not loop])
 
 
@@ -314,7 +306,7 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     ),
     PrematureHalts: Counterpart(exploring_runs(), premature_halts),
     EntropySplit: Counterpart(
-        looping_steps_with_entropy(),
+        loop_spendings(),
         entropy_split,
         seen={"steps": lambda m: [m.sums.loop_steps, m.sums.other_steps]},
     ),

@@ -49,46 +49,27 @@ def issued_steps():
 
 
 @st.composite
-def looping_steps(draw):
-    """Observed steps with what the loop metric said of each when it was issued."""
-    walked = [IssuedStep(t, *pair) for t, pair in enumerate(draw(pairs()))]
-    steps = []
-    looped = 0
-    for t in range(len(walked)):
-        known = loops(walked[: t + 1])
-        settled = known["loop_steps"] - looped
-        looped = known["loop_steps"]
-        step = ObservedStep(
-            t,
-            tokens=draw(amounts()),
-            seconds=draw(amounts()),
-            loop_matched=known["pending"] or settled,
-            loop_settled=settled,
-            loop_first_step=known["first_step"],
-        )
-        steps.append(step)
-    return steps
-
-
-@st.composite
 def loop_spendings(draw):
-    """What steps in repeated cycles spend: at their issue, and later, in any order, as results."""
+    """What steps spend: at their issue, and later, in any order, as results; and what loops."""
     walked = [IssuedStep(t, *pair) for t, pair in enumerate(draw(pairs()))]
-    spendings, waiting = [], []
+    spendings, waiting, looped = [], [], set()
     for t in range(len(walked)):
         known = loops(walked[: t + 1])
         first = known["first_step"]
-        matched = known["pending"] or (known["period"] if first >= 0 else 0)
-        if matched:
-            since = first if first >= 0 else t + 1 - matched
-            waiting = [(one, looping or one == first) for one, looping in waiting]
-            steps = draw(st.sampled_from([0, 1, 1]))  # 0: it may repeat
-            spendings.append(LoopSpending(since, first >= 0, steps, draw(amounts())))
-            waiting.append((since, first >= 0))
+        settled = tuple(sorted(set(range(first, t + 1)) - looped)) if first >= 0 else ()
+        looped.update(settled)
+        spendings.append(LoopSpending(t, True, settled, known["pending"], first, draw(amounts())))
+        waiting.append(t)
         for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
             if waiting:
-                result = waiting.pop(draw(st.sampled_from([-1, 0])))
-                spendings.append(LoopSpending(*result, 0, draw(amounts()), draw(amounts())))
+                late = waiting.pop(draw(st.sampled_from([-1, 0])))
+                spendings.append(
+                    LoopSpending(
+                        *(late, False, (), 0, -1, draw(amounts()), draw(amounts())),
+                        entropy=draw(amounts()),
+                        looped=late in looped,
+                    )
+                )
     return spendings
 
 
@@ -116,7 +97,9 @@ def observed_steps():
         calls=[1, 2, 0],
         failed=[True, False, None],
         progress=[None, 0.0, 0.25, 0.5, 1.0],
-        exempt=[False, False, True],
+        changed=[False, False, True],
+        empty=[False, True],
+        negative=[False, True],
     )
 
 
@@ -148,7 +131,9 @@ def placed_steps():
     return steps_of(
         place=["a/1", "a/2", "b/1", "b/2", None],
         achieved=[(), (), (), ("task",)],
-        exempt=[False, False, True],
+        changed=[False, False, True],
+        empty=[False, True],
+        negative=[False, True],
     )
 
 
@@ -189,7 +174,12 @@ def finished_runs():
     ]
     run = st.builds(
         lambda success, t_max, counts: FinishedRun(
-            success, counts[0], t_max=t_max, loop_steps=counts[1], cycle_steps=counts[2]
+            success,
+            counts[0],
+            t_max=t_max,
+            loop_steps=counts[1],
+            tide_loop_steps=counts[1] // 2,
+            tide_cycle_steps=counts[2],
         ),
         st.sampled_from([True, True, False, None]),
         st.sampled_from([None, 1, 4, 10]),
@@ -208,7 +198,8 @@ def hostile(takes, count, repeats=1):
         elif takes is ChosenAction:
             yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
         elif takes is LoopSpending:
-            yield LoopSpending(n, n % 2 == 0, 1, 1.0, 1.0)
+            yield LoopSpending(t, True, (t,) if n % 2 else (), 3, n, 1.0, entropy=n / 7)
+            yield LoopSpending(t, False, tokens=1.0, entropy=n / 7, looped=n % 2 == 0)
         elif takes is ObservedStep:
             tasks = (
                 Task(f"ready-{n}"),
@@ -223,9 +214,7 @@ def hostile(takes, count, repeats=1):
                 seconds=1.0,
                 progress=n / count,
                 entropy=n / 7,
-                loop_matched=1,
-                loop_settled=n % 2,
-                loop_first_step=n,
+                looped=n % 2 == 0,
                 place=(n, 0),
                 exits=((n, 1), (n, 2), (n + 1, 0)),
                 tasks=tasks,

@@ -24,6 +24,7 @@ from tidegauge.events import Task
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.tide_loops import TideLoops
 
 from . import batch, streams
 from .counterpart import Counterpart
@@ -92,24 +93,34 @@ def test_streaming_equals_batch_at_every_prefix(kind, data):
 @examples(4)
 @given(streams.issued_steps())
 def test_each_step_is_a_loop_step_or_not(steps):
-    loops = Loops()
+    loops, tide = Loops(), TideLoops()
+    looped: set[int] = set()
     flags: list[bool] = []
     for count, step in enumerate(steps, 1):
         loops.update(step)
+        tide.update(step)
+        assert not looped & set(loops.settled)
+        looped.update(loops.settled)
+        assert [t in looped for t in range(count)] == batch.loop_flags(steps[:count])
+        if loops.period:
+            names = [step.name for step in steps[:count]]
+            assert loops.cycle_names == names[-loops.period :]
+            assert loops.repeats_step == step.t - loops.period
         flags.append(False)
-        for settled in range(loops.settled):
+        for settled in range(tide.settled):
             flags[-1 - settled] = True
-        if loops.settled:
-            assert loops.cycle_names == [step.name for step in steps[:count]][-loops.settled :]
-        assert flags == batch.loop_flags(steps[:count])
+        if tide.settled:
+            assert tide.cycle_names == [step.name for step in steps[:count]][-tide.settled :]
+        assert flags == batch.tide_loop_flags(steps[:count])
+        assert all(t in looped for t, flag in enumerate(flags) if flag)
 
 
 @given(streams.issued_steps(), st.integers(1, 4))
-def test_cycles_longer_than_the_cap_are_not_seen(steps, max_period):
-    loops = Loops(max_period=max_period)
+def test_cycles_longer_than_the_cap_are_not_seen_by_tide(steps, max_period):
+    loops = TideLoops(max_period=max_period)
     for count, step in enumerate(steps, 1):
         loops.update(step)
-        expected = batch.loops(steps[:count], max_period)
+        expected = batch.tide_loops(steps[:count], max_period)
         assert {name: getattr(loops, name) for name in expected} == expected
 
 

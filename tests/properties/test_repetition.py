@@ -17,11 +17,13 @@ from . import batch, streams
 def take(repetition, moment, alike):
     """Report one moment; ``alike`` keeps what every issued action is to be observed with."""
     if moment[0] == "issue":
-        _, step, exempt = moment
-        alike.append(repetition.issue(step, exempt=exempt))
+        _, step, mutates = moment
+        alike.append((repetition.issue(step, mutates=mutates), mutates))
     else:
         _, t, new = moment
-        repetition.observe(alike[t], new=new, latest=t == len(alike) - 1)
+        likeness, mutates = alike[t]
+        latest = t == len(alike) - 1
+        repetition.observe(likeness, new=new, latest=latest, failed=mutates)
 
 
 @given(streams.moments())

@@ -20,8 +20,8 @@ class TableColumn(NamedTuple):
         kind: of its values; each may also be ``None``, not measured.
         path: where its value is in a record; by default, under the column's name.
 
-    >>> column = TableColumn("lost_steps", "integer", ("lost_in_loops", "steps"))
-    >>> column.read({"lost_in_loops": {"steps": 2}})
+    >>> column = TableColumn("lost_tokens", "integer", ("lost_in_loops", "tokens"))
+    >>> column.read({"lost_in_loops": {"tokens": 2}})
     2
     """
 
@@ -95,8 +95,8 @@ RUNS: Final = Table(
         *_columns("boolean", "success", "finished"),
         *_columns("integer", "steps", "loop_steps"),
         *_columns("number", "loop_ratio"),
-        *_columns("integer", "cycles", "cycle_steps"),
-        TableColumn("lost_steps", "integer", ("lost_in_loops", "steps")),
+        *_columns("integer", "tide_loop_steps", "tide_cycles", "tide_cycle_steps"),
+        *_columns("number", "tide_loop_ratio"),
         TableColumn("lost_tokens", "number", ("lost_in_loops", "tokens")),
         TableColumn("lost_seconds", "number", ("lost_in_loops", "seconds")),
         *_columns("integer", "stale_score", "stale_score_max", "frontier", "pending"),

@@ -33,6 +33,7 @@ from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.tide_loops import TideLoops
 
 __all__ = ["RecordedRuns", "StepLines", "document", "print_groups"]
 
@@ -204,8 +205,8 @@ class StepLines:
     """A sink in front of another that emits a line for every step.
 
     Whether a step loops is known once its repetition is complete or broken off, so its line waits
-    until then. Lines of one run come in order, runs interleave. At most as many wait as a cycle
-    is long.
+    until then. Lines of one run come in order, runs interleave. At most as many wait as the longest
+    period of a loop.
 
     Args:
         sink: takes the events.
@@ -233,8 +234,14 @@ class StepLines:
         if run is not None:
             waiting = self._waiting.setdefault(event.run, deque())
             waiting.append(_line(event.run, run.steps - 1))
-            for line in islice(reversed(waiting), run.of(Loops).settled):
-                line["loop"] = True
+            for line in islice(reversed(waiting), run.of(TideLoops).settled):
+                line["tide_loop"] = True
+            settled = () if run.skipping else run.of(Loops).settled
+            if settled:
+                for line in reversed(waiting):
+                    if line["t"] < settled[0]:
+                        break
+                    line["loop"] = line["loop"] or line["t"] in settled
         return decision
 
     def step_observed(self, event: Outcome) -> Decision:
@@ -247,7 +254,9 @@ class StepLines:
                 if line["t"] == step:  # else its line is written: steps overlapped
                     line.update(_measured(run))
                     break
-            self._release(event.run, but=run.of(Loops).pending)
+            since = run.of(Loops).pending_since
+            pending = 0 if since is None else run.steps - since
+            self._release(event.run, but=max(pending, run.of(TideLoops).pending))
         return decision
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
@@ -269,7 +278,7 @@ class StepLines:
 
 def _line(run: str, step: int) -> dict[str, Any]:
     """A step that was issued; its result is not known."""
-    return {"run": run, "t": step, "loop": False, **dict.fromkeys(_MEASURED)}
+    return {"run": run, "t": step, "loop": False, "tide_loop": False, **dict.fromkeys(_MEASURED)}
 
 
 def _measured(run: MeasuredRun) -> dict[str, Any]:

@@ -61,12 +61,7 @@ def run_numbers(report: RunReport) -> tuple[str | Text, ...]:
     return (
         str(report.steps),
         _loop(report),
-        _count(
-            report.result_streak,
-            report.result_streak_max,
-            report.finished,
-            waits=report.exempt_steps,
-        ),
+        _count(report.result_streak, report.result_streak_max, report.finished),
         _count(report.failed_rounds, report.failed_rounds_max, report.finished),
         _novelty(report.novelty),
     )
@@ -85,26 +80,22 @@ def lines_of(report: RunReport) -> int:
 
 
 def _loop(report: RunReport) -> Text:
-    """The current loop in words, a few on each line; of a finished run, its longest loop.
-
-    Not red while a declared poller waits within its allowance.
-    """
+    """The current loop in words, a few on each line; of a finished run, its longest loop."""
     period, repeats = report.loop_period, report.loop_repeats
     if report.finished and report.loops:
-        _, period, repeats = max(report.loops, key=lambda loop: loop[1] * loop[2])
+        _, period, repeats, _ = max(report.loops, key=lambda loop: loop.steps)
     if not repeats:
         return Text("")
-    style = "red" if report.looping or report.finished else ""
     words = repeated_steps(period, repeats).replace(", repeated ", ",\nrepeated\n")
-    return Text(words, style=style)
+    return Text(words, style="red")
 
 
-def _count(now: int | None, maximum: int | None, finished: bool, *, waits: int = 0) -> Text:
-    """The current count, of which ``waits`` are exempt; for a finished run, its maximum."""
+def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
+    """The current count; for a finished run, its maximum."""
     value = maximum if finished else now
     if value is None:
         return Text("")
-    return Text(str(value), style="red" if value >= 3 and (finished or value > waits) else "")
+    return Text(str(value), style="red" if value >= 3 else "")
 
 
 def _novelty(value: float | None) -> Text:

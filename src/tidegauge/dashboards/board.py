@@ -94,7 +94,7 @@ def board(
         )
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
-        .annotation(_annotation("Loop onsets", BAD, LOOPS, 'kind="cycle"', title="{{agent}} loops"))
+        .annotation(_annotation("Loop onsets", BAD, LOOPS, 'kind="loop"', title="{{agent}} loops"))
         .annotation(
             _annotation("Stops", STOPPED, INTERVENTIONS, 'action="stop"', title="{{agent}} stopped")
         )

@@ -50,7 +50,7 @@ def coding_row() -> list[Panel]:
             f"{_EMPTY}",
             Query(
                 of_coding_agents(
-                    total(EVENTS.increase(LOOPS, 'kind="cycle"'), ["agent"]), NOW, "agent"
+                    total(EVENTS.increase(LOOPS, 'kind="loop"'), ["agent"]), NOW, "agent"
                 ),
                 "{{agent}}",
             ),

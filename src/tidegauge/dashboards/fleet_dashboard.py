@@ -48,8 +48,8 @@ from tidegauge.streaming_metrics.interventions import (
     SAVED_STEPS,
     SAVED_TOKENS,
 )
-from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS, LOST_STEPS
-from tidegauge.streaming_metrics.loops import RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
+from tidegauge.streaming_metrics.loops import LOOP_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
 from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION
@@ -305,7 +305,7 @@ def _costs() -> list[Panel]:
         bars(
             "Steps lost in loops",
             "Steps from the first repeated one of each loop on, by agent.",
-            Query(total(EVENTS.increase(LOST_STEPS), ["agent"]), "{{agent}}"),
+            Query(total(EVENTS.increase(LOOP_STEPS), ["agent"]), "{{agent}}"),
         ),
         bars(
             "Tokens lost in loops",

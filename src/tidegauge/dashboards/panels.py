@@ -97,7 +97,7 @@ _BY_VALUE: Final[Mapping[str, Mapping[str, str]]] = {
     "{{kind}}": {
         "exploration": NEUTRAL,
         "exploitation": _OTHER,
-        "cycle": BAD,
+        "loop": BAD,
         "result_streak": WATCH,
         "failed_rounds": _OTHER,
     },

@@ -19,7 +19,7 @@ from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY_STEPS, ACTI
 from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS, BEHAVIOR_REQUIRED_STEPS
 from tidegauge.streaming_metrics.horizon import HORIZON_RUNS, HORIZON_SOLVED_RUNS
 from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS
-from tidegauge.streaming_metrics.loops import CYCLE_STEPS, LOOP_STEPS
+from tidegauge.streaming_metrics.loops import LOOP_STEPS
 from tidegauge.streaming_metrics.navigation import BACKTRACKS
 from tidegauge.streaming_metrics.novelty import NEW_RESULTS, RESULTS
 from tidegauge.streaming_metrics.premature_halt import CUT_SHORT_RUNS, PREMATURE_HALTS
@@ -27,6 +27,7 @@ from tidegauge.streaming_metrics.recurrence import RECURRING_RESULTS
 from tidegauge.streaming_metrics.repetition import REPEATED_STEPS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED, RUNS_STARTED, STEP_DURATION, STEPS
 from tidegauge.streaming_metrics.success import SUCCESS_TURN
+from tidegauge.streaming_metrics.tide_loops import TIDE_CYCLE_STEPS, TIDE_LOOP_STEPS
 
 __all__ = [
     "ACTION_ENTROPY",
@@ -34,7 +35,6 @@ __all__ = [
     "BACKTRACK_RATIO",
     "BEHAVIOR_ERROR",
     "CUT_SHORT_RATIO",
-    "CYCLE_RATIO",
     "ENDURANCE",
     "EXCEEDED_RATIO",
     "JUDGED_SCORE",
@@ -48,6 +48,8 @@ __all__ = [
     "RECURRENCE_RATIO",
     "REPETITION_RATIO",
     "SUCCESS_RATE",
+    "TIDE_CYCLE_RATIO",
+    "TIDE_LOOP_RATIO",
     "USUAL_LOOP_RATIO",
     "USUAL_SUCCESS_RATE",
     "Ratio",
@@ -100,7 +102,8 @@ _STEPS: Final = Term(STEPS)
 _STEP_SECONDS: Final = Term(STEP_DURATION, suffix="_sum")
 
 LOOP_RATIO: Final = Ratio("loop_ratio", Term(LOOP_STEPS), _STEPS, "5m")
-CYCLE_RATIO: Final = Ratio("cycle_ratio", Term(CYCLE_STEPS), _STEPS, "5m")
+TIDE_LOOP_RATIO: Final = Ratio("tide_loop_ratio", Term(TIDE_LOOP_STEPS), _STEPS, "5m")
+TIDE_CYCLE_RATIO: Final = Ratio("tide_cycle_ratio", Term(TIDE_CYCLE_STEPS), _STEPS, "5m")
 BACKTRACK_RATIO: Final = Ratio("backtrack_ratio", Term(BACKTRACKS), _STEPS, "5m")
 REPETITION_RATIO: Final = Ratio("repetition_ratio", Term(REPEATED_STEPS), _STEPS, "5m")
 NOVELTY_RATIO: Final = Ratio("novelty", Term(NEW_RESULTS), Term(RESULTS), "5m")
@@ -157,7 +160,8 @@ LOW_SCORES: Final = Ratio(
 
 RATIOS: Final = (
     LOOP_RATIO,
-    CYCLE_RATIO,
+    TIDE_LOOP_RATIO,
+    TIDE_CYCLE_RATIO,
     BACKTRACK_RATIO,
     REPETITION_RATIO,
     NOVELTY_RATIO,
@@ -177,8 +181,8 @@ RATIOS: Final = (
 def ratio(of: Ratio, scope: QueryScope, by: Sequence[str] = (), *matchers: str) -> str:
     """The ratio within a scope, by the labels ``by`` and those of the ratio.
 
-    >>> print(ratio(CYCLE_RATIO, QueryScope("5m"), ["agent"]))
-    sum by (agent) (rate(tidegauge_cycle_steps_total[5m]))
+    >>> print(ratio(TIDE_CYCLE_RATIO, QueryScope("5m"), ["agent"]))
+    sum by (agent) (rate(tidegauge_tide_cycle_steps_total[5m]))
       / (sum by (agent) (rate(tidegauge_steps_total[5m])) > 0)
     """
     kept = (*by, *(label for label in of.labels if label not in by))

@@ -306,10 +306,9 @@ def _most_troubled(runs: Iterable[RunReport]) -> list[RunReport]:
 
 def _trouble(run: RunReport) -> tuple[int, int, int, int, str]:
     """Sort key: the worse the run, the greater. The id keeps the order of equal runs stable."""
-    streak = run.result_streak or 0
     return (
-        run.loop_repeats if run.looping else 0,
-        streak if streak > run.exempt_steps else 0,
+        run.loop_repeats,
+        run.stuck_streak or 0,
         run.failed_rounds or 0,
         run.steps,
         str(run.run),

@@ -193,8 +193,8 @@ class RecordedRun:
         "_ended",
         "_extractors",
         "_lock",
+        "_loops",
         "_mentions",
-        "_onset_step",
         "_recorder",
         "_reported_end",
         "_spans",
@@ -223,7 +223,7 @@ class RecordedRun:
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
-        self._onset_step = -1
+        self._loops = False  # whether the onset of the current loop was sent
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
@@ -653,13 +653,9 @@ class RecordedRun:
             if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
         if signals is None or not signals.loop_repeats:
-            return
-        if (
-            signals.exempt_steps and signals.exempt_steps >= signals.loop_period
-        ):  # a declared poller waits
-            return
-        if signals.loop_first_step != self._onset_step and self._spans is not None:
-            self._onset_step = signals.loop_first_step
+            self._loops = False
+        elif not self._loops and self._spans is not None:
+            self._loops = True
             self._spans.loop_onset(signals)
 
     @guarded("recorder.extract", default=None)

@@ -136,8 +136,7 @@ class EngineSink:
             **{name: getattr(report, name) for name in _REPORTED},
             troubles=self._troubles.of(report, looped=run is not None and bool(run.totals.onsets)),
         )
-        unknown = {"loops", "loop_cost"} & set(report.lost)
-        return summary._replace(lost_steps=None) if unknown else summary
+        return summary._replace(loop_steps=None) if "loops" in report.lost else summary
 
     def policy_in_force(self, run_id: str) -> PolicyInForce | None:
         """The thresholds that apply to an open run; ``None``, there are none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -23,11 +22,10 @@ from tidegauge._checked import (
     instance_of,
     whole,
 )
-from tidegauge._guard import log
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
-from tidegauge.policies import DEFAULT_RULES, Policy, Rule, read_policy
+from tidegauge.policies import Guard, Policy, Rule, guard_rules, read_policy
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.normalise import volatile
@@ -50,6 +48,7 @@ HostName: TypeAlias = str
 Key: TypeAlias = bytes
 Comparison: TypeAlias = Normaliser | str
 ExportedRuns: TypeAlias = Literal["all", "troubled"]
+GuardName: TypeAlias = Guard
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
 Price: TypeAlias = float
@@ -112,6 +111,12 @@ def _shown_messages(value: Any) -> Any:
     return value
 
 
+def _guard(value: Any) -> Any:
+    if not (isinstance(value, str) and value in ("watch", "stuck")):
+        raise ValueError
+    return value
+
+
 def _exported_runs(value: Any) -> Any:
     if not (isinstance(value, str) and value in ("all", "troubled")):
         raise ValueError
@@ -128,6 +133,7 @@ def _run_store(value: Any) -> Any:
 KINDS: Final[Kinds] = {
     **_checked.KINDS,
     "ExportedRuns": ValueKind('"all" or "troubled"', _exported_runs),
+    "GuardName": ValueKind('"watch" or "stuck"', _guard),
     "FilePath": ValueKind("the path of a file", _path),
     "HostName": ValueKind("a host name or an address", _host),
     "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
@@ -164,18 +170,24 @@ class Settings:
     """What :func:`configure` takes.
 
     Args:
-        stop_on_loop: stop a run when a cycle was repeated this many times after its first round.
+        guard: ``stuck`` stops runs that are stuck, by evidence: the preset, see
+            :func:`~tidegauge.policies.guard_rules`. ``watch``, the default, counts and shows what
+            that would stop. The default is the variable TIDEGAUGE_GUARD. Your own rules for the
+            same signal take precedence.
+        guard_share: share of the runs in which the preset stops, from 0 to 1; a run's id decides.
+        stop_on_loop: stop a run when its last steps, of any number, repeated those just before them
+            this many times.
         stop_on_result_streak: stop it after this many consecutive steps with the same result.
         stop_on_failed_rounds: stop it after this many consecutive rounds of failed calls only.
         stop_on_steps: stop it at the next step after this many.
-        nudge_on_loop: send the model a message when a cycle was repeated this many times, and
+        nudge_on_loop: send the model a message when a loop was repeated this many times, and
             again whenever it was repeated as many times more.
         block_on_loop: from this many repetitions on, answer its calls instead of running them.
-        rules: the rules of the policy, instead of the settings above.
+        rules: the rules of the policy, instead of the settings above; beside them, ``guard`` acts
+            only if it is set.
         policy: file of a policy, written by ``tidegauge calibrate`` or by you. Its rules and
             thresholds apply in addition to the rules given here, and its rules take precedence.
-            The default is the variable TIDEGAUGE_POLICY. If the file cannot be used, one line is
-            logged, and the policy stops nothing.
+            The default is the variable TIDEGAUGE_POLICY.
         observe_only: never intervene; only count what the rules and thresholds would have stopped.
         tools: what is known about tools, by their names: pollers, keys, mutations.
         extractors: derive from calls and their results where the agent is, what it sees there and
@@ -187,7 +199,7 @@ class Settings:
         idle_seconds: end a run as unknown if it has no step for this long.
         max_groups: (agent, task group) pairs with separate metrics; later ones are ``other``.
         max_actions: action names with separate metrics; later ones are ``other``.
-        max_period: longest cycle that is detected, in steps.
+        max_period: longest cycle of TIDE's loop ratio, in steps; loops are found up to 256 steps.
         max_distinct: distinct results that a run remembers.
         normalise: how results and arguments are compared. ``volatile``: without known noise,
             such as times, durations and ids of requests, see
@@ -263,6 +275,8 @@ class Settings:
         ConfigurationError: a value is not valid.
     """
 
+    guard: GuardName | None = None
+    guard_share: Share = 1.0
     stop_on_loop: Count | None = None
     stop_on_result_streak: Count | None = None
     stop_on_failed_rounds: Count | None = None
@@ -367,22 +381,16 @@ class Settings:
         path = self.policy or os.environ.get("TIDEGAUGE_POLICY")
         if not path:
             return Policy(given)
-        try:
-            found = read_policy(path)
-            taken = {(rule.signal, rule.action, rule.agent, rule.tool) for rule in found.rules}
-            taken |= {
-                (rule.signal, "observe", None, None)
-                for rule in found.rules
-                if (rule.action, rule.agent, rule.tool) == ("stop", None, None)
-            }
-            return found.policy(
-                rule
-                for rule in given
-                if (rule.signal, rule.action, rule.agent, rule.tool) not in taken
-            )
-        except ConfigurationError as error:
-            log(logging.WARNING, "tidegauge: %s; the policy file is ignored", error)
-            return Policy(given)
+        found = read_policy(path)
+        taken = {(rule.signal, rule.action, rule.agent, rule.tool) for rule in found.rules}
+        taken |= {
+            (rule.signal, "observe", None, None)
+            for rule in found.rules
+            if (rule.action, rule.agent, rule.tool) == ("stop", None, None)
+        }
+        return found.policy(
+            rule for rule in given if (rule.signal, rule.action, rule.agent, rule.tool) not in taken
+        )
 
     def given_rules(self) -> tuple[Rule, ...]:
         """The rules of the settings, without those of a policy file."""
@@ -405,7 +413,26 @@ class Settings:
                     "rules cannot be combined with stop_on_…, nudge_on_… or block_on_…; "
                     "set only one of them"
                 )
-            return Policy(self.rules).rules
-        stopped = {rule.signal for rule in given if rule.action == "stop"}
-        observed = [rule for rule in DEFAULT_RULES if rule.signal not in stopped]
-        return Policy([*given, *observed]).rules
+            given = list(Policy(self.rules).rules)
+        guard = self.guard or _guard_of_environment()
+        if self.rules is not None and guard is None:
+            return tuple(given)
+        decided = {
+            rule.signal
+            for rule in given
+            if rule.agent is rule.tool is None and rule.action in ("stop", "observe")
+        }
+        preset = guard_rules(guard or "watch", self.guard_share)
+        return Policy([*given, *[rule for rule in preset if rule.signal not in decided]]).rules
+
+
+def _guard_of_environment() -> Guard | None:
+    found = os.environ.get("TIDEGAUGE_GUARD")
+    if not found:
+        return None
+    try:
+        return KINDS["GuardName"].read(found)  # type: ignore[no-any-return]
+    except ValueError:
+        raise ConfigurationError(
+            f'TIDEGAUGE_GUARD is {_checked.shown(found)}; use "watch" or "stuck"'
+        ) from None

@@ -19,7 +19,7 @@ from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
-from tidegauge.policies.rule import DEFAULT_RULES, Rule, parse_rules
+from tidegauge.policies.rule import DEFAULT_RULES, Guard, Rule, guard_rules, parse_rules
 from tidegauge.policies.scores import SCORES, Score, score_named, score_of
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.policies.trace import RunTrace, TraceSink
@@ -32,6 +32,7 @@ __all__ = [
     "CalibratedGroup",
     "Crossings",
     "Guarantee",
+    "Guard",
     "LearnedScore",
     "LivePolicy",
     "Policy",
@@ -45,6 +46,7 @@ __all__ = [
     "TraceSink",
     "advise",
     "calibrate",
+    "guard_rules",
     "parse_rules",
     "read_policy",
     "read_score",

@@ -40,7 +40,7 @@ __all__ = [
 LEARNED: Final = "learned"
 """The name of every learned score, in policies and metrics."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format of the file; others are rejected."""
 
 WORDS: Final = ("task", "action", "result")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tidegauge.events import Decision, Identity, Signals, Situation
 from tidegauge.policies.policy import Policy
@@ -32,9 +32,11 @@ class RunPolicy(Stateful):
     """
 
     version: ClassVar[int] = 2
-    __slots__ = ("exceeded", "highest", "nudged")
+    unsaved: ClassVar[frozenset[str]] = frozenset({"policy"})
+    __slots__ = ("exceeded", "highest", "nudged", "policy")
 
     def __init__(self) -> None:
+        self.policy: Policy | None = None  # the one for this run, chosen at its first step
         self.exceeded: dict[str, int] = {}
         self.highest: dict[str, float] = {}
         self.nudged: dict[str, float] = {}
@@ -63,10 +65,17 @@ class LivePolicy:
             moment: 0, a step was issued; 1, its result was observed.
             blockable: whether the issued call can still be answered without being run.
         """
-        policy = self._observing if run.started.observe_only else self._policy
-        state = run.policy
+        state: Any = run.policy
         if state is None:
             state = run.policy_state(RunPolicy)
+        policy = state.policy
+        if policy is None:
+            observing = run.started.observe_only
+            policy = self._observing if observing else self._policy.of_run(run.started.run)
+            state.policy = policy
+        skipping = run.skipping
+        if skipping:
+            policy = policy.of_skipped
         if Interventions in run.metrics:
             stopped = run.of(Interventions).stopped
             if stopped is not None:
@@ -74,15 +83,15 @@ class LivePolicy:
                 message = f"the run was stopped at step {step}"
                 return Decision("stop", reason, message, run.signals())
         exceeded: Sequence[tuple[Threshold, PolicyAction]] = ()
-        if self._has_thresholds:
+        if self._has_thresholds and not skipping:
             signals = LiveSignals(run)
             values = policy.thresholds.values(signals)
-            highest = state.highest  # type: ignore[attr-defined]
+            highest = state.highest
             for threshold, now in values:
                 if now > highest.get(threshold.score, -math.inf):
                     highest[threshold.score] = now
             exceeded = policy.thresholds.exceeded(signals, values)
-        if not exceeded and not state.nudged:  # type: ignore[attr-defined]
+        if not exceeded and (skipping or not state.nudged):
             # Most steps return here: no signal has reached the threshold of its rule.
             for read, bound, falls, key in policy.bars(run, moment):
                 value = read(run)
@@ -92,7 +101,7 @@ class LivePolicy:
                     break
             else:
                 return None
-        return self._decided(policy, run, state, exceeded, blockable)  # type: ignore[arg-type]
+        return self._decided(policy, run, state, exceeded, blockable)
 
     def _decided(
         self,
@@ -106,7 +115,7 @@ class LivePolicy:
         for threshold, _ in exceeded:
             state.exceeded.setdefault(threshold.score, signals.step)
         decision = policy.decide(signals, blockable=blockable, exceeded=exceeded)
-        if decision.nudge or state.nudged:
+        if decision.nudge or (state.nudged and not run.skipping):
             holding = policy.nudges(signals, exceeded)
             decision = _due(decision, signals, state, holding)
         if not decision.stop:

@@ -14,7 +14,6 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, PolicyInForce, RunStarted, Signals
 from tidegauge.policies.rule import ACTIONS, DEFAULT_RULES, AnySignals, PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold, Thresholds
-from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.run import MeasuredRun
 
@@ -46,8 +45,7 @@ class Policy:
     """Rules and thresholds, checked twice per step; of those that hold, the severest decides.
 
     The rules for a tool or an agent replace the general ones for their signal, even if these are
-    stricter. While only exempt steps repeat (a declared poller that waits, calls that change
-    something), no rule about repetition holds.
+    stricter. At a step that only waits or thinks, only rules hold that count such steps, too.
 
     Args:
         rules: at most one for each signal, action, agent and tool.
@@ -108,20 +106,39 @@ class Policy:
         self._general = self._held[None, None]
         self._bars = self._general.bars
         self._is_general = len(self._held) == 1
+        self._of_share: dict[tuple[Rule, ...], Policy] = {}  # at most as many as there are shares
 
     def observing(self) -> Policy:
         """The same policy without interventions: it only counts what would have been stopped.
 
         >>> Policy([Rule("steps", 9, "stop"), Rule("steps", 5, "nudge")]).observing().rules
-        (Rule(signal='steps', threshold=9, action='observe', agent=None, tool=None),)
+        (Rule(signal='steps', threshold=9, action='observe', agent=None, tool=None, share=1.0),)
         """
-        highest: dict[tuple[str, str | None, str | None], Rule] = {}
-        for rule in sorted(self.rules, key=lambda rule: ACTIONS.index(rule.action)):
-            highest[rule.signal, rule.agent, rule.tool] = replace(rule, action="observe")
         return Policy(
-            highest.values(),
+            _observed(self.rules),
             thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
         )
+
+    def of_run(self, run: str) -> Policy:
+        """The policy for one run: rules that act in a share of the runs act or observe."""
+        outside = [rule for rule in self.rules if not rule.acts_in(run)]
+        if not outside:
+            return self
+        acting = [rule for rule in self.rules if rule not in outside]
+        key = tuple(acting)
+        found = self._of_share.get(key)
+        if found is None:
+            found = self._of_share[key] = Policy(
+                (*acting, *_observed(outside)),
+                thresholds=self.thresholds,
+                holdout=self.thresholds.holdout,
+            )
+        return found
+
+    @cached_property
+    def of_skipped(self) -> Policy:
+        """The policy for steps that only wait or think: the rules whose signals count them."""
+        return Policy([rule for rule in self.rules if SIGNALS[rule.signal].of_skipped])
 
     @cached_property
     def version(self) -> str:
@@ -226,11 +243,11 @@ class Policy:
         """The comparisons that show whether a rule can hold for a run at that moment.
 
         Without the signals that cannot have changed, unless there are rules for single agents or
-        tools, or steps may be exempt: then a rule can start to hold with an unchanged signal.
+        tools: then a rule can start to hold with an unchanged signal.
         """
         if not self._is_general:
             return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
-        return self._bars[_BOTH if PollingAllowance in run.metrics else moment]
+        return self._bars[moment]
 
     def _held_to(self, signals: Signals) -> _Held:
         return self._general if self._is_general else self._held_by(signals.agent, signals.tool)
@@ -241,27 +258,20 @@ class Policy:
         return self._held[None, known] if found is None else found
 
 
+def _observed(rules: Iterable[Rule]) -> list[Rule]:
+    """The same rules, observed; of several for one signal, agent and tool, the severest."""
+    severest: dict[tuple[str, str | None, str | None], Rule] = {}
+    for rule in sorted(rules, key=lambda rule: ACTIONS.index(rule.action)):
+        severest[rule.signal, rule.agent, rule.tool] = replace(rule, action="observe", share=1.0)
+    return list(severest.values())
+
+
 def _holding(rules: tuple[Rule, ...], signals: Signals) -> Iterator[Rule]:
     for rule in rules:
         value, bound = rule.value(signals), rule.bound
         if value is None or (value > bound if SIGNALS[rule.signal].falls else value < bound):
             continue
-        if not signals.exempt_steps or not _exempt(rule.signal, signals):
-            yield rule
-
-
-def _exempt(signal: str, signals: Signals) -> bool:
-    """Whether all steps that the signal counts are exempt from rules about repetition."""
-    exempt: int = signals.exempt_steps
-    match SIGNALS[signal].exempt:
-        case "loop":
-            return exempt >= signals.loop_period
-        case "streak":
-            return exempt >= (signals.result_streak or 0)
-        case "step":
-            return True
-        case None:
-            return False
+        yield rule
 
 
 def _held(rules: Mapping[str, list[Rule]]) -> _Held:

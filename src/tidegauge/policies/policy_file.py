@@ -2,7 +2,7 @@
 
 ::
 
-    format = 1
+    format = 2
     calibrated = 2026-11-22T09:00:00Z
     holdout = 0.1                       # of the runs, in which thresholds are only observed
 
@@ -43,13 +43,13 @@ from tidegauge.policies.thresholds import Threshold
 
 __all__ = ["FORMAT", "PolicyFile", "read_policy", "run_mark", "write_policy"]
 
-FORMAT: Final = 1
-"""Format of the file; others are rejected."""
+FORMAT: Final = 2
+"""Format of the file; others are rejected. In format 1, a loop was what TIDE calls one."""
 
 _MAX_MEGABYTES: Final = 16
 _MAX_INTEGER: Final = (1 << 63) - 1  # TOML has no larger ones
 _TOP: Final = {"format", "calibrated", "holdout", "calibrated_on", "rule", "threshold"}
-_RULE: Final = {"signal", "threshold", "action", "agent", "tool"}
+_RULE: Final = {"signal", "threshold", "action", "agent", "tool", "share"}
 _THRESHOLD: Final = {
     "score",
     "score_version",
@@ -125,7 +125,7 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
         folder: where it is written: files of learned scores are named from there.
 
     >>> print(write_policy(PolicyFile((), (Threshold("steps", 30, "stop", agent="browser"),))))
-    format = 1
+    format = 2
     <BLANKLINE>
     [[threshold]]
     score = "steps"
@@ -146,7 +146,9 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
     parts.append(_table(top))
     for rule in policy.rules:
         fields = {name: getattr(rule, name) for name in ("signal", "threshold", "action")}
-        parts.append("[[rule]]\n" + _table({**fields, "agent": rule.agent, "tool": rule.tool}))
+        fields |= {"agent": rule.agent, "tool": rule.tool}
+        fields["share"] = None if rule.share == 1 else rule.share
+        parts.append("[[rule]]\n" + _table(fields))
     for threshold in policy.thresholds:
         fields = {
             "score": threshold.score,
@@ -203,6 +205,7 @@ def _rule(item: Mapping[str, Any]) -> Rule:
         _text(item, "action") or "observe",  # type: ignore[arg-type]
         agent=_text(item, "agent"),
         tool=_text(item, "tool"),
+        share=_number(item, "share", 1.0),
     )
 
 

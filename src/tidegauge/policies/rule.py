@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+import xxhash
+
 from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
@@ -16,12 +18,16 @@ __all__ = [
     "ACTIONS",
     "DEFAULT_RULES",
     "AnySignals",
+    "Guard",
     "PolicyAction",
     "Rule",
+    "guard_rules",
+    "is_drawn",
     "parse_rules",
 ]
 
 PolicyAction: TypeAlias = Literal["observe", "nudge", "block", "stop"]
+Guard: TypeAlias = Literal["watch", "stuck"]
 
 AnySignals: TypeAlias = Signals | LiveSignals
 """Signals of one moment, or those of a live run, read one by one."""
@@ -42,6 +48,7 @@ class Rule:
         agent: the agent whose runs the rule applies to; ``None``, all.
         tool: the tool whose steps the rule applies to; ``None``, all. Of the rules for one signal,
             those for the tool apply, else those for the agent, else the general ones.
+        share: share of the runs in which it acts; in the others it is observed. A run's id decides.
 
     Raises:
         ConfigurationError: an unknown signal or action, an invalid threshold, or an action that the
@@ -53,6 +60,7 @@ class Rule:
     action: PolicyAction = "observe"
     agent: str | None = None
     tool: str | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.signal not in SIGNALS:
@@ -64,6 +72,8 @@ class Rule:
                 f"unknown action {self.action!r}; use one of {', '.join(ACTIONS)}"
             )
         self._check_threshold()
+        if isinstance(self.share, bool) or not 0 <= self.share <= 1:
+            raise ConfigurationError(f"the share of runs is {shown(self.share)}; use 0 to 1")
         if self.action == "block" and not SIGNALS[self.signal].blocks:
             blocking = ", ".join(name for name, one in SIGNALS.items() if one.blocks)
             raise ConfigurationError(
@@ -106,6 +116,10 @@ class Rule:
         # A run may take as many steps as the threshold; the next step exceeds it.
         return self.threshold + (self.signal == "steps")
 
+    def acts_in(self, run: str) -> bool:
+        """Whether it acts in this run; else it is observed there."""
+        return self.share >= 1 or is_drawn(run, self.share)
+
     def value(self, signals: AnySignals) -> float | None:
         """The signal now; ``None``, not measured."""
         value: float | None = getattr(signals, self.signal)
@@ -116,16 +130,35 @@ class Rule:
         return SIGNALS[self.signal].message(signals, self.threshold)
 
 
-DEFAULT_RULES: Final = (
-    Rule("loop_repeats", 2),
-    Rule("result_streak", 5),
-    Rule("failed_rounds", 5),
-)
-"""The default rules: they only count what they would have stopped.
+def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
+    """The rules of the preset: when a run is stuck, by evidence (``docs/stop-rules-measured.md``).
 
-Each threshold is the lowest that fewer than 1% of the successful recorded runs reach
-(docs/stop-rules-measured.md).
-"""
+    Args:
+        guard: ``stuck`` stops such runs, ``watch`` counts what it would have stopped.
+        share: share of the runs that it stops.
+
+    >>> [f"{rule.signal} {rule.threshold}: {rule.action}" for rule in guard_rules("stuck")]
+    ['loop_evidence 1: stop', 'stuck_streak 5: stop', 'failed_rounds 7: stop']
+    """
+    action: PolicyAction = "stop" if guard == "stuck" else "observe"
+    return tuple([Rule(name, at, action, share=share) for name, at in _STUCK.items()])
+
+
+_STUCK: Final = {"loop_evidence": 1, "stuck_streak": 5, "failed_rounds": 7}
+
+DEFAULT_RULES: Final = guard_rules("watch")
+"""The default rules: they only count what the preset would have stopped."""
+
+_PARTS: Final = 1 << 32
+
+
+def is_drawn(run: str, share: float) -> bool:
+    """Whether a run is among this share of all runs; its id decides.
+
+    >>> sum(is_drawn(f"run-{n}", 0.25) for n in range(1000))
+    255
+    """
+    return xxhash.xxh3_64_intdigest(run.encode("utf-8", "surrogatepass")) % _PARTS < share * _PARTS
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
@@ -135,7 +168,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         ConfigurationError: the text does not have this form.
 
     >>> parse_rules("loop_repeats=2:nudge, steps=30")[1]
-    Rule(signal='steps', threshold=30, action='stop', agent=None, tool=None)
+    Rule(signal='steps', threshold=30, action='stop', agent=None, tool=None, share=1.0)
     """
     rules = []
     for part in text.split(","):

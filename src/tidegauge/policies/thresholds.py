@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-import xxhash
-
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.learned_score import LEARNED, LearnedScore
-from tidegauge.policies.rule import AnySignals, PolicyAction
+from tidegauge.policies.rule import AnySignals, PolicyAction, is_drawn
 from tidegauge.policies.scores import Score, score_named, score_of
 
 __all__ = ["Threshold", "Thresholds"]
@@ -125,7 +123,6 @@ class Threshold:
 _Place: TypeAlias = tuple[str | None, str | None]
 """The agent and the task group of a threshold."""
 
-_PARTS: Final = 1 << 32
 _MAX_KEPT: Final = 1_000
 
 
@@ -217,5 +214,4 @@ class Thresholds:
 
     def holds_out(self, run: str) -> bool:
         """Whether every threshold is only observed in this run; its id decides."""
-        drawn = xxhash.xxh3_64_intdigest(run.encode("utf-8", "surrogatepass")) % _PARTS
-        return drawn < self.holdout * _PARTS
+        return is_drawn(run, self.holdout)

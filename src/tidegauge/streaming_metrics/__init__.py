@@ -2,8 +2,9 @@
 
 Of one run, fed its steps:
 
-- where it repeats itself: :class:`Loops`, :class:`LoopCost`, :class:`ResultStreak`,
-  :class:`Recurrence`, :class:`Novelty`, :class:`FailedRounds`, :class:`ActionSimilarity`,
+- where it repeats itself: :class:`Loops`, :class:`LoopCost`, :class:`TideLoops`,
+  :class:`GuiLoops`, :class:`ResultStreak`, :class:`StuckStreak`, :class:`EmptyStreak`,
+  :class:`FailedRounds`, :class:`Recurrence`, :class:`Novelty`, :class:`ActionSimilarity`,
   :class:`Repetition`
 - where it goes: :class:`Exploration`, :class:`StaleScore`, :class:`Navigation`
 - how it gets on: :class:`ProgressAUV`, :class:`RecallLag`, :class:`EntropySplit`
@@ -23,6 +24,7 @@ to runs, reports, exporters and policies.
 
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
+from tidegauge.streaming_metrics.empty_streak import EmptyStreak
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit, token_entropy
 from tidegauge.streaming_metrics.event_log import EventLog
@@ -49,12 +51,15 @@ from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport, run_entry
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot, group_entry
 from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
+from tidegauge.streaming_metrics.tide_loops import GuiLoops, TideLoops
 
 __all__ = [
     "AUV",
     "ActionSimilarity",
     "EmbeddingMatcher",
+    "EmptyStreak",
     "Engine",
     "EntropySplit",
     "EventLog",
@@ -66,6 +71,7 @@ __all__ = [
     "GroupMetric",
     "GroupRecallLag",
     "GroupSnapshot",
+    "GuiLoops",
     "IssuedStep",
     "LoopActionShare",
     "LoopCost",
@@ -88,9 +94,11 @@ __all__ = [
     "RunReport",
     "Snapshot",
     "StaleScore",
+    "StuckStreak",
     "SuccessByHorizon",
     "SuccessCurve",
     "SuccessRate",
+    "TideLoops",
     "group_entry",
     "run_entry",
     "token_entropy",

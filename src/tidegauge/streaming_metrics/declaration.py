@@ -64,7 +64,7 @@ class RunSettings:
 
     Args:
         onset_at: length at which a result streak or failed rounds count as an onset.
-        max_period: longest cycle that is detected, in steps.
+        max_period: longest cycle that TIDE's loop ratio detects, in steps.
         max_distinct: distinct results and (action, result) pairs that a run remembers.
         directed: whether exits lead one way only.
         repetition: whether runs measure the similarity of their actions.
@@ -243,14 +243,14 @@ class Signal:
         read: reads it from a run; ``None``, not measured.
         help: what it measures, for the docs.
         message: what happened, in words, from the signals and the threshold.
-        exempt: rules ignore the signal if all of these steps are exempt: those of the loop, those
-            of the result streak, or the last one. ``None``: exempt steps make no difference.
         threshold: valid thresholds: a whole number from 1, any number above 0, or a share.
         falls: whether a rule holds when the signal is at or below the threshold.
         blocks: whether a rule for it can block a repeated call.
         score: whether it is a score, which grows with trouble.
         reads_words: whether it depends on the words of actions, which are read only when needed.
         moment: when it can change: as a step is issued, as its result is observed, or at both.
+        of_skipped: whether it counts also the steps that wait or only think. For all other signals
+            it is as if these steps had not been there.
         stop: why a run that reaches the threshold should end, see :data:`StopKind`.
     """
 
@@ -258,13 +258,13 @@ class Signal:
     read: Callable[[RunView], float | None]
     help: str
     message: Callable[[Signals, float], str]
-    exempt: Literal["loop", "streak", "step"] | None = None
     threshold: Literal["whole", "positive", "share"] = "whole"
     falls: bool = False
     blocks: bool = False
     score: bool = True
     reads_words: bool = False
     moment: Literal["issued", "observed", "both"] = "both"
+    of_skipped: bool = False
     stop: StopKind = "waste"
 
 
@@ -295,6 +295,7 @@ class Declaration(Generic[M]):
         make: creates it for a run; the default is ``kind()``.
         issued: whether it takes each issued step; a function if ``update`` alone is not enough.
         observed: the same for each observed step.
+        takes_skipped: whether it takes also the steps that wait or only think.
         brought_by: fields of steps. A run gets the metric with the first step that has one of
             them; if empty, from the start.
         brought_by_start: whether a run with this start has it from the start in any case.
@@ -316,6 +317,7 @@ class Declaration(Generic[M]):
     make: Callable[[RunView], M] | None = None
     issued: bool | Feed = False
     observed: bool | Feed = False
+    takes_skipped: bool = False
     brought_by: tuple[str, ...] = ()
     brought_by_start: Callable[[RunStarted, RunSettings], bool] | None = None
     feeds: type[Stateful] | None = None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tidegauge._canonical import MAX_IDENTITY, Identities, ValueCache, built_in, is_plain, type_name
@@ -35,10 +37,11 @@ from tidegauge.streaming_metrics.clues import (
 )
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
-    call_digest,
+    call_digests,
     canonical_start,
     compared_arguments,
     content_digest,
+    content_digests,
     joined_digest,
     normaliser_of_arguments,
     round_digest,
@@ -87,6 +90,8 @@ class DigestedStep(NamedTuple):
         shown: the beginning of its arguments, where contents are shown.
         clues: what its texts say, where they are read.
         not_comparable: what of the step cannot be compared: ``arguments``, ``state``.
+        exact_action: digest of the round with its noise; ``None``, it has none.
+        exact_state: digest of the state with its noise; ``None``, it has none.
     """
 
     run: str
@@ -107,6 +112,8 @@ class DigestedStep(NamedTuple):
     shown: str | None = None
     clues: CallClues | None = None
     not_comparable: tuple[str, ...] = ()
+    exact_action: bytes | None = None
+    exact_state: bytes | None = None
 
 
 class DigestedOutcome(NamedTuple):
@@ -122,6 +129,9 @@ class DigestedOutcome(NamedTuple):
         shown: the beginning of its results, where contents are shown.
         nearer: the answer of the user's distance about the move, if any.
         clues: what the texts of its results say, where they are read.
+        exact: for each call, the digest of its result with its noise; ``None``, no result has any.
+        empty: whether the results are empty, or say only that nothing was found.
+        negative: whether they say that it failed, or that nothing was found.
     """
 
     run: str
@@ -139,6 +149,9 @@ class DigestedOutcome(NamedTuple):
     shown: str | None = None
     nearer: DistanceAnswer | None = None
     clues: ResultClues | None = None
+    exact: Sequence[bytes | Absent | None] | None = None
+    empty: bool = False
+    negative: bool = False
 
 
 class Digester:
@@ -221,22 +234,34 @@ class Digester:
         normaliser = self.normaliser
         calls: Sequence[Call] = chosen
         declared: Sequence[ToolDeclaration | None] = ()
-        if self.declarations or len(calls) != 1 or calls[0].declared is not None:
+        first = calls[0] if len(calls) == 1 else None
+        if (
+            self.declarations
+            or first is None
+            or first.declared is not None
+            or thinking(first.action) is not None
+        ):
             calls, declared = self._declared(calls)
         given = seen is not ABSENT
         if cache is None and given:
             cache = ValueCache()  # states and arguments often are the same objects
         missing: tuple[str, ...] = ()
         digests: list[bytes] = []
+        exact: list[bytes] | None = None
         for call in calls:
-            digest = call_digest(call, self._of_arguments, cache)
+            digest, whole = call_digests(call, self._of_arguments, cache)
             if digest is None:
                 missing = ("arguments",)
                 digest = os.urandom(16)  # equal to nothing
+            if whole is not None and exact is None:
+                exact = digests.copy()
             digests.append(digest)
+            if exact is not None:
+                exact.append(whole or digest)
         state: bytes | None = None
+        exact_state: bytes | None = None
         if given:
-            state = content_digest(seen, normaliser, cache)
+            state, exact_state = content_digests(seen, normaliser, cache)
             if state is None:
                 missing = (*missing, "state")
         fields = (
@@ -258,6 +283,8 @@ class Digester:
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             clues_of_calls(chosen) if self.clues else None,
             missing,
+            None if exact is None else round_digest(exact),
+            exact_state,
         )
         return made(DigestedStep, fields)
 
@@ -267,10 +294,22 @@ class Digester:
          progress, tokens, seconds, time, blocked) = event  # fmt: skip
         normaliser = self.normaliser
         results: list[tuple[bytes | Absent | None, bool | None]] = []
+        exact: list[bytes | Absent | None] | None = None
+        empty = negative = bool(given_results)
         for outcome, error in given_results:
-            digest = ABSENT if outcome is ABSENT else content_digest(outcome, normaliser, cache)
+            digest: bytes | Absent | None = ABSENT
+            whole: bytes | None = None
+            if outcome is not ABSENT:
+                digest, whole = content_digests(outcome, normaliser, cache)
+            if whole is not None and exact is None:
+                exact = [one for one, _ in results]
             plain = error is None or error is True or error is False
             results.append((digest, error if plain else _flag(error)))
+            if exact is not None:
+                exact.append(whole or digest)
+            if empty or negative:
+                says_empty, says_no = what_it_says(outcome)
+                empty, negative = empty and says_empty, negative and says_no
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in given_results if one.outcome is not ABSENT])
@@ -298,6 +337,9 @@ class Digester:
             shown,
             None,
             clues_of_results(given_results) if self.clues else None,
+            exact,
+            empty,
+            negative,
         )
         return made(DigestedOutcome, fields)
 
@@ -306,7 +348,10 @@ class Digester:
     ) -> tuple[Sequence[Call], Sequence[ToolDeclaration | None]]:
         """The calls as they are compared, and what is declared of their tools."""
         by_name = self.declarations
-        declared = [call.declared or declared_by_name(by_name, call.action) for call in calls]
+        declared = [
+            call.declared or declared_by_name(by_name, call.action) or thinking(call.action)
+            for call in calls
+        ]
         if not any(declared):
             return calls, ()
         compared = [
@@ -323,6 +368,78 @@ def declared_by_name(
 ) -> ToolDeclaration | None:
     """The declaration of a tool; ``None`` if the name is not a string, which is never hashed."""
     return declarations.get(action) if type(action) is str else None
+
+
+def thinking(action: object) -> ToolDeclaration | None:
+    """The declaration of a tool that only writes down a thought, known by its name.
+
+    >>> thinking("mcp__reasoning__sequentialthinking"), thinking("search")
+    (ToolDeclaration(poll=False, key=None, mutates=False, thinks=True), None)
+    """
+    if type(action) is not str or "think" not in action.lower():
+        return None
+    name = _SEGMENTS.split(action.lower())[-1]
+    return _THINKS if name.replace("_", "").replace("-", "") in _THINKING else None
+
+
+_SEGMENTS: Final = re.compile(r"__|[.:/]")
+_THINKING: Final = frozenset({"think", "thinking", "sequentialthinking"})
+_THINKS: Final = ToolDeclaration(thinks=True)
+
+_SHORT: Final = 200
+"""Characters of a result that may say no more than that something failed, or is not there."""
+
+_NOTHING_FOUND: Final = re.compile(
+    r"""[\W_]*(?:
+    (?:error\W+)?(?:no|0|zero|without(?:\sany)?)\s(?:[\w-]+\s){0,3}?
+      (?:results?|match(?:es)?|rows?|hits?|items?|files?|records?|entries|documents?|data|output)
+      (?:\s(?:were|was|are|is))?(?:\s(?:found|available|returned|matched|selected|there))?
+      (?:\s(?:for|in|on|at|with|matching)\s.{0,120})?
+    |(?:no\s(?:such\s)?[\w\s-]{1,60}|nothing(?:\s[\w]+)?|none|[\w\s'"/.-]{1,80}\snot)\s?(?:found|there)
+    |none|null|nil|nothing|empty|n/a|\(?\s?(?:empty|no)\s(?:output|result|response|set)\s?\)?
+    )[\W_]*""",
+    re.VERBOSE | re.IGNORECASE,
+).fullmatch
+_SAYS_NO: Final = re.compile(
+    r"\b(?:no|not|none|nothing|empty|errors?|fail(?:s|ed|ure)?|cannot|can't|couldn't|could not|"
+    r"doesn't|invalid|denied|unable|unknown|missing|time-?out|timed out|refused|forbidden|"
+    r"unauthorized|rejected|exception|traceback|(?:http|status|code)\W{1,3}[45]\d\d)\b",
+    re.IGNORECASE,
+).search
+_SAYS_NONE_FAILED: Final = re.compile(
+    r"\b(?:no|0|zero|without)\s(?:[\w-]+\s){0,2}?(?:errors?|issues?|problems?|warnings?|failures?|fail(?:s|ed)?)\b",
+    re.IGNORECASE,
+)
+
+
+def what_it_says(result: object) -> tuple[bool, bool]:
+    """Whether a result is empty, or says only that nothing was found; and whether it says no.
+
+    Only plain values and short texts are read; what is long says more than that.
+
+    >>> what_it_says("No results."), what_it_says([]), what_it_says("OK, 500 rows")
+    ((True, True), (True, True), (False, False))
+    >>> what_it_says("permission denied"), what_it_says(""), what_it_says("12 files, no errors")
+    ((False, True), (True, False), (False, False))
+    """
+    kind = type(result)
+    if result is None:
+        return True, False
+    if kind is list or kind is dict or kind is tuple:
+        return (True, True) if not result else (False, False)
+    if not isinstance(result, str) or kind is not str or len(result) > _SHORT:
+        return False, False
+    return _said(result)
+
+
+@lru_cache(1_024)
+def _said(text: str) -> tuple[bool, bool]:
+    plain = text.strip()
+    if not plain:
+        return True, False
+    if plain in ("[]", "{}") or _NOTHING_FOUND(plain) is not None:
+        return True, True
+    return False, _SAYS_NO(_SAYS_NONE_FAILED.sub("", plain)) is not None
 
 
 def round_outcome(

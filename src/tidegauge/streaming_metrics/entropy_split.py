@@ -16,8 +16,15 @@ from tidegauge.streaming_metrics.declaration import (
     RunView,
     Signal,
 )
+from tidegauge.streaming_metrics.loops import MAX_PERIOD, Loops
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
-from tidegauge.streaming_metrics.records import EntropySums, FinishedRun, ObservedStep
+from tidegauge.streaming_metrics.records import (
+    EntropySums,
+    FinishedRun,
+    IssuedStep,
+    LoopSpending,
+    ObservedStep,
+)
 
 __all__ = [
     "ACTION_ENTROPY",
@@ -61,77 +68,67 @@ class _Split(abc.ABC):
         return self.sums.difference
 
 
-class EntropySplit(_Split, Metric[ObservedStep]):
+class EntropySplit(_Split, Metric[LoopSpending]):
     """Mean action entropy over the loop steps of a run, and over its other steps.
 
     Entropy that falls while the agent loops is over-confidence: it is sure of what does not
-    work. A step counts among the other steps until the repetition that it belongs to is
-    complete. Steps that report no entropy are ignored. O(1) time and memory.
+    work. A step counts among the other steps until it turns out to be a loop step
+    (:class:`~tidegauge.streaming_metrics.loops.Loops`). Steps that report no entropy are ignored.
+    O(1) amortised a step; memory: the last ``max_recent`` entropies.
+
+    Args:
+        max_recent: other steps that may still turn out to be loop steps.
 
     Source: TIDE (arXiv 2602.02196), appendix B.4 and figure 8.
 
     >>> split = EntropySplit()
-    >>> for t, (entropy, matched, settled) in enumerate([(1.0, 0, 0), (0.2, 1, 1), (0.4, 1, 1)]):
-    ...     split.update(
-    ...         ObservedStep(t, entropy=entropy, loop_matched=matched, loop_settled=settled)
-    ...     )
+    >>> for t, entropy in enumerate([1.0, 0.2, 0.4]):
+    ...     split.update(LoopSpending(t, settled=(t,) if t else ()))
+    ...     split.update(LoopSpending(t, issued=False, entropy=entropy, looped=t > 0))
     >>> round(split.loop, 6), split.other, round(split.value, 6)
     (0.3, 1.0, -0.7)
     """
 
-    takes: ClassVar[type] = ObservedStep
+    takes: ClassVar[type] = LoopSpending
     __slots__ = (
         "_loop_steps",
         "_loop_sum",
-        "_open_since",
-        "_open_steps",
-        "_open_sum",
         "_other_steps",
         "_other_sum",
+        "_recent",
         "current",
+        "max_recent",
     )
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_recent: int = MAX_PERIOD) -> None:
+        self.max_recent = max_recent
         self.current: float | None = None  # of the last action that reported its entropy
         self._loop_sum = 0.0
         self._loop_steps = 0
-        self._open_sum = 0.0  # of steps that may still become loop steps
-        self._open_steps = 0
-        self._open_since = -1  # the first step of their repetition
-        self._other_sum = 0.0
+        self._other_sum = 0.0  # of steps that are too old to turn out to be loop steps
         self._other_steps = 0
+        self._recent: dict[int, float] = {}  # of others, by step
 
-    def update(self, step: ObservedStep) -> None:
-        """Take an observed step; results may come late, and in another order than their steps."""
-        since = step.t + 1 - step.loop_matched  # where the repetition that it belongs to begins
-        if since > self._open_since:
-            if 0 <= step.loop_first_step <= self._open_since:
-                self._settle()  # it was completed by a step without a result
-            self._other_sum += self._open_sum
-            self._other_steps += self._open_steps
-            self._open_sum, self._open_steps = 0.0, 0
-            self._open_since = since
-        if step.loop_settled and since == self._open_since:
-            self._settle()
-        entropy = step.entropy
-        if entropy is None or not 0 <= entropy <= _MAX_ENTROPY:
+    def update(self, step: LoopSpending) -> None:
+        """Take a moment of a step; results may come late, and in another order than their steps."""
+        recent, entropy = self._recent, step.entropy
+        for earlier in step.settled:
+            found = recent.pop(earlier, None)
+            if found is not None:
+                self._loop_sum += found
+                self._loop_steps += 1
+        if step.issued or entropy is None or not 0 <= entropy <= _MAX_ENTROPY:
             return
         self.current = entropy
-        if step.loop_settled:
+        if step.looped:
             self._loop_sum += entropy
             self._loop_steps += 1
-        elif step.loop_matched and since == self._open_since:
-            self._open_sum += entropy
-            self._open_steps += 1
-        else:
-            self._other_sum += entropy
+            return
+        recent[step.t] = entropy
+        if len(recent) > self.max_recent:
+            self._other_sum += recent.pop(next(iter(recent)))
             self._other_steps += 1
-
-    def _settle(self) -> None:
-        self._loop_sum += self._open_sum
-        self._loop_steps += self._open_steps
-        self._open_sum, self._open_steps = 0.0, 0
 
     @property
     def sums(self) -> EntropySums:
@@ -139,8 +136,8 @@ class EntropySplit(_Split, Metric[ObservedStep]):
         return EntropySums(
             self._loop_sum,
             self._loop_steps,
-            self._other_sum + self._open_sum,
-            self._other_steps + self._open_steps,
+            self._other_sum + sum(self._recent.values()),
+            self._other_steps + len(self._recent),
         )
 
 
@@ -245,6 +242,16 @@ def _entropy_steps(group: GroupView) -> MetricValue:
     return None if sums is None else {("loop",): sums.loop_steps, ("other",): sums.other_steps}
 
 
+def _issued(run: RunView, split: EntropySplit, step: IssuedStep) -> None:
+    settled = run.of(Loops).settled
+    if settled:
+        split.update(LoopSpending(step.t, settled=settled))
+
+
+def _observed(run: RunView, split: EntropySplit, step: ObservedStep) -> None:
+    split.update(LoopSpending(step.t, False, entropy=step.entropy, looped=step.looped))
+
+
 def _current(run: RunView) -> float | None:
     split = run.find(EntropySplit)
     return None if split is None else split.current
@@ -259,7 +266,8 @@ def _entropy(group: GroupView) -> MetricValue:
 DECLARATION: Final = Declaration(
     name="entropy_split",
     kind=EntropySplit,
-    observed=True,
+    issued=_issued,
+    observed=_observed,
     brought_by=("entropy",),
     absent={"action_entropy": None, "loop_entropy": None, "other_entropy": None},
     report=lambda run, split: {
@@ -277,7 +285,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"the last action has an entropy of {now.action_entropy:.3g} nats per token"
             ),
-            exempt="step",
             threshold="positive",
             falls=True,
             score=False,

@@ -75,7 +75,7 @@ class EventLog:
 
     >>> log = EventLog(clock=lambda: 5.0)
     >>> history = log.history(RunStarted(run="r1", agent="browser"))
-    >>> history.report("cycle", 7, "")
+    >>> history.report("loop", 7, "")
     >>> [(one.agent, one.what, one.step) for one in log.events()]
     [('browser', 'cycle', 7)]
     """

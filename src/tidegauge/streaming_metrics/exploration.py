@@ -118,7 +118,7 @@ class Exploration(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    functions: ClassVar[frozenset[str]] = frozenset({"distance"})
+    unsaved: ClassVar[frozenset[str]] = frozenset({"distance"})
     __slots__ = (
         "_goal_since",
         "_goal_waited",
@@ -423,11 +423,12 @@ class Exploration(Metric[ObservedStep]):
         if step.place is not None and not stale.placed:
             stale.update(step)  # from here on, places
             return
-        place = step.state if step.place is None and not self.placed else step.place
-        if place is None:
+        if step.place is not None:
+            stale.move(step.place, progress, step.changed)
+        elif self.placed:
             stale.stay(progress)
         else:
-            stale.move(place, progress, step.exempt)
+            stale.follow_state(step, progress)
 
 
 def _look_up(step: ObservedStep) -> None:

@@ -36,15 +36,18 @@ from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
     "DIGEST_VERSION",
+    "Digests",
     "Normaliser",
     "action_name",
     "arguments_bytes",
     "arguments_start",
     "call_digest",
+    "call_digests",
     "canonical_bytes",
     "canonical_start",
     "compared_arguments",
     "content_digest",
+    "content_digests",
     "joined_digest",
     "normalised",
     "normaliser_for",
@@ -60,6 +63,10 @@ Normaliser: TypeAlias = Callable[[str], str]
 
 DIGEST_VERSION: Final = 2
 """Raised when texts are compared in another way: digests of two versions are not compared."""
+
+Digests: TypeAlias = tuple[bytes | None, bytes | None]
+"""What is compared, without noise, and the exact digest where it differs; ``None``, not
+comparable, and no other."""
 
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
@@ -159,17 +166,24 @@ def content_digest(
     >>> content_digest(object()) is None
     True
     """
+    return content_digests(value, normaliser, cache)[0]
+
+
+def content_digests(
+    value: object, normaliser: Normaliser | None = None, cache: ValueCache | None = None
+) -> Digests:
+    """The same, with the exact digest where the normaliser changed something."""
     if normaliser is not None:
         data = canonical_text(value, cache=cache)
         if data is not None:
             applied = normaliser_for(data, normaliser)
-            return _digest(data) if applied is None else _normalised_digest(data, applied)
+            return (_digest(data), None) if applied is None else _both(b"", data, applied)
     elif type(value) is str and len(value) <= MAX_TEXT:
         try:
-            return _digest(value.encode())
+            return _digest(value.encode()), None
         except UnicodeEncodeError:
-            return _digest(value.encode("utf-8", "surrogatepass"))
-    return canonical_digest(value, cache)
+            return _digest(value.encode("utf-8", "surrogatepass")), None
+    return canonical_digest(value, cache), None
 
 
 def task_digest(task: str) -> str:
@@ -186,6 +200,13 @@ def call_digest(
     call: Call, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> bytes | None:
     """Digest of one call: its name and its arguments; ``None`` if they are not comparable."""
+    return call_digests(call, normaliser, cache)[0]
+
+
+def call_digests(
+    call: Call, normaliser: Normaliser | None = None, cache: ValueCache | None = None
+) -> Digests:
+    """The same, with the exact digest where the normaliser changed something."""
     action, arguments = call.action, call.arguments
     kind = type(arguments)
     data: bytes | None = None
@@ -197,16 +218,15 @@ def call_digest(
         elif cache is None or not cache.knows(arguments):
             data = plain_text(arguments)
     if data is not None and type(action) is str and len(action) <= MAX_TEXT:
+        try:
+            name = action.encode()
+        except UnicodeEncodeError:
+            name = action.encode("utf-8", "surrogatepass")
         applied = normaliser_for(data, normaliser)
         if applied is not None:
-            data = _normalised_bytes(data, applied)
-            if data is None:
-                return None
-        try:
-            return _digest(action.encode() + b"\0" + data)
-        except UnicodeEncodeError:
-            return _digest(action.encode("utf-8", "surrogatepass") + b"\0" + data)
-    return _digest_of(action, arguments, cache)
+            return _both(name + b"\0", data, applied)
+        return _digest(name + b"\0" + data), None
+    return _digest_of(action, arguments, cache), None
 
 
 def round_digest(calls: Sequence[bytes]) -> bytes:
@@ -290,9 +310,13 @@ def _normalised_bytes(data: bytes, normaliser: Normaliser) -> bytes | None:
     return None if text is None else canonical_text(text, sys.maxsize)
 
 
-def _normalised_digest(data: bytes, normaliser: Normaliser) -> bytes | None:
+def _both(start: bytes, data: bytes, normaliser: Normaliser) -> Digests:
+    """The digests of a text behind ``start``, which is not normalised."""
     found = _normalised_bytes(data, normaliser)
-    return None if found is None else _digest(found)
+    exact = _digest(start + data)
+    if found == data:
+        return exact, None
+    return (None if found is None else _digest(start + found)), exact
 
 
 def _digest_of(action: object, arguments: object, cache: ValueCache | None) -> bytes | None:

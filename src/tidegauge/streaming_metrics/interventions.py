@@ -139,6 +139,7 @@ DECLARATION: Final = Declaration(
     name="interventions",
     kind=Interventions,
     issued=_issued,
+    takes_skipped=True,
     observed=_observed,
     # A run gets it with its first intervention.
     brought_by_start=lambda started, settings: False,

@@ -1,7 +1,8 @@
-"""What loops cost: steps, tokens and seconds."""
+"""What loops cost: tokens and seconds. Their steps are counted by :mod:`loops`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
@@ -13,17 +14,16 @@ from tidegauge.streaming_metrics.declaration import (
     Signal,
     Sum,
     loop_in_words,
-    zero,
     zero_amount,
 )
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Metric
-from tidegauge.streaming_metrics.records import LoopSpending, ObservedStep
+from tidegauge.streaming_metrics.records import IssuedStep, LoopSpending, ObservedStep, added
 
 __all__ = [
     "DECLARATION",
     "LOOP_SECONDS",
     "LOOP_TOKENS",
-    "LOST_STEPS",
     "RUN_LOOP_TOKENS",
     "LoopCost",
     "count_cost",
@@ -31,82 +31,92 @@ __all__ = [
 
 
 class LoopCost(Metric[LoopSpending]):
-    """Steps, tokens and seconds that loops cost: of all loops, and of the last one.
+    """Tokens and seconds that loops cost: of all loops, and of the current one.
 
-    Counted are the steps from a loop's first repeated one on, as long as the cycle continues, each
-    with what it has reported so far: tokens spent on its choice when it is issued, the rest with
-    its result. Until the first repetition is complete, its steps are kept apart: nothing may come
-    of it. O(1) time and memory.
-
-    Source: loops as in TIDE 3.2; the costs are ours.
+    Counted are the loop steps (:class:`~tidegauge.streaming_metrics.loops.Loops`), each with what
+    it has reported so far: tokens spent on its choice when it is issued, the rest with its result.
+    Steps that may still turn out to be loop steps are kept apart until that is known. O(1)
+    amortised a step; memory grows with those, up to the longest period of a loop.
 
     Attributes:
-        steps: steps of all loops.
         tokens: tokens of all loops; ``None`` while no step of a loop has reported any.
         seconds: seconds of all loops; ``None`` likewise.
-        since: first step of the last loop, or of a repetition that is not complete; -1, none.
-        last_steps: its steps.
+        first_step: first step of the last loop; -1, there was none.
         last_tokens: tokens of its steps; ``None``, none has reported any.
         last_seconds: seconds of its steps; ``None`` likewise.
 
     >>> cost = LoopCost()
-    >>> for looping in (False, True, True):  # a cycle of two steps, and the next round begins
-    ...     cost.update(LoopSpending(since=2, looping=looping, steps=1, tokens=100))
-    >>> cost.steps, cost.value, cost.last_tokens
-    (3, 300, 300)
+    >>> cost.update(LoopSpending(2, pending=1, tokens=100))
+    >>> cost.update(LoopSpending(3, settled=(2, 3), pending=2, first_step=2, tokens=100))
+    >>> cost.update(LoopSpending(3, issued=False, looped=True, first_step=2, tokens=50))
+    >>> cost.value, cost.last_tokens
+    (250, 250)
     """
 
     takes: ClassVar[type] = LoopSpending
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     __slots__ = (
-        "_looping",
+        "_spent",
+        "first_step",
         "last_seconds",
-        "last_steps",
         "last_tokens",
         "seconds",
-        "since",
-        "steps",
         "tokens",
     )
 
     def __init__(self) -> None:
-        self.steps = 0
         self.tokens: float | None = None
         self.seconds: float | None = None
-        self.since = -1
-        self.last_steps = 0
+        self.first_step = -1
         self.last_tokens: float | None = None
         self.last_seconds: float | None = None
-        self._looping = False  # whether the last repetition was complete
+        # By step, of the last ones that are loop steps or may still be: tokens and seconds.
+        self._spent: dict[int, tuple[float | None, float | None]] = {}
 
     def update(self, step: LoopSpending) -> None:
         """Take a moment of a step; results may come late, and in another order than their steps."""
-        self.take(*step)
+        t, issued, settled, pending, first_step, tokens, seconds, _, looped = step
+        spent = self._spent
+        if issued:
+            spent[t] = (tokens, None)
+            self._settle(settled, first_step)
+            while len(spent) > (pending or bool(settled)):
+                del spent[next(iter(spent))]
+            return
+        known = spent.get(t)
+        if known is not None:
+            spent[t] = (added(known[0], tokens), added(known[1], seconds))
+        if looped:
+            self.tokens = added(self.tokens, tokens)
+            self.seconds = added(self.seconds, seconds)
+            if t >= self.first_step:
+                self.last_tokens = added(self.last_tokens, tokens)
+                self.last_seconds = added(self.last_seconds, seconds)
 
-    def take(
-        self, since: int, looping: bool, steps: int, tokens: float | None, seconds: float | None
-    ) -> None:
-        """The same without a record, which takes longer to make than to take."""
-        if since > self.since:
-            self.since = since
-            self.last_steps = 0
+    def _settle(self, settled: tuple[int, ...], first_step: int) -> None:
+        spent = self._spent
+        current: Iterable[int] = settled
+        if first_step >= 0 and first_step != self.first_step:
+            self.first_step = first_step
             self.last_tokens = self.last_seconds = None
-            self._looping = False
-        if since == self.since:
-            self.last_steps += steps
-            if tokens is not None:
-                self.last_tokens = (self.last_tokens or 0) + tokens
-            if seconds is not None:
-                self.last_seconds = (self.last_seconds or 0) + seconds
-            if looping and not self._looping:
-                self._looping = True
-                steps, tokens, seconds = self.last_steps, self.last_tokens, self.last_seconds
-        if looping:
-            self.steps += steps
-            if tokens is not None:
-                self.tokens = (self.tokens or 0) + tokens
-            if seconds is not None:
-                self.seconds = (self.seconds or 0) + seconds
+            current = [earlier for earlier in spent if earlier >= first_step]
+        for earlier in settled:
+            tokens, seconds = spent[earlier]
+            self.tokens = added(self.tokens, tokens)
+            self.seconds = added(self.seconds, seconds)
+        for earlier in current:
+            tokens, seconds = spent[earlier]
+            self.last_tokens = added(self.last_tokens, tokens)
+            self.last_seconds = added(self.last_seconds, seconds)
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether a step may still turn out to be a loop step, or was one just now."""
+        return bool(self._spent)
+
+    def keeps(self, t: int) -> bool:
+        """Whether this one may, or was."""
+        return t in self._spent
 
     @property
     def value(self) -> float | None:
@@ -114,13 +124,6 @@ class LoopCost(Metric[LoopSpending]):
         return self.tokens
 
 
-LOST_STEPS: Final = MetricDefinition(
-    "tidegauge_lost_steps_total",
-    "counter",
-    "steps",
-    "Steps that loops cost: from the first repeated step of each to its end, without "
-    "declared pollers within their allowance.",
-)
 LOOP_TOKENS: Final = MetricDefinition(
     "tidegauge_loop_tokens_total",
     "counter",
@@ -143,37 +146,41 @@ RUN_LOOP_TOKENS: Final = MetricDefinition(
 )
 
 
-def count_cost(totals: Any, cost: LoopCost, *, tokens: bool, seconds: bool) -> None:
-    """Put what all loops cost into a run's totals, where it may have changed."""
-    totals.lost_steps = cost.steps
-    if tokens and cost.tokens is not None:
+def count_cost(totals: Any, cost: LoopCost) -> None:
+    """Put what all loops cost into a run's totals."""
+    if cost.tokens is not None:
         totals.loop_tokens = addable(cost.tokens)
-    if seconds and cost.seconds is not None:
+    if cost.seconds is not None:
         totals.loop_seconds = addable(cost.seconds)
 
 
+def _issued(run: RunView, cost: LoopCost, step: IssuedStep) -> None:
+    loops = run.of(Loops)
+    settled, pending = loops.settled, loops.pending
+    if settled or pending or cost.keeps_any:
+        cost.update(
+            LoopSpending(step.t, True, settled, pending, loops.first_step, step.choice_tokens)
+        )
+        if settled:
+            count_cost(run.totals, cost)
+
+
 def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
-    matched = step.loop_matched
-    if not matched or step.exempt:
-        return
-    first, lost, tokens, seconds = step.loop_first_step, 0, step.result_tokens, step.seconds
-    if step.exempt is None:  # it was not counted when it was issued
-        lost, tokens = 1, step.tokens
-    since = first if first >= 0 else step.t + 1 - matched
-    cost.take(since, first >= 0, lost, tokens, seconds)
-    if first >= 0:
-        count_cost(run.totals, cost, tokens=tokens is not None, seconds=seconds is not None)
+    if step.looped or cost.keeps(step.t):
+        tokens, seconds = step.result_tokens, step.seconds
+        cost.update(LoopSpending(step.t, False, tokens=tokens, seconds=seconds, looped=step.looped))
+        if step.looped:
+            count_cost(run.totals, cost)
 
 
 def _current(run: RunView) -> LoopCost | None:
     """The cost, if its last loop is the one that the run is in."""
     cost = run.find(LoopCost)
-    return cost if cost is not None and cost.since == run.latest.loop_first_step else None
+    return cost if cost is not None and cost.first_step == run.latest.loop_first_step else None
 
 
 def _steps(run: RunView) -> int:
-    cost = _current(run)
-    return 0 if cost is None else cost.last_steps
+    return run.of(Loops).current_steps
 
 
 def _tokens(run: RunView) -> float | None:
@@ -187,10 +194,9 @@ def _seconds(run: RunView) -> float | None:
 
 
 def _document(report: Any) -> dict[str, object]:
-    known = not {"loops", "loop_cost"} & set(report.lost)
     return {
         "lost_in_loops": {
-            "steps": report.lost_steps if known else None,
+            "steps": None if "loops" in report.lost else report.loop_steps,
             "tokens": report.lost_tokens,
             "seconds": report.lost_seconds,
         }
@@ -200,10 +206,9 @@ def _document(report: Any) -> dict[str, object]:
 DECLARATION: Final = Declaration(
     name="loop_cost",
     kind=LoopCost,
+    issued=_issued,
     observed=_observed,
-    brought_by=("loop_matched",),
     sums=(
-        Sum("lost_steps", zero),
         Sum("loop_tokens", zero_amount),
         Sum("loop_seconds", zero_amount),
     ),
@@ -211,13 +216,11 @@ DECLARATION: Final = Declaration(
         "loop_cost_steps": 0,
         "loop_cost_tokens": None,
         "loop_cost_seconds": None,
-        "lost_steps": 0,
         "lost_tokens": None,
         "lost_seconds": None,
     },
     report=lambda run, cost: {
         "loop_cost_steps": _steps(run),
-        "lost_steps": cost.steps,
         "loop_cost_tokens": _tokens(run),
         "loop_cost_seconds": _seconds(run),
         "lost_tokens": cost.tokens,
@@ -230,7 +233,6 @@ DECLARATION: Final = Declaration(
             read=_steps,
             help="steps of the loop, from its first repeated step on",
             message=lambda now, at: f"{loop_in_words(now)}: {now.loop_cost_steps} steps lost",
-            exempt="loop",
             blocks=True,
         ),
         Signal(
@@ -240,7 +242,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"{loop_in_words(now)}: {now.loop_cost_tokens:,.0f} tokens lost"
             ),
-            exempt="loop",
             blocks=True,
         ),
         Signal(
@@ -250,13 +251,11 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"{loop_in_words(now)}: {now.loop_cost_seconds:,.1f} seconds lost"
             ),
-            exempt="loop",
             threshold="positive",
             blocks=True,
         ),
     ),
     of_group=(
-        Measured(LOST_STEPS, lambda group: group.totals.lost_steps),
         Measured(LOOP_TOKENS, lambda group: group.totals.loop_tokens),
         Measured(LOOP_SECONDS, lambda group: group.totals.loop_seconds),
     ),

@@ -64,8 +64,8 @@ class LoopSplit(GroupMetric):
 class LoopActionShare(GroupMetric):
     """Share of each action among the loop steps: what the agent does when it loops.
 
-    TIDE defines its click ratio as ``share("click")``, the share of all loop actions. Its released
-    code counts one round of each loop, however often it was repeated: ``cycle_share("click")``.
+    TIDE defines its click ratio as the share of "click" among all loop actions. Its released code
+    counts one round of each of its loops, however often it was repeated: ``cycle_share("click")``.
     O(1) a run; memory grows with the actions' names, up to ``max_names``, past which they share the
     name ``other``.
 
@@ -91,7 +91,7 @@ class LoopActionShare(GroupMetric):
         """Take a finished run."""
         for name, count in step.loop_actions:
             self._add(name, count)
-        for name, count in step.loop_cycle_actions:
+        for name, count in step.tide_cycle_actions:
             self._add_to(self._in_cycles, name, count)
 
     def merge(self, other: Self) -> None:
@@ -108,11 +108,11 @@ class LoopActionShare(GroupMetric):
 
     @property
     def cycle_counts(self) -> dict[str, int]:
-        """Actions of one round of each loop, by name."""
+        """Actions of one round of each of TIDE's loops, by name."""
         return dict(self._in_cycles)
 
     def cycle_share(self, name: str) -> float | None:
-        """Share of this action in one round of each loop; ``None`` without a loop."""
+        """Share of this action in one round of each of TIDE's loops; ``None`` without one."""
         total = sum(self._in_cycles.values())
         return self._in_cycles.get(name, 0) / total if total else None
 
@@ -163,6 +163,6 @@ SHARE: Final = GroupDeclaration(
     loops=True,
     document=lambda shares: {
         "loop_action_share": {name: shares.share(name) for name in shares.counts},
-        "loop_cycle_action_share": {name: shares.cycle_share(name) for name in shares.cycle_counts},
+        "tide_cycle_action_share": {name: shares.cycle_share(name) for name in shares.cycle_counts},
     },
 )

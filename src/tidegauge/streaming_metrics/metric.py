@@ -34,9 +34,9 @@ class Stateful:
     version: ClassVar[int] = 1
     """Increase it whenever the meaning of the slots changes."""
 
-    functions: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that are functions. They have no plain form: :meth:`state` omits them, and
-    :meth:`load` keeps those of the object."""
+    unsaved: ClassVar[frozenset[str]] = frozenset()
+    """Slots that :meth:`state` omits: parameters that are functions, which have no plain form, and
+    what :meth:`load` computes. :meth:`load` keeps those of the object."""
 
     def reset(self) -> None:
         """Forget everything but the parameters."""
@@ -83,7 +83,7 @@ class Stateful:
             name
             for base in reversed(cls.__mro__)
             for name in getattr(base, "__slots__", ())
-            if name not in cls.functions
+            if name not in cls.unsaved
         )
 
     @classmethod

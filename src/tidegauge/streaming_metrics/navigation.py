@@ -69,7 +69,7 @@ class Navigation(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    functions: ClassVar[frozenset[str]] = frozenset({"zone"})
+    unsaved: ClassVar[frozenset[str]] = frozenset({"zone"})
     __slots__ = (
         "_acted",
         "_visited",

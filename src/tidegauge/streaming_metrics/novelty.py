@@ -25,8 +25,8 @@ __all__ = ["DECLARATION", "NEW_RESULTS", "NOVELTY", "RESULTS", "RUN_NOVELTY", "N
 class Novelty(Metric[ObservedStep]):
     """Share of the last ``window`` steps whose result was new to the run.
 
-    Steps without a known result are ignored, and so are exempt steps without a new one: a declared
-    poller that waits is not out of ideas. O(1) a step; memory grows with the distinct
+    Steps without a known result are ignored, and so are calls that succeeded in changing something
+    and say nothing new. O(1) a step; memory grows with the distinct
     outcomes, up to ``max_outcomes``, past which the one seen longest ago is forgotten.
 
     Args:
@@ -70,7 +70,7 @@ class Novelty(Metric[ObservedStep]):
             return
         seen, recent = self._seen, self._recent
         new = self.latest = outcome not in seen
-        if step.exempt and not new:
+        if step.changed and not new:
             seen.renew(outcome, None)
             return
         among = self._new + new
@@ -147,7 +147,6 @@ DECLARATION: Final = Declaration(
             help="share of the last 12 results that were new to the run; a rule holds at or below "
             "its threshold",
             message=lambda now, at: f"{now.novelty:.0%} of the last results were new",
-            exempt="step",
             threshold="share",
             falls=True,
             score=False,

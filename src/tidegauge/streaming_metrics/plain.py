@@ -1,7 +1,7 @@
 """Any metric's fields as plain data, and back: what a run needs to move to another process.
 
-JSON has no bytes, tuples, sets, deques or keys that are not text; those are written as a
-one-entry object ``{"~kind": ...}``. Nothing is executed on the way back.
+JSON has no bytes, tuples, sets, deques, large integers or keys that are not text; those are
+written as a one-entry object ``{"~kind": ...}``. Nothing is executed on the way back.
 
 >>> from_plain(to_plain({(1, 2): b"\\x00", "x": [None, 0.5]}))
 {(1, 2): b'\\x00', 'x': [None, 0.5]}
@@ -17,6 +17,9 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 
 __all__ = ["WITHOUT_KIND", "from_plain", "to_plain"]
 
+_LARGE: Final = 63
+"""Bits from which on readers of JSON round integers, or refuse them."""
+
 WITHOUT_KIND: Final = frozenset({str, int, float, bool, type(None)})
 
 
@@ -26,8 +29,10 @@ def to_plain(value: object) -> Any:
     Raises:
         TypeError: the value is of a kind that has no plain form.
     """
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | float | str):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() < _LARGE else {"~int": f"{value:x}"}
     if isinstance(value, bytes):
         return {"~bytes": value.hex()}
     if isinstance(value, list):
@@ -86,6 +91,8 @@ def _value(kind: str, body: Any) -> Any:
     match kind:
         case "~bytes":
             return bytes.fromhex(body)
+        case "~int":
+            return int(body, 16)
         case "~tuple":
             return tuple(_each(body))
         case "~evicting":

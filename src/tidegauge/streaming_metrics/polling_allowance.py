@@ -1,7 +1,7 @@
-"""Polling allowance: how many of the last steps prove no standstill by being the same.
+"""Polling allowance: which steps only wait, or only think, and so prove no standstill.
 
-A call count is not evidence. A declared poller repeats itself because that is its task, and a call
-that changes something may give the same answer each time.
+A call count is not evidence. A declared poller repeats itself because that is its task. Within its
+allowance its steps are *skipped*: for every signal, it is as if they had not been there.
 """
 
 from __future__ import annotations
@@ -11,72 +11,77 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from tidegauge.events import ToolDeclaration
-from tidegauge.streaming_metrics.declaration import Declaration, RunView
+from tidegauge.streaming_metrics.declaration import Declaration
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Stateful
-from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
-from tidegauge.streaming_metrics.recurrence import Recurrence
 
-__all__ = ["DECLARATION", "POLL_STEPS", "PollingAllowance", "exempt_steps"]
+__all__ = ["DECLARATION", "POLL_STEPS", "PollingAllowance"]
 
 POLL_STEPS: Final = 60
 """Steps that a poller may wait when nothing else was declared."""
 
+_MAX_RESULTS: Final = 256
+
 
 class PollingAllowance(Stateful):
-    """Counts the steps at the end of a run that are *exempt*.
+    """Says of each step whether it is skipped.
 
-    A round is exempt when each of its calls is: one of a poller while it has waited for no longer
-    than its allowance, or one of a tool that changes something, unless it turns out to have failed.
-    A result that is new for the action restarts the allowance.
+    A step is skipped when each of its calls is one of a poller that has waited for no longer than
+    its allowance, or one that only thinks. A result that is new for the poller restarts the
+    allowance, and so does any other call.
 
-    O(1) a step, and nothing that grows.
+    O(1) a step. Memory: the last 256 results of pollers.
 
     >>> allowance = PollingAllowance()
-    >>> for _ in range(3):
-    ...     allowance.issue([ToolDeclaration(poll=2)], None)
-    ...     allowance.observe(new=False, failed=False)
-    ...     print(allowance.exempt)
-    1
-    2
-    0
+    >>> for _ in range(4):
+    ...     print(allowance.skips([ToolDeclaration(poll=2)], None))
+    ...     allowance.observe(b"job", b"running")
+    True
+    True
+    True
+    False
     """
 
-    version: ClassVar[int] = 2
-    __slots__ = ("_since", "_waited", "exempt", "mutating")
+    version: ClassVar[int] = 3
+    __slots__ = ("_seen", "_since", "_waited", "skipped")
 
     def __init__(self) -> None:
-        self.exempt = 0
+        self.skipped = 0  # steps so far
         self._waited = 0
         self._since: float | None = None
-        self.mutating = False  # whether the last round has a call that changes something
+        self._seen: EvictingDict[bytes, None] = EvictingDict()  # digests of a poller and its result
 
-    def issue(self, declared: Sequence[ToolDeclaration | None], now: float | None) -> None:
-        """Take an issued round: what is declared of the tool of each of its calls.
+    def skips(self, declared: Sequence[ToolDeclaration | None], now: float | None) -> bool:
+        """Take an issued step.
 
         Args:
-            declared: one for each call; ``None``, nothing.
+            declared: what is declared of the tool of each of its calls; ``None``, nothing.
             now: seconds; ``None``, not known: then an allowance in time is never used up.
         """
         polls = [one.poll for one in declared if one is not None and one.poll]
-        self.mutating = any(one is not None and one.mutates for one in declared)
         if polls:
             self._waited += 1
             if self._since is None:
                 self._since = now
-        known = all(one is not None and (one.poll or one.mutates) for one in declared)
-        if known and all(self._within(poll, now) for poll in polls):
-            self.exempt += 1
-        else:
-            self.exempt = 0
-        if not polls:
+        elif [one for one in declared if one is None or not one.thinks]:
             self._restart()
+        skips = not [one for one in declared if one is None or not (one.poll or one.thinks)]
+        skips = skips and not [poll for poll in polls if not self._within(poll, now)]
+        self.skipped += skips
+        return skips
 
-    def observe(self, *, new: bool, failed: bool | None) -> None:
-        """Take the round's result: whether the same action had it before, and whether it failed."""
-        if failed and self.mutating:
-            self.exempt = 0
-        if new:
+    def observe(self, action: bytes, outcome: bytes | None) -> None:
+        """Take the result of a poller: one that it did not have before restarts the allowance."""
+        if outcome is None:
+            return
+        seen, key = self._seen, action + outcome
+        if key not in seen:
             self._restart()
+            if len(seen) >= _MAX_RESULTS:
+                seen.evict()
+            seen[key] = None
+        else:
+            seen.renew(key, None)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave, on another clock: a wait in time starts again."""
@@ -94,28 +99,12 @@ class PollingAllowance(Stateful):
         self._since = None
 
 
-def exempt_steps(run: RunView) -> int:
-    """How many of the last steps of a run are exempt."""
-    allowance = run.find(PollingAllowance)
-    return 0 if allowance is None else allowance.exempt
-
-
-def _issued(run: RunView, allowance: PollingAllowance, step: IssuedStep) -> None:
-    # Once one tool is declared the calls of others count, too: they end its waiting.
-    allowance.issue(step.declared or [None] * step.calls, step.time)
-
-
-def _observed(run: RunView, allowance: PollingAllowance, step: ObservedStep) -> None:
-    allowance.observe(new=run.of(Recurrence).current == 0, failed=step.failed)
-
-
 DECLARATION: Final = Declaration(
     name="polling_allowance",
     kind=PollingAllowance,
-    issued=_issued,
-    observed=_observed,
     brought_by=("declared",),
-    absent={"exempt_steps": 0},
-    report=lambda run, allowance: {"exempt_steps": allowance.exempt},
-    details={"exempt_steps": exempt_steps},
+    absent={"skipped_steps": 0},
+    report=lambda run, allowance: {"skipped_steps": allowance.skipped},
+    document=lambda report: {"skipped_steps": report.skipped_steps},
 )
+"""A run asks it before its metrics take a step."""

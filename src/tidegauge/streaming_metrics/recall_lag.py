@@ -191,6 +191,7 @@ DECLARATION: Final = Declaration(
     name="recall_lag",
     kind=RecallLag,
     issued=_issued,
+    takes_skipped=True,
     brought_by=("uses", "mentions"),
     sums=(Sum("recall_lags", nothing),),
     absent={"recall_lag": None},

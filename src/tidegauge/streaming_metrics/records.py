@@ -48,6 +48,10 @@ class IssuedStep(NamedTuple):
         choice_tokens: tokens spent on choosing it; ``None``, not reported.
         at: when, in seconds since the epoch, where that was reported.
         clues: what its texts say, where they are read.
+        overlaps: whether it was issued while another step had no result.
+        mutates: whether each of its calls is declared to change something.
+        exact_state: digest of what the agent saw, noise included; ``None``, the same as ``state``.
+        exact_action: digest of what it chose, noise included; ``None``, the same as ``action``.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -66,24 +70,36 @@ class IssuedStep(NamedTuple):
     choice_tokens: float | None = None
     at: float | None = None
     clues: CallClues | None = None
+    overlaps: bool = False
+    mutates: bool = False
+    exact_state: bytes | None = None
+    exact_action: bytes | None = None
 
 
 class LoopSpending(NamedTuple):
-    """What a step that repeats a cycle spent, by one of its two moments.
+    """What a step spent, by one of its two moments, and which steps loop by then.
 
     Attributes:
-        since: the first step of the repetition that it belongs to, or of the loop.
-        looping: whether it is a loop by now: a repetition was complete.
-        steps: 1 if the step is counted with this moment, else 0.
+        t: index of the step.
+        issued: whether the step is issued now; else its result is observed.
+        settled: the steps that turned out to be loop steps with it.
+        pending: how many of the last steps may still turn out to be loop steps.
+        first_step: the first step of the current loop; -1, there is none.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
+        entropy: entropy of the choice, nats per token; ``None``, not reported.
+        looped: of an observed step, whether it is a loop step by now.
     """
 
-    since: int
-    looping: bool = False
-    steps: int = 0
+    t: int
+    issued: bool = True
+    settled: tuple[int, ...] = ()
+    pending: int = 0
+    first_step: int = -1
     tokens: float | None = None
     seconds: float | None = None
+    entropy: float | None = None
+    looped: bool = False
 
 
 class ChosenAction(NamedTuple):
@@ -113,10 +129,7 @@ class ObservedStep(NamedTuple):
         seconds: how long it took; ``None``, not reported.
         progress: how much of the task is done, 0 to 1; ``None``, not reported.
         entropy: entropy of the choice, nats per token; ``None``, not reported.
-        loop_matched: steps, this one included, that repeat the kept cycle so far, since its
-            last complete round.
-        loop_settled: steps that became loop steps with this one.
-        loop_first_step: first repeated step of the loop that the step belongs to; -1, to none.
+        looped: whether it is known by now to be a loop step.
         place: where the agent is after the step; ``None``, not reported.
         exits: places that can be reached from there; ``None``, not reported.
         tasks: tasks found there.
@@ -126,9 +139,13 @@ class ObservedStep(NamedTuple):
         latest: whether no step was issued since.
         result_tokens: tokens spent on the step after its action was chosen.
         nearer: the answer of the user's distance about the move, if any.
-        exempt: whether the step may repeat: it waits within its polling allowance, or succeeded
-            in changing something. ``None``: it was to change something, and failed.
         clues: what the texts of its results say, where they are read.
+        mutates: whether each of its calls is declared to change something.
+        changed: whether it does, and did not fail.
+        reported: whether the state before it was reported, and is not the result before it.
+        empty: whether its results are empty, or say only that nothing was found.
+        negative: whether its results say that it failed, or that nothing was found.
+        known: how often this action had this result before in the run.
     """
 
     t: int
@@ -140,9 +157,7 @@ class ObservedStep(NamedTuple):
     seconds: float | None = None
     progress: float | None = None
     entropy: float | None = None
-    loop_matched: int = 0
-    loop_settled: int = 0
-    loop_first_step: int = -1
+    looped: bool = False
     place: Identity | None = None
     exits: tuple[Identity, ...] | None = None
     tasks: tuple[Task, ...] = ()
@@ -152,8 +167,13 @@ class ObservedStep(NamedTuple):
     latest: bool = True
     result_tokens: float | None = None
     nearer: object = None
-    exempt: bool | None = False
     clues: ResultClues | None = None
+    mutates: bool = False
+    changed: bool = False
+    reported: bool = False
+    empty: bool = False
+    negative: bool = False
+    known: int = 0
 
 
 class EntropySums(NamedTuple):
@@ -212,7 +232,8 @@ class FinishedRun(NamedTuple):
         task: the task's name, for repeated runs of one task.
         t_max: turns within which success counts; ``None``, not set.
         loop_steps: how many of its steps looped.
-        cycle_steps: how many lay inside closed cycles.
+        tide_loop_steps: how many TIDE's loop ratio counts.
+        tide_cycle_steps: how many lay inside TIDE's closed cycles.
         progress_auv: area under its progress; ``None``, not measured.
         operations: operations the task needs; ``None``, not reported.
         height: height of its dependency tree; ``None``, not reported.
@@ -221,7 +242,7 @@ class FinishedRun(NamedTuple):
         pending: tasks ready and not achieved when it ended; ``None``, not measured.
         displaced_leads: unvisited leads of older batches; ``None``, not measured.
         loop_actions: how many of the loop steps each action has, by name.
-        loop_cycle_actions: how many actions of each name its loops have in one round.
+        tide_cycle_actions: how many actions of each name TIDE's loops have in one round.
         entropy: its action entropy; ``None``, not reported.
         recall: its recall lags; ``None``, no entity was recalled.
         stale_score_max: its highest stale score; ``None``, not measured.
@@ -237,7 +258,8 @@ class FinishedRun(NamedTuple):
     task: str | None = None
     t_max: int | None = None
     loop_steps: int = 0
-    cycle_steps: int = 0
+    tide_loop_steps: int = 0
+    tide_cycle_steps: int = 0
     progress_auv: float | None = None
     operations: int | None = None
     height: int | None = None
@@ -246,7 +268,7 @@ class FinishedRun(NamedTuple):
     pending: int | None = None
     displaced_leads: int | None = None
     loop_actions: tuple[tuple[str, int], ...] = ()
-    loop_cycle_actions: tuple[tuple[str, int], ...] = ()
+    tide_cycle_actions: tuple[tuple[str, int], ...] = ()
     entropy: EntropySums | None = None
     recall: RecallCounts | None = None
     stale_score_max: int | None = None

@@ -26,8 +26,9 @@ class Recurrence(Metric[ObservedStep]):
     """How often the last (action, result) occurred before in the run.
 
     Sees what consecutive repeats cannot: the same failing write at steps 17, 19 and 22 with
-    other turns between. O(1) a step; memory grows with the distinct pairs, up to
-    ``max_pairs``, past which one of the outcome seen longest ago is forgotten.
+    other turns between. A call that succeeded in changing something is no repetition. O(1) a step;
+    memory grows with the distinct pairs, up to ``max_pairs``, past which one of the outcome seen
+    longest ago is forgotten.
 
     Args:
         max_pairs: how many distinct pairs are remembered.
@@ -40,7 +41,7 @@ class Recurrence(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     __slots__ = ("_counts", "_pairs", "current", "dropped_pairs", "max_pairs", "maximum")
 
     def __init__(self, *, max_pairs: int = 10_000) -> None:
@@ -56,8 +57,9 @@ class Recurrence(Metric[ObservedStep]):
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
         action, outcome = step.action, step.outcome
-        if outcome is None:
-            self.current = None
+        if outcome is None or step.changed:
+            self.current = None if outcome is None else 0
+            self.maximum = self.current if self.maximum is None else self.maximum
             return
         seen = 0
         counts = self._counts.get(outcome)
@@ -79,6 +81,13 @@ class Recurrence(Metric[ObservedStep]):
             self._pairs += 1
             if self._pairs > self.max_pairs:
                 self._forget_one()
+
+    def count(self, action: bytes, outcome: bytes | None) -> int:
+        """How often the action had this result so far."""
+        counts = None if outcome is None else self._counts.get(outcome)
+        if counts is None or isinstance(counts, bytes):
+            return int(counts == action)
+        return counts.get(action, 0)
 
     @property
     def value(self) -> int | None:
@@ -147,7 +156,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"an action has had the same result {times(now.recurrence or 0)} before"
             ),
-            exempt="step",
         ),
     ),
     of_group=(

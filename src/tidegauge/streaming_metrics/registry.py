@@ -13,6 +13,7 @@ from typing import Any, Final
 from tidegauge.catalog import GROUP_LABELS, OTHER_METRICS, MetricDefinition
 from tidegauge.streaming_metrics import (
     auv,
+    empty_streak,
     entropy_split,
     exploration,
     failed_rounds,
@@ -37,7 +38,9 @@ from tidegauge.streaming_metrics import (
     run_counts,
     stagnation,
     stale_score,
+    stuck_streak,
     success,
+    tide_loops,
 )
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
@@ -73,8 +76,11 @@ RUNS: Final[tuple[Declaration[Any], ...]] = (
     polling_allowance.DECLARATION,
     loops.DECLARATION,
     loop_cost.DECLARATION,
+    tide_loops.DECLARATION,
     recall_lag.DECLARATION,
     result_streak.DECLARATION,
+    stuck_streak.DECLARATION,
+    empty_streak.DECLARATION,
     failed_rounds.DECLARATION,
     progress_auv.DECLARATION,
     entropy_split.DECLARATION,

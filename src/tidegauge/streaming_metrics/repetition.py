@@ -25,7 +25,6 @@ from tidegauge.streaming_metrics.declaration import (
 )
 from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.novelty import Novelty
-from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 
 __all__ = [
@@ -108,7 +107,7 @@ class Repetition(Stateful):
     """Adds up the squared likeness of every action to one before it.
 
     An action counts when it is issued; once its result is new to the run, only half
-    of that stays. An exempt step (a declared poller that waits) counts nothing.
+    of that stays. A call that changes something counts nothing, unless it fails.
 
     O(1) a step.
 
@@ -131,44 +130,47 @@ class Repetition(Stateful):
         self.total = 0.0
         self.current = 0.0
 
-    def issue(self, step: ChosenAction, *, exempt: bool = False) -> float:
+    def issue(self, step: ChosenAction, *, mutates: bool = False) -> float:
         """Take an issued action and return its likeness, which :meth:`observe` wants back."""
         self._similarity.update(step)  # compares before it keeps; what follows cannot raise
-        alike = 0.0 if exempt else self._similarity.value or 0.0
-        self.total += alike * alike
-        self.current = alike
+        alike = self._similarity.value or 0.0
+        counted = 0.0 if mutates else alike
+        self.total += counted * counted
+        self.current = counted
         return alike
 
     @property
     def similarity(self) -> float | None:
-        """Likeness of the last action, exempt or not."""
+        """Likeness of the last action, whether it counts or not."""
         return self._similarity.value
 
-    def observe(self, alike: float, *, new: bool, latest: bool) -> None:
+    def observe(self, alike: float, *, new: bool, latest: bool, failed: bool = False) -> None:
         """Take the result of an action.
 
         Args:
             alike: what :meth:`issue` returned for it.
             new: whether this result is new to the run.
             latest: whether no action was issued since.
+            failed: whether it was to change something, and failed: now it counts.
         """
-        if not new:
-            return
-        self.total -= (1 - _PAID_OFF) * alike * alike
+        counted = _PAID_OFF if new else 1.0
+        self.total += (counted - (0.0 if failed else 1.0)) * alike * alike
         if latest:
-            self.current = _PAID_OFF * alike
+            self.current = counted * alike
 
 
 def _issued(run: RunView, repetition: Repetition, step: IssuedStep) -> None:
     chosen = ChosenAction(step.t, step.words, step.similarity)
-    repetition.issue(chosen, exempt=exempt_steps(run) > 0)
+    repetition.issue(chosen, mutates=step.mutates)
 
 
 def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
+    if step.changed:
+        return
     alike = step.likeness
     new = step.outcome is not None and run.of(Novelty).latest
-    if new:
-        repetition.observe(alike, new=True, latest=step.latest)
+    if new or step.mutates:
+        repetition.observe(alike, new=new, latest=step.latest, failed=step.mutates)
     run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
 
 
@@ -250,7 +252,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"{now.similarity:.0%} of the last action repeats an earlier one"
             ),
-            exempt="step",
             threshold="positive",
             reads_words=True,
         ),
@@ -260,7 +261,6 @@ DECLARATION: Final = Declaration(
             help="squared similarities of all actions, added up: steps that went into doing the "
             "same again, in the same or other words; measures repetition",
             message=lambda now, at: f"{now.repetition:.3g} steps repeated earlier ones",
-            exempt="step",
             threshold="positive",
             reads_words=True,
         ),

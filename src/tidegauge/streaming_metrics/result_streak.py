@@ -1,53 +1,55 @@
-"""Result streak: the same result in consecutive steps, whatever the action."""
+"""Result streak: the same result in consecutive steps, in one call or in creative retries."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
+from tidegauge.streaming_metrics.declaration import Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
-from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.records import ObservedStep
 
 __all__ = ["DECLARATION", "ResultStreak"]
 
 
 class ResultStreak(Metric[ObservedStep]):
-    """Consecutive steps with the same result: creative retries of one failure.
+    """Consecutive steps with the same result: one call again and again, or retries of a failure.
 
-    A step without a known result ends the streak. O(1) time
-    and memory.
+    Different calls with the same acknowledgement ("OK") are progress: a step continues the streak
+    only if it failed, says that it failed or found nothing, or repeats the action before it. A step
+    without a known result ends the streak, and so does one that succeeded in changing something.
+    O(1) time and memory.
 
-    Source: what users of loop guards miss in addition to exact loops (``docs/metrics/streaks.md``).
+    Source: what users of loop guards miss in addition to loops (``docs/metrics/streaks.md``).
 
     >>> streak = ResultStreak()
     >>> for t, outcome in enumerate([b"ok", b"no such file", b"no such file", b"no such file"]):
-    ...     streak.update(ObservedStep(t, outcome=outcome))
+    ...     streak.update(ObservedStep(t, action=b"%d" % t, outcome=outcome, negative=t > 0))
     >>> streak.value, streak.maximum
     (3, 3)
     """
 
     takes: ClassVar[type] = ObservedStep
-    version: ClassVar[int] = 2
-    __slots__ = ("_last", "current", "maximum", "reported")
+    version: ClassVar[int] = 3
+    __slots__ = ("_action", "_result", "current", "maximum")
 
     def __init__(self) -> None:
-        self._last: bytes | None = None
+        self._action = b""
+        self._result: bytes | None = None
         self.current: int | None = None
         self.maximum: int | None = None
-        self.reported = False  # whether the onset of the current streak was counted
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
-        outcome = step.outcome
+        action, outcome = step.action, step.outcome
         if outcome is None:
             self.current = None
-        elif outcome == self._last and self.current is not None:
-            self.current += 1
+        elif step.changed:
+            self.current, outcome = 0, None
+        elif outcome == self._result and (step.failed or step.negative or action == self._action):
+            self.current = (self.current or 0) + 1
         else:
             self.current = 1
-            self.reported = False
-        self._last = outcome
+        self._action, self._result = action, outcome
         if self.current is not None and (self.maximum is None or self.current > self.maximum):
             self.maximum = self.current
 
@@ -57,20 +59,10 @@ class ResultStreak(Metric[ObservedStep]):
         return self.current
 
 
-def _observed(run: RunView, streak: ResultStreak, step: ObservedStep) -> None:
-    streak.update(step)
-    current = streak.current
-    if current is None or current < run.settings.onset_at or streak.reported:
-        return
-    if current > exempt_steps(run):
-        streak.reported = True
-        run.count_onset("result_streak", step.t)
-
-
 DECLARATION: Final = Declaration(
     name="result_streak",
     kind=ResultStreak,
-    observed=_observed,
+    observed=True,
     absent={"result_streak": None, "result_streak_max": None},
     report=lambda run, streak: {
         "result_streak": streak.value,
@@ -81,9 +73,9 @@ DECLARATION: Final = Declaration(
         Signal(
             name="result_streak",
             read=lambda run: run.metrics[ResultStreak].current,
-            help="consecutive steps with the same result, whatever their arguments",
+            help="consecutive steps with the same result that failed, found nothing, or repeat "
+            "the call before",
             message=lambda now, at: f"{now.result_streak} steps in a row with the same result",
-            exempt="streak",
             moment="observed",
         ),
     ),

@@ -18,6 +18,7 @@ from tidegauge.events import (
     Signals,
     Situation,
     StepSignals,
+    ToolDeclaration,
 )
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
@@ -27,7 +28,7 @@ from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
-from tidegauge.streaming_metrics.loops import Loops, is_looping
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
 from tidegauge.streaming_metrics.records import (
@@ -39,6 +40,7 @@ from tidegauge.streaming_metrics.records import (
     amount,
     made,
 )
+from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
 from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
@@ -60,7 +62,11 @@ M = TypeVar("M", bound=Stateful)
 S = TypeVar("S", bound=Stateful)
 
 _MAX_UNOBSERVED: Final = 1_000
+_OVERLAPPING: Final = 16
+"""Steps within which one without a result overlaps the next; later, its result may be lost."""
 _MAX_SITUATION: Final = 10
+_SKIPPING: Final = 2
+"""What is added to a moment for a step that only waits or thinks: it has plans of its own."""
 
 
 class Decider(Protocol):
@@ -89,12 +95,12 @@ class Issued(NamedTuple):
     entropy: float | None
     time: float | None
     now: float | None
-    loop_matched: int
-    loop_settled: int
-    loop_first_step: int
+    looped: bool
     likeness: float
     name: str = ""
-    exempt: bool | None = False  # None: if it does not fail
+    mutates: bool = False
+    reported: bool = False
+    skipped: bool = False
 
 
 _Waiting: TypeAlias = tuple[
@@ -105,14 +111,16 @@ _Waiting: TypeAlias = tuple[
     float | None,
     float | None,
     float | None,
-    int,
-    int,
-    int,
+    bool,
     float,
     str,
-    bool | None,
+    bool,
+    bool,
+    bool,
 ]
 """The fields of :class:`Issued`."""
+_SKIPPED: Final = -1
+"""Where :class:`Issued` says that the step is skipped."""
 
 
 class MeasuredRun:
@@ -131,6 +139,9 @@ class MeasuredRun:
         policy: the policy's state for this run, opaque to the run.
         saved_policy: the policy's part of the state that the run was loaded from.
         previous: digest of the last result, which is the state before the next step.
+        exact_previous: the same with its noise, of steps that wait or think, too.
+        last_taken: the last step that does neither.
+        skipping: whether the last moment was one of a step that does.
         faults: internal errors that occurred while the lock was held, not recorded yet.
         ended: the record that its group takes, once it has ended.
     """
@@ -143,11 +154,13 @@ class MeasuredRun:
         "agent_name",
         "baseline",
         "ended",
+        "exact_previous",
         "faults",
         "finished",
         "group",
         "history",
         "last_seen",
+        "last_taken",
         "latest",
         "lock",
         "lost",
@@ -159,6 +172,7 @@ class MeasuredRun:
         "refused",
         "saved_policy",
         "settings",
+        "skipping",
         "started",
         "steps",
         "success",
@@ -201,7 +215,9 @@ class MeasuredRun:
         self.faults: list[tuple[str, Exception]] = []
         self.open_steps: dict[int, _Waiting] = {}
         self.refused: Issued | None = None  # the step before, if it was blocked
-        self.previous = task
+        self.previous = self.exact_previous = task
+        self.last_taken = -1
+        self.skipping = False  # whether the last moment was one of a step that waits or thinks
         self.latest = StepSignals(started.run, -1, b"", b"")
         self._going_on = Decision(signals=self.latest)
         self.finished = False
@@ -235,8 +251,12 @@ class MeasuredRun:
 
     @property
     def completed_steps(self) -> int:
-        """How many steps have their result."""
-        return self.steps - len(self.open_steps)
+        """How many steps have their result, without those that only wait or think."""
+        allowance = self.find(PollingAllowance)
+        if allowance is None:
+            return self.steps - len(self.open_steps)
+        waiting = [one for one in self.open_steps.values() if not one[_SKIPPED]]
+        return self.steps - allowance.skipped - len(waiting)
 
     def issue(
         self,
@@ -259,13 +279,26 @@ class MeasuredRun:
             return None
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
-         at, blockable, similarity, words, shown, clues, not_comparable) = step  # fmt: skip
+         at, blockable, similarity, words, shown, clues, not_comparable, exact_action,
+         exact_state) = step  # fmt: skip
         t = self.steps
+        when = now if at is None else at
+        skipped = mutates = False
+        if declared or PollingAllowance in self.metrics:
+            skipped = self._skips(declared or [None] * len(calls), when)
+            mutates = bool(declared) and not [x for x in declared if x is None or not x.mutates]
         seen = reported if given else self.previous
+        if not given:
+            exact_state = self.exact_previous
+        elif exact_state is None:
+            exact_state = reported
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
-        state = seen or b"unknown %08d" % t
-        taken = (t, state, action, name, uses, mentions, len(calls), declared,
-                 now if at is None else at, words, similarity, tokens, at, clues)  # fmt: skip
+        unknown = b"unknown %08d" % t
+        state = seen or unknown
+        overlaps = bool(self.open_steps) and not skipped and self._overlaps(t)
+        taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
+                 similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
+                 exact_action)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -277,8 +310,12 @@ class MeasuredRun:
             self.last_seen = now
         # From here on the step counts. Nothing can interrupt stores without a call between them;
         # the metrics that follow are each interrupted alone (see _give).
-        self.refused = None
-        self.previous = None
+        if not skipped:
+            self.refused = None
+            self.previous = None
+            self.last_taken = t
+        self.exact_previous = None
+        self.skipping = skipped
         self.steps = t + 1
         self.totals.steps += 1
         arrived = self._give(ISSUED, record)
@@ -288,44 +325,23 @@ class MeasuredRun:
                 self.tokens = added(self.tokens, tokens)
             metrics = self.metrics
             loops = metrics[Loops]
-            matched = loops.matched
-            likeness = metrics[Repetition].current if Repetition in metrics else 0.0
-            allowance = metrics.get(PollingAllowance)
-            exempt: bool | None = False
-            if allowance is not None and allowance.exempt:
-                exempt = None if allowance.mutating else True
-            kept = (
-                calls,
-                action,
-                seen,
-                tokens,
-                entropy,
-                at,
-                now,
-                matched if matched > 0 else 0,
-                loops.settled,
-                loops.first_step,
-                likeness,
-                name,
-                exempt,
-            )
-            if loops.settled > 1 and self.open_steps:
-                self._settle_open_steps(t, loops)
+            settled = () if skipped else loops.settled
+            likeness = metrics[Repetition].similarity or 0.0 if Repetition in metrics else 0.0
             waiting = self.open_steps
-            waiting[t] = kept
+            if settled and waiting:
+                self._settle_open_steps(settled)
+            waiting[t] = (calls, action, seen, tokens, entropy, at, now, t in settled, likeness,
+                          name, mutates, given, skipped)  # fmt: skip
             if len(waiting) > _MAX_UNOBSERVED:
                 del waiting[next(iter(waiting))]
             self.latest = made(
                 StepSignals,
                 (self.started.run, t, action, state, loops.period, loops.repeats,
-                 loops.first_step, name, 0 if allowance is None else allowance.exempt, None, None),
+                 loops.first_step, name, None, None, skipped,
+                 loops.repeats_step if settled else -1),
             )  # fmt: skip
             if self.history is not None:
-                repeats = loops.repeats
-                if repeats and not is_looping(self):
-                    repeats = 0
-                new = 0 if not repeats else loops.settled if repeats == 1 and loops.settled else 1
-                self.history.issued(t, action, name, new, shown)
+                self.history.issued(t, action, name, settled, shown)
             if not_comparable:
                 self.count_not_comparable(name, not_comparable)
         except BaseException as error:
@@ -339,14 +355,26 @@ class MeasuredRun:
                 self._observe(t, issued, DigestedOutcome(step.run, (), t, blocked=True), now)
         return decision
 
-    def _settle_open_steps(self, t: int, loops: Loops) -> None:
-        """Steps whose results are still to come turned out to be loop steps with step ``t``."""
-        first_step = loops.first_step
-        for earlier in range(t + 1 - loops.settled, t):
+    def _skips(self, declared: Sequence[ToolDeclaration | None], when: float | None) -> bool:
+        """Whether the step only waits or thinks, as its tools are declared."""
+        allowance = self.bring(PollingAllowance)
+        return allowance is not None and allowance.skips(declared, when)
+
+    def _overlaps(self, t: int) -> bool:
+        """Whether one of the last steps has no result yet."""
+        for earlier, waiting in reversed(self.open_steps.items()):
+            if t - earlier > _OVERLAPPING:
+                return False
+            if not waiting[_SKIPPED]:
+                return True
+        return False
+
+    def _settle_open_steps(self, settled: Sequence[int]) -> None:
+        """Steps whose results are still to come turned out to be loop steps."""
+        for earlier in settled:
             waiting = self.open_steps.get(earlier)
             if waiting is not None:
-                settled = Issued(*waiting)._replace(loop_settled=1, loop_first_step=first_step)
-                self.open_steps[earlier] = settled
+                self.open_steps[earlier] = Issued(*waiting)._replace(looped=True)
 
     def observe(
         self,
@@ -373,11 +401,13 @@ class MeasuredRun:
         self, t: int, issued: _Waiting, outcome: DigestedOutcome, now: float | None
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
-        (_, results, _, place, exits, tasks, achieved,
-         progress, tokens, seconds, at, blocked, shown, nearer, clues) = outcome  # fmt: skip
-        (calls, action, state, spent, entropy, began, since, matched, settled, first, likeness,
-         name, exempt) = issued  # fmt: skip
-        latest = t == self.steps - 1
+        (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
+         shown, nearer, clues, exact, empty, negative) = outcome  # fmt: skip
+        (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
+         reported, skipped) = issued  # fmt: skip
+        if skipped and (place is not None or exits is not None or tasks or achieved):
+            skipped = False  # it did more than wait
+        latest = t == self.last_taken
         refused = self.refused
         if blocked:
             # The loop is taken to continue as it did, so that insisting on it escalates.
@@ -386,8 +416,14 @@ class MeasuredRun:
             refused = Issued(*issued) if expected is not None else None
             results = ()
             seconds = None
+            whole = digest
         else:
             digest = round_outcome(calls, results)
+            whole = digest
+            if exact is not None:
+                whole = round_outcome(
+                    calls, [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
+                )
             if seconds is not None:
                 seconds = amount(seconds)
             # Reported times and those of our clock cannot be subtracted from one another.
@@ -397,6 +433,7 @@ class MeasuredRun:
                 seconds = _between(began, at)
         size = len(calls)
         failed = results[0][1] if size == 1 and results else all_failed(results, size)
+        recurrence = self.metrics[Recurrence]
         taken = (
             t,
             action,
@@ -407,9 +444,7 @@ class MeasuredRun:
             seconds,
             progress,
             entropy,
-            matched,
-            settled,
-            first,
+            looped,
             place,
             exits,
             tasks,
@@ -419,8 +454,13 @@ class MeasuredRun:
             latest,
             tokens,
             nearer,
-            exempt if exempt is not None else None if failed else True,
             clues,
+            mutates,
+            mutates and not failed and not blocked,
+            reported,
+            empty,
+            negative,
+            recurrence.count(action, digest),
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -428,10 +468,15 @@ class MeasuredRun:
         self.refused = refused
         if latest:
             self.previous = digest
+        if t == self.steps - 1:
+            self.exact_previous = whole
+        self.skipping = skipped
         arrived = self._give(OBSERVED, record)
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
+            if skipped:
+                self.of_waiting(action, digest)
             stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
             score = None if stale is None else stale.current
             if latest and (score or exploration is not None):
@@ -446,6 +491,12 @@ class MeasuredRun:
         if arrived is not None:
             raise arrived
 
+    def of_waiting(self, action: bytes, outcome: bytes | None) -> None:
+        """A poller has given a result, which may be new."""
+        allowance = self.find(PollingAllowance)
+        if allowance is not None:
+            allowance.observe(action, outcome)
+
     def _give(self, moment: int, record: object) -> BaseException | None:
         """Give every metric a step. One that fails is lost, and the others take the step.
 
@@ -455,6 +506,8 @@ class MeasuredRun:
         arrived: BaseException | None = None
         updates: Iterator[Update] | None = None
         name = "brought"
+        if self.skipping:
+            moment += _SKIPPING
         missing = self._absent[moment]
         while True:
             try:
@@ -508,7 +561,9 @@ class MeasuredRun:
     def _bring(self, moment: int, record: Any) -> BaseException | None:
         """Create the metrics that a step needs and that the run does not have yet."""
         arrived: BaseException | None = None
-        for metric in brought_metrics(moment, record):
+        for metric in brought_metrics(moment % _SKIPPING, record):
+            if moment >= _SKIPPING and not metric.takes_skipped:
+                continue
             kind = metric.kind
             if kind is None or kind in self.metrics or metric.name in self.lost:
                 continue

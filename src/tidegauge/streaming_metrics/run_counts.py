@@ -109,6 +109,7 @@ def _observed(run: RunView, _: None, step: ObservedStep) -> None:
 DECLARATION: Final[Declaration[Any]] = Declaration(
     name="step_seconds",
     observed=_observed,
+    takes_skipped=True,
     sums=(
         Sum("steps", zero),
         Sum("step_seconds", lambda: Buckets(_SECOND_BOUNDS)),
@@ -121,6 +122,7 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
             help="steps the run has taken; the next one exceeds the limit",
             message=lambda now, at: f"more than {at:.0f} steps",
             score=False,
+            of_skipped=True,
             stop="lost cause",
         ),
         Signal(
@@ -128,6 +130,7 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
             read=lambda run: run.tokens,
             help="tokens the run has spent",
             message=lambda now, at: f"{now.tokens:,.0f} tokens were spent",
+            of_skipped=True,
             stop="lost cause",
         ),
     ),

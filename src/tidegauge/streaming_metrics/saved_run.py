@@ -21,14 +21,17 @@ from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["VERSION", "load_run", "save_run", "saved_start"]
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Increase it whenever the meaning of the state changes."""
 
 _VALUES: Final = (
+    "exact_previous",
     "finished",
+    "last_taken",
     "lost",
     "outcome",
     "previous",
+    "skipping",
     "steps",
     "success",
     "t_max",

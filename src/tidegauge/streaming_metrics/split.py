@@ -31,7 +31,7 @@ class Split(Stateful, Generic[K, M]):
     {'a': 0.5, 'b': 0.0, 'other': 1.0}
     """
 
-    functions: ClassVar[frozenset[str]] = frozenset({"make"})
+    unsaved: ClassVar[frozenset[str]] = frozenset({"make"})
     __slots__ = ("_parts", "make", "max_keys", "other")
 
     def __init__(self, make: Callable[[], M], *, other: K, max_keys: int) -> None:

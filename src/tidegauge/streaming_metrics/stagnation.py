@@ -25,7 +25,6 @@ from tidegauge.streaming_metrics.declaration import (
 )
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loops import Loops
-from tidegauge.streaming_metrics.polling_allowance import exempt_steps
 from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 
@@ -65,10 +64,8 @@ _WORDS: Final = {
 def stagnation_parts(signals: Any) -> Mapping[str, float] | None:
     """The parts of a run's stagnation before they are weighted; ``None``, it is not measured.
 
-    Repeats of exempt steps only (a declared poller that waits) do not count.
-
     Args:
-        signals: has the parts as attributes, with ``exempt_steps`` and ``loop_period``.
+        signals: has the parts as attributes.
 
     >>> from tidegauge.events import Signals
     >>> signals = Signals("r", 4, 5, b"", b"", completed_steps=4, repetition=2.0, similarity=1.0)
@@ -77,14 +74,12 @@ def stagnation_parts(signals: Any) -> Mapping[str, float] | None:
     """
     if signals.repetition is None:
         return None
-    exempt = signals.exempt_steps
-    streak = signals.result_streak or 0
     return {
         "completed_steps": signals.completed_steps,
         "repetition": signals.repetition,
         "similarity": signals.similarity or 0.0,
-        "loop_repeats": 0 if exempt and exempt >= signals.loop_period else signals.loop_repeats,
-        "result_streak": 0 if exempt and exempt >= streak else streak,
+        "loop_repeats": signals.loop_repeats,
+        "result_streak": signals.result_streak or 0,
         "failed_rounds": signals.failed_rounds or 0,
     }
 
@@ -114,9 +109,7 @@ class _Parts:
 
     __slots__ = (
         "completed_steps",
-        "exempt_steps",
         "failed_rounds",
-        "loop_period",
         "loop_repeats",
         "repetition",
         "result_streak",
@@ -124,12 +117,9 @@ class _Parts:
     )
 
     def __init__(self, run: RunView, repetition: Repetition) -> None:
-        loops = run.of(Loops)
         self.completed_steps = run.completed_steps
-        self.exempt_steps = exempt_steps(run)
         self.failed_rounds = run.of(FailedRounds).current
-        self.loop_period = loops.period
-        self.loop_repeats = loops.repeats
+        self.loop_repeats = run.of(Loops).repeats
         self.repetition = repetition.total
         self.result_streak = run.of(ResultStreak).current
         self.similarity = repetition.current

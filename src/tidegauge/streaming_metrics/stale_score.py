@@ -45,12 +45,13 @@ class StaleScore(Metric[ObservedStep]):
     With E its distinct edges, either way counting as the same edge, and V its distinct places,
     the one where progress was made included: c = \\|E\\| - \\|V\\| + 1 counts independent cycles,
     e adds every use of an edge after the second, n every visit to a place after the second.
-    To stay at a place counts as a visit and uses no edge. An exempt step that finds a place of the
-    path is no part of the path: a declared poller that waits does not wander.
+    To stay at a place counts as a visit and uses no edge. A step that succeeded in changing
+    something and finds a place of the path is no part of the path.
 
     :class:`Exploration` reports progress through :meth:`move`. Without it, :meth:`update` counts a
     step that achieved a task as progress. Until a place is reported, digests of the states before
-    each step serve as places.
+    each step serve as places; those that are an acknowledgement, which a new action got as others
+    did before it, are no part of the path either: bulk work does not wander.
 
     O(1) per step. Memory grows with the distinct places and edges of the path, up to the caps.
     Beyond them, new places and edges do not count, and S is a lower bound.
@@ -69,7 +70,9 @@ class StaleScore(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
+    version: ClassVar[int] = 2
     __slots__ = (
+        "_acknowledged",
         "_edges",
         "_index",
         "_number",
@@ -101,6 +104,7 @@ class StaleScore(Metric[ObservedStep]):
         self.max_edges = max_edges
         self.dropped_places = 0
         self.dropped_edges = 0
+        self._acknowledged = False  # whether the last result is progress, though it was known
         self.placed = False  # whether a place was reported; until then states serve as places
         self.here: Identity | None = None
         self.current: int | None = None
@@ -124,20 +128,26 @@ class StaleScore(Metric[ObservedStep]):
         """Take the next observed step; without a place or state it is not a move."""
         place, progress = step.place, bool(step.achieved)
         if place is None:
-            state = None if self.placed else step.state
-            if state is None:
-                self.stay(progress)
-            else:
-                self.move(state, progress, step.exempt)
+            self.follow_state(step, progress)
         elif self.placed:
-            self.move(place, progress, step.exempt)
+            self.move(place, progress, step.changed)
         else:
             index: dict[Identity | None, int] = {place: 0}  # raises, if anything does
             self.placed = True
             self.maximum = None
             self._restart(place, index)
 
-    def move(self, place: Identity, progress: bool = False, exempt: bool | None = False) -> None:
+    def follow_state(self, step: ObservedStep, progress: bool) -> None:
+        """The step reports no place: the state before it is one, until a place is reported."""
+        state = None if self.placed else step.state
+        acknowledged = self._acknowledged and not step.reported
+        self._acknowledged = step.changed or not (step.known or step.failed or step.negative)
+        if state is None:
+            self.stay(progress)
+        else:
+            self.move(state, progress, acknowledged)
+
+    def move(self, place: Identity, progress: bool = False, exempt: bool = False) -> None:
         """The step led to ``place``, which may be the same place as before."""
         if progress or self.current is None:
             self._restart(place, {place: 0})
@@ -219,8 +229,7 @@ RUNS_STALE: Final = MetricDefinition(
     "tidegauge_runs_stale",
     "gauge",
     "runs",
-    "Active runs that retrace their path: their stale score has reached stale_at, and "
-    "no declared poller waits within its allowance.",
+    "Active runs that retrace their path: their stale score has reached stale_at.",
 )
 STALE_SCORE: Final = MetricDefinition(
     "tidegauge_stale_score",
@@ -246,13 +255,13 @@ STALE_SCORE_MAX: Final = MetricDefinition(
 )
 
 
-def is_stale(score: int | None, exempt: int, stale_at: int) -> bool:
-    """Whether a run with that score retraces its path: not if its last step is exempt.
+def is_stale(score: int | None, stale_at: int) -> bool:
+    """Whether a run with that score retraces its path.
 
-    >>> is_stale(5, 0, 5), is_stale(5, 1, 5), is_stale(4, 0, 5), is_stale(None, 0, 5)
-    (True, False, False, False)
+    >>> is_stale(5, 5), is_stale(4, 5), is_stale(None, 5)
+    (True, False, False)
     """
-    return score is not None and score >= stale_at and not exempt
+    return score is not None and score >= stale_at
 
 
 def _runs_stale(group: GroupView) -> int | None:
@@ -260,7 +269,7 @@ def _runs_stale(group: GroupView) -> int | None:
     measured = [run for run in group.active if run.stale_score is not None]
     if not measured:
         return None
-    return sum(is_stale(run.stale_score, run.exempt_steps, group.stale_at) for run in measured)
+    return sum(is_stale(run.stale_score, group.stale_at) for run in measured)
 
 
 DECLARATION: Final = Declaration(
@@ -286,7 +295,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"known places and actions again and again, stale score {now.stale_score}"
             ),
-            exempt="step",
         ),
         Signal(
             name="stale_rises",
@@ -295,7 +303,6 @@ DECLARATION: Final = Declaration(
             message=lambda now, at: (
                 f"the stale score rose {times(now.stale_rises)} without progress"
             ),
-            exempt="step",
         ),
     ),
     of_group=(

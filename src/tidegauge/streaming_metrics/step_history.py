@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.streaming_metrics.records import ObservedStep
@@ -51,7 +51,7 @@ class HistoryStep(NamedTuple):
     result: str | None = None
 
 
-_STREAKS: Final = ("result_streak", "failed_rounds")
+_STREAKS: Final = ("stuck_streak", "failed_rounds")
 _LOOPED, _OBSERVED, _STALE_SCORE, _INTERVENTION, _ARGUMENTS, _RESULT = 3, 4, 9, 10, 11, 12
 _OF_THE_OUTCOME: Final = slice(_OBSERVED, _STALE_SCORE + 1)
 
@@ -74,7 +74,7 @@ class StepHistory:
         calm: last step after which the stale score was 0, and its time; -1 and the start, none.
 
     >>> history = StepHistory(1, started=0.0)
-    >>> history.issued(0, b"digest", "look", 0, None)
+    >>> history.issued(0, b"digest", "look", (), None)
     >>> history.observed(ObservedStep(0, seconds=0.5), 2, None)
     >>> [(step.tool, step.seconds, step.stale_score) for step in history.steps()]
     [('look', 0.5, 2)]
@@ -99,14 +99,16 @@ class StepHistory:
         self._report = report
         self._rows: dict[int, list[Any]] = {}  # by step, in order
 
-    def issued(self, t: int, action: bytes, tool: str, looped: int, shown: str | None) -> None:
+    def issued(
+        self, t: int, action: bytes, tool: str, looped: Sequence[int], shown: str | None
+    ) -> None:
         """A step was issued.
 
         Args:
             t: its index.
             action: digest of the action.
             tool: name of its tool.
-            looped: how many of the last steps turn out to be part of a loop with it.
+            looped: the steps that turn out to be part of a loop with it.
             shown: the beginning of its arguments; ``None``, contents are not shown.
         """
         row = [t, tool, action, False, False, None, None, None, None, None, None, None, None]
@@ -114,7 +116,7 @@ class StepHistory:
         rows[t] = row
         if len(rows) > MAX_STEPS:
             del rows[next(iter(rows))]
-        for step in range(t, max(t - looped, t - MAX_STEPS), -1):
+        for step in looped:
             earlier = rows.get(step)
             if earlier is not None:
                 earlier[_LOOPED] = True
@@ -154,7 +156,7 @@ class StepHistory:
         """Report something that happened to the log."""
         if self._report is not None:
             number = self._report(self, what, t, why)
-            if what == "cycle":
+            if what == "loop":
                 self.onset = number
             elif what in _STREAKS:
                 self.stuck[what] = (t, self._clock())

@@ -55,15 +55,17 @@ def is_there_from_start(
 
 def planned_updates(
     metrics: Mapping[type[Stateful], Any], lost: Sequence[str]
-) -> tuple[tuple[Plan, Plan], tuple[Missing | None, Missing | None]]:
+) -> tuple[tuple[Plan, ...], tuple[Missing | None, ...]]:
     """The updates for each moment, and what would bring metrics that the run does not have.
+
+    Both for steps that are issued and observed, then for such that only wait or think.
 
     Args:
         metrics: those that the run has.
         lost: names of those that failed.
     """
     fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in metrics}
-    plans: tuple[list[Update], list[Update]] = ([], [])
+    plans: tuple[list[Update], ...] = ([], [], [], [])
     for metric in RUNS:
         kind = metric.kind
         if metric.name in lost or kind in fed:
@@ -71,13 +73,19 @@ def planned_updates(
         found = None if kind is None else metrics.get(kind)
         if kind is not None and found is None:
             continue
-        for plan, update in zip(plans, (metric.issued, metric.observed), strict=True):
+        for moment, update in enumerate((metric.issued, metric.observed)):
             if update is True:
-                plan.append((metric.name, found.update, None, True))  # type: ignore[union-attr]
+                planned: Update = (metric.name, found.update, None, True)  # type: ignore[union-attr]
             elif update:
-                plan.append((metric.name, update, found, False))
+                planned = (metric.name, update, found, False)
+            else:
+                continue
+            plans[moment].append(planned)
+            if metric.takes_skipped:
+                plans[moment + 2].append(planned)
     there = frozenset(metrics)
-    return (tuple(plans[0]), tuple(plans[1])), (_missing(0, there), _missing(1, there))
+    absent = (_missing(0, there), _missing(1, there), _missing(0, there), _missing(1, there))
+    return tuple(map(tuple, plans)), absent
 
 
 def brought_metrics(moment: int, record: Any) -> list[Declaration[Any]]:

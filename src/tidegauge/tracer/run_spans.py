@@ -47,7 +47,7 @@ _SUMMARY: Final = (
     names.LOOP_ENTROPY,
     names.OTHER_ENTROPY,
     names.PROGRESS_AUV,
-    names.LOST_STEPS,
+    names.LOOP_STEPS,
     names.LOST_TOKENS,
     names.LOST_SECONDS,
     names.TROUBLES,
@@ -421,7 +421,7 @@ class RunSpans:
             self._tools.logger.emit(record)
 
     def loop_onset(self, signals: Signals | StepSignals) -> None:
-        """Send the event that a cycle's first repetition is complete."""
+        """Send the event that the run begins to loop."""
         self.event(
             names.LOOP_ONSET_EVENT,
             {

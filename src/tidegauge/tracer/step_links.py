@@ -52,9 +52,9 @@ class StepLinks:
             signals: those of its step.
             name: its tool.
         """
-        if not signals.loop_repeats or signals.loop_period > _MAX_PERIOD:
+        earlier = getattr(signals, "repeats_step", -1)
+        if earlier < 0:
             return None
-        earlier = signals.step - signals.loop_period
         same = self._calls(earlier, name)
         if not same:
             return None

@@ -12,11 +12,10 @@ from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.event_log import Spent
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
-from tidegauge.streaming_metrics.loops import Loops, is_looping
-from tidegauge.streaming_metrics.polling_allowance import exempt_steps
-from tidegauge.streaming_metrics.result_streak import ResultStreak
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
+from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessRate
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 Trouble: TypeAlias = Literal["looping", "stuck", "fine"]
-Matter: TypeAlias = Literal["loop", "result_streak", "failed_rounds", "stale"]
+Matter: TypeAlias = Literal["loop", "stuck_streak", "failed_rounds", "stale"]
 """What makes up a run's trouble."""
 
 Dollars: TypeAlias = Callable[[float | None, str | None], float | None]
@@ -69,19 +68,14 @@ class Fleet:
 
 
 def matter_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Matter | None:
-    """What makes up a run's trouble; ``None``, there is none. Call it with the run's lock.
-
-    Repetitions of exempt steps only (a declared poller that waits) do not count as trouble.
-    """
-    exempt = exempt_steps(run)
-    if is_looping(run):
+    """What makes up a run's trouble; ``None``, there is none. Call it with the run's lock."""
+    if run.of(Loops).period:
         return "loop"
-    streak = run.of(ResultStreak).current or 0
-    if streak >= onset_at and streak > exempt:
-        return "result_streak"
+    if (run.of(StuckStreak).current or 0) >= onset_at:
+        return "stuck_streak"
     if (run.of(FailedRounds).current or 0) >= onset_at:
         return "failed_rounds"
-    return "stale" if is_stale(run.of(StaleScore).current, exempt, stale_at) else None
+    return "stale" if is_stale(run.of(StaleScore).current, stale_at) else None
 
 
 def trouble_of(matter: Matter | None) -> Trouble:
@@ -120,7 +114,7 @@ def read_fleet(
     """
     ranked: list[tuple[int, int, int, MeasuredRun]] = []
     by_number: dict[int, MeasuredRun] = {}
-    steps = loop_steps = lost_steps = 0
+    steps = loop_steps = 0
     loop_tokens = 0.0
     by_model = {model: [*one] for model, one in spent.items()}
     names: tuple[set[str], set[str]] = (set(), set())
@@ -133,9 +127,8 @@ def read_fleet(
             matter = matter_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
             trouble = trouble_of(matter)
             if "loops" not in run.lost:
-                steps += run.of(Loops).steps
+                steps += run.steps
             loop_steps += run.of(Loops).loop_steps
-            lost_steps += run.totals.lost_steps
             loop_tokens += run.totals.loop_tokens
             if run.tokens is not None:
                 of_model = by_model.setdefault(run.started.model, [0, 0])
@@ -154,7 +147,6 @@ def read_fleet(
         ended += group.runs
         success.merge(group.of(SuccessRate))
         ratio.merge(group.of(LoopRatio))
-        lost_steps += group.totals.lost_steps
         loop_tokens += group.totals.loop_tokens
         _count(interventions, group.totals.interventions)
     steps += ratio.steps
@@ -171,7 +163,7 @@ def read_fleet(
         "success_rate": success.value,
         "steps": steps,
         "loop_ratio": loop_steps / steps if steps else None,
-        "lost_steps": lost_steps if steps else None,
+        "lost_steps": loop_steps if steps else None,
         "lost_tokens": loop_tokens if by_model else None,
         **_cost(by_model, dollars),
         "interventions": interventions if ranked or ended else None,

@@ -13,7 +13,7 @@ from tidegauge.exporters.page.overview import Fleet, Matter, matter_of, since_of
 from tidegauge.exporters.reading import label_value, visible
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
-from tidegauge.streaming_metrics.loops import Loops, is_looping
+from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
@@ -84,7 +84,6 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
                 "repeats": loops.repeats,
                 "first_step": loops.first_step,
                 "since": loops.since,
-                "exempt": not is_looping(run),
                 "steps": signals.loop_cost_steps,
                 "tokens": signals.loop_cost_tokens,
                 "dollars": showing.dollars(signals.loop_cost_tokens, started.model),
@@ -102,7 +101,7 @@ def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
     with here.critical, run.lock:
         matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
         since = since_of(run, matter)
-        report, rises, history = run.report(), run.signals().stale_rises, run.history
+        report, history = run.report(), run.history
         steps = history.steps() if history is not None else []
     return {
         **_numbers(report, showing),
@@ -110,7 +109,7 @@ def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
         "started": history.started if history is not None else None,
         "trouble": trouble_of(matter),
         "since": since,
-        "advice": _advice(report, matter, rises, showing),
+        "advice": _advice(report, matter, showing),
         "trail": [_step(step, showing.digest) for step in steps],
     }
 
@@ -131,31 +130,25 @@ def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
 
 _RUNBOOKS: Final[Mapping[Matter, str]] = {
     "loop": "loop-onset",
-    "result_streak": "runs-stale",
+    "stuck_streak": "runs-stale",
     "failed_rounds": "failed-rounds",
     "stale": "runs-stale",
 }
 
 
-def _advice(
-    report: RunReport, matter: Matter | None, stale_rises: int, showing: Showing
-) -> dict[str, Any] | None:
-    """The runbook of a run's trouble, and the rule that would stop it at its next step."""
+def _advice(report: RunReport, matter: Matter | None, showing: Showing) -> dict[str, Any] | None:
+    """What to do about a run: the runbook, what would stop such runs, what to declare if not."""
     if matter is None:
         return None
-    signal, threshold = {
-        "loop": ("loop_repeats", report.loop_repeats),
-        "result_streak": ("result_streak", report.result_streak),
-        "failed_rounds": ("failed_rounds", report.failed_rounds),
-        "stale": ("stale_rises", stale_rises),
-    }[matter]
-    agent = f", agent={report.agent!r}" if report.agent else ""
     name = _RUNBOOKS[matter]
     served = showing.runbooks != RUNBOOKS  # the placeholder leads nowhere
+    tools = [label_value(tool) for tool in report.loop_tools[:1]] or ["TOOL"]
     return {
         "runbook": name,
         "address": f"{showing.runbooks.rstrip('/')}/{name}.md" if served else None,
-        "rule": visible(f'Rule("{signal}", {max(threshold or 1, 1)}, "stop"{agent})'),
+        # No threshold from this moment: copied, it would let later loops run as long.
+        "rule": None if matter == "stale" else 'tidegauge.configure(guard="stuck")',
+        "declare": visible(f"tools={{{tools[0]!r}: tidegauge.ToolDeclaration(poll=True)}}"),
     }
 
 
@@ -167,7 +160,6 @@ def _loop(report: RunReport, showing: Showing) -> dict[str, Any] | None:
         "repeats": report.loop_repeats,
         "first_step": report.loop_first_step,
         "since": report.loop_since,
-        "exempt": not report.looping,
         "tools": [label_value(tool) for tool in report.loop_tools],
         "steps": report.loop_cost_steps,
         "tokens": report.loop_cost_tokens,
@@ -179,7 +171,7 @@ def _loop(report: RunReport, showing: Showing) -> dict[str, Any] | None:
 def _numbers(report: RunReport, showing: Showing) -> dict[str, Any]:
     return {
         "loop": _loop(report, showing),
-        "lost_steps": report.lost_steps,
+        "lost_steps": report.loop_steps,
         "lost_tokens": report.lost_tokens,
         "dollars": showing.dollars(report.tokens, report.model),
         "trace_id": report.trace_id,

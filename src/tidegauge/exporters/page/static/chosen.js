@@ -188,9 +188,12 @@ export class ChosenRun {
     else if (link.getAttribute("href") !== advice.address) link.href = advice.address;
     link.title = advice?.address ? "" : "TIDEGAUGE_RUNBOOKS names the address that serves docs/runbooks";
     say(link, advice?.runbook.replaceAll("-", " ") ?? "");
-    say(at("do-rule"), advice === null ? "" : ". This rule would stop it:");
-    at("rule-line").hidden = advice === null;
-    say(at("rule"), advice?.rule ?? "");
+    const rule = advice?.rule ?? null;
+    say(at("do-rule"), advice === null ? "" : rule === null ? "." : ". This stops such runs:");
+    at("rule-line").hidden = rule === null;
+    say(at("rule"), rule ?? "");
+    at("declare-line").hidden = advice === null;
+    say(at("declare"), advice?.declare ?? "");
   }
 
   /** The newest step is on top; a row is rebuilt only when its step has changed. */

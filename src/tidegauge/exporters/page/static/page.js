@@ -184,7 +184,7 @@ class Page {
     this.process = answer.process;
     const { fleet, looping, runs, chosen } = answer;
     const fresh = this.events.show(answer.events);
-    const onsets = first ? [] : fresh.filter((one) => one.what === "cycle");
+    const onsets = first ? [] : fresh.filter((one) => one.what === "loop");
     this.fleet.show(answer);
     this.fleet.announce(onsets, fleet);
     this.runs.onset(onsets.map((one) => one.key));
