@@ -157,11 +157,11 @@ class TestBesideSettings:
 BROKEN = {
     "missing": None,
     "no TOML": "format =",
-    "format": "format = 2",
+    "format": "format = 3",
     "outdated": (
-        "format = 1\n[[threshold]]\nscore = 'stagnation'\nscore_version = 0\nthreshold = 3\n"
+        "format = 2\n[[threshold]]\nscore = 'stagnation'\nscore_version = 0\nthreshold = 3\n"
     ),
-    "unknown score": "format = 1\n[[threshold]]\nscore = 'luck'\nthreshold = 3\n",
+    "unknown score": "format = 2\n[[threshold]]\nscore = 'luck'\nthreshold = 3\n",
 }
 
 
@@ -186,7 +186,7 @@ class TestFilesThatCannotBeUsed:
     def test_what_the_settings_say_holds_all_the_same(self, policy, caplog) -> None:
         with (
             caplog.at_level(logging.CRITICAL),
-            capture(policy=policy("format = 2"), stop_on_steps=7),
+            capture(policy=policy("format = 3"), stop_on_steps=7),
             pytest.raises(RunStopped) as stopped,
         ):
             retrying()
@@ -214,7 +214,7 @@ class TestEnvironment:
             assert retrying() == 20
 
     def test_a_broken_one_is_reported_once(self, policy, monkeypatch, caplog) -> None:
-        monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy("format = 2")))
+        monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy("format = 3")))
         with capture():
             assert retrying() == 20
         assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -477,7 +477,7 @@ class TestServe:
 
     def test_a_broken_one_is_one_line(self, policy) -> None:
         done = subprocess.run(
-            [*COMMAND, "--policy", str(policy("format = 2"))],
+            [*COMMAND, "--policy", str(policy("format = 3"))],
             capture_output=True,
             text=True,
             timeout=60,
@@ -485,4 +485,4 @@ class TestServe:
         )
         assert done.returncode == 2
         [line] = [line for line in done.stderr.splitlines() if "tidegauge" in line]
-        assert line.endswith("format 2 is not supported; use format 1, or calibrate again")
+        assert line.endswith("format 3 is not supported; use format 2, or calibrate again")

@@ -280,7 +280,7 @@ def test_the_bell_rings_on_a_terminal(tmp_path: Path) -> None:
 def test_a_policy_replaces_the_rules(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(
-        'format = 1\n\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "block"\n'
+        'format = 2\n\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "block"\n'
     )
     for given in (str(policy), "loop_repeats=3:block"):
         with watching(tmp_path, "--act", "--policy", given) as watcher:

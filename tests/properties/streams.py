@@ -58,14 +58,15 @@ def loop_spendings(draw):
         first = known["first_step"]
         settled = tuple(sorted(set(range(first, t + 1)) - looped)) if first >= 0 else ()
         looped.update(settled)
-        spendings.append(LoopSpending(t, True, settled, known["pending"], first, draw(amounts())))
+        since = t + 1 - known["pending"] if known["pending"] else None
+        spendings.append(LoopSpending(t, True, settled, since, first, draw(amounts())))
         waiting.append(t)
         for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
             if waiting:
                 late = waiting.pop(draw(st.sampled_from([-1, 0])))
                 spendings.append(
                     LoopSpending(
-                        *(late, False, (), 0, -1, draw(amounts()), draw(amounts())),
+                        *(late, False, (), None, -1, draw(amounts()), draw(amounts())),
                         entropy=draw(amounts()),
                         looped=late in looped,
                     )
@@ -198,7 +199,7 @@ def hostile(takes, count, repeats=1):
         elif takes is ChosenAction:
             yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
         elif takes is LoopSpending:
-            yield LoopSpending(t, True, (t,) if n % 2 else (), 3, n, 1.0, entropy=n / 7)
+            yield LoopSpending(t, True, (t,) if n % 2 else (), t - 3, n, 1.0, entropy=n / 7)
             yield LoopSpending(t, False, tokens=1.0, entropy=n / 7, looped=n % 2 == 0)
         elif takes is ObservedStep:
             tasks = (

@@ -38,7 +38,7 @@ calls = st.sampled_from(
         Call("update_plan", [{"status": "completed"}, {"status": "pending"}]),
         Call("update_plan", [{"status": "pending"}, {"status": "pending"}]),
         Call("submit", "done"),
-        Call("think"),
+        Call("muse"),
     ]
 )
 outcomes = st.sampled_from(

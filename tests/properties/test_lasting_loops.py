@@ -33,12 +33,12 @@ def test_they_equal_the_definition_in_one_process_and_in_several(runs: list[list
         for action in actions:
             steps.append(IssuedStep(len(steps), b"s", action=action.encode()))
             found = batch.loops(steps)
-            expected = sum(repeats >= 2 for _, _, repeats in found["loops"])
+            expected = sum(repeats >= 2 for _, _, repeats, _ in found["loops"])
             for engine, before in ((together, lasting), (own, 0)):
                 engine.step_issued(Step(run=str(number), calls=(Call(action),), state="s"))
                 engine.step_observed(Outcome(run=str(number), results=(CallResult("r"),)))
                 assert counted(engine) == (before + expected, found["repeats"] >= 2)
-        lasting += sum(repeats >= 2 for _, _, repeats in found["loops"])
+        lasting += sum(repeats >= 2 for _, _, repeats, _ in found["loops"])
         for engine in (together, own):
             engine.run_ended(RunEnded(run=str(number)))
     assert lasting == sum(counted(engine)[0] for engine in alone)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.examples import examples
-from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step, ToolDeclaration
+from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.records import IssuedStep
@@ -50,27 +50,15 @@ def scripts(draw: Any) -> tuple[list[Spent], list[int]]:
     return steps, moments
 
 
-def looping_steps(steps: Sequence[Spent]) -> list[range]:
-    """Of each loop, the steps from its first repeated one on, for as long as the cycle goes on."""
-    pairs = [(step.state, step.action) for step in steps]
-    issued = [IssuedStep(t, *pair) for t, pair in enumerate(pairs)]
-    found = []
-    for first, period, repeats in batch.loops(issued)["loops"]:
-        end = first + period * repeats
-        while end < len(pairs) and pairs[end] == pairs[end - period]:
-            end += 1
-        found.append(range(first, end))
-    return found
+def looping_steps(steps: Sequence[Spent]) -> tuple[set[int], int]:
+    """The loop steps so far, and the first one of the loop that the run is in; -1, none."""
+    issued = [IssuedStep(t, step.state, step.action) for t, step in enumerate(steps)]
+    flags = batch.loop_flags(issued)
+    return {t for t, looped in enumerate(flags) if looped}, batch.loops(issued)["first_step"]
 
 
-def costs(
-    steps: Sequence[Spent], observed: set[int], loops: Sequence[range], exempt: set[int]
-) -> tuple[Any, ...]:
-    """Steps, tokens and seconds of these loops, as far as they were reported.
-
-    Steps that may repeat cost nothing.
-    """
-    own = [t for loop in loops for t in loop if t not in exempt]
+def costs(steps: Sequence[Spent], observed: set[int], own: set[int]) -> tuple[Any, ...]:
+    """Steps, tokens and seconds of these steps, as far as they were reported."""
     tokens = [steps[t].at_issue for t in own] + [steps[t].at_result for t in own if t in observed]
     seconds = [steps[t].seconds for t in own if t in observed]
     return len(own), total(tokens), total(seconds)
@@ -82,8 +70,7 @@ def total(amounts: Sequence[float | None]) -> float | None:
 
 
 def made() -> Engine:
-    poller = ToolDeclaration(poll=2)
-    return Engine(clock=None, event_log=EventLog(), declarations={"x": poller})
+    return Engine(clock=None, event_log=EventLog())
 
 
 def moved(engine: Engine) -> Engine:
@@ -108,7 +95,7 @@ def test_the_cost_of_loops_is_counted_from_their_first_repeated_step(
     moves = data.draw(st.integers(0, len(moments)), label="moves after")
     engine = made()
     engine.run_started(RunStarted(run="r"))
-    issued, observed, loops, exempt = 0, set[int](), list[range](), set[int]()
+    issued, observed, looped, first = 0, set[int](), set[int](), -1
     for count, moment in enumerate(moments):
         if count == moves:
             engine = moved(engine)
@@ -117,10 +104,7 @@ def test_the_cost_of_loops_is_counted_from_their_first_repeated_step(
             call = Call(step.action.decode())
             engine.step_issued(Step("r", (call,), step.state.decode(), tokens=step.at_issue))
             issued += 1
-            loops = looping_steps(steps[:issued])
-            now = engine.get("r")
-            if now is not None and now.report().exempt_steps:
-                exempt.add(moment)
+            looped, first = looping_steps(steps[:issued])
         else:
             t = -1 - moment
             step, result = steps[t], (CallResult("same"),)
@@ -131,16 +115,16 @@ def test_the_cost_of_loops_is_counted_from_their_first_repeated_step(
         run = engine.get("r")
         assert run is not None
         report = run.report()
-        lost = (report.lost_steps, report.lost_tokens, report.lost_seconds)
-        assert lost == costs(steps, observed, loops, exempt)
+        lost = (report.loop_steps, report.lost_tokens, report.lost_seconds)
+        assert lost == costs(steps, observed, looped)
         totals = run.totals
-        assert (totals.lost_steps, totals.loop_tokens, totals.loop_seconds) == tuple(
+        assert (sum(totals.loop_steps.values()), totals.loop_tokens, totals.loop_seconds) == tuple(
             amount or 0 for amount in lost
         )
-        current = loops[-1:] if loops and loops[-1].stop == issued else []
+        current = {t for t in looped if t >= first} if first >= 0 else set[int]()
         cost = (report.loop_cost_steps, report.loop_cost_tokens, report.loop_cost_seconds)
-        assert cost == costs(steps, observed, current, exempt)
-        assert report.loop_first_step == (current[0].start if current else None)
+        assert cost == costs(steps, observed, current)
+        assert report.loop_first_step == (first if first >= 0 else None)
         signals = run.signals()
         assert cost == (
             signals.loop_cost_steps,
@@ -149,4 +133,4 @@ def test_the_cost_of_loops_is_counted_from_their_first_repeated_step(
         )
         if moves > count and run.history is not None:  # a history does not move
             marked = {step.step for step in run.history.steps() if step.looped}
-            assert marked - exempt == {t for loop in loops for t in loop} - exempt
+            assert marked == looped

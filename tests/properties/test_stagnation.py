@@ -13,7 +13,7 @@ from support import drawn_runs
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, RunStarted, Step, ToolDeclaration
 from tidegauge.policies import SCORES
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep
+from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 
 from . import batch
 
@@ -70,14 +70,24 @@ def trailing(values, of) -> int:
 def expected(walk, observed: int) -> float:
     done = walk[:observed]
     repetition = batch.repetition(moments_of(walk, observed))
-    outcomes = [outcome for _, _, (outcome, _) in done]
-    same = done and outcomes[-1] is not ABSENT
+    streak = batch.result_streak(
+        [
+            ObservedStep(
+                t,
+                action=(action, request),  # type: ignore[arg-type]
+                outcome=None if outcome is ABSENT else outcome,
+                failed=error,
+                negative=outcome == "nothing found",
+            )
+            for t, (action, request, (outcome, error)) in enumerate(done)
+        ]
+    )["value"]
     return (
         observed
         + 3 * repetition["total"]
         + 3 * repetition["current"]
         + loop_repeats(walk)
-        + 0.5 * (trailing(outcomes, lambda one: one == outcomes[-1]) if same else 0)
+        + 0.5 * (streak or 0)
         + 0.5 * trailing([error for _, _, (_, error) in done], lambda error: error is True)
     )
 
@@ -117,14 +127,14 @@ def test_an_outcome_that_comes_late_pays_off_its_own_action_alone(walk, data):
 
 
 @given(st.lists(st.tuples(requests, st.sampled_from(["pending", "still pending"])), max_size=12))
-def test_a_poller_within_its_patience_adds_its_steps_and_no_more(polls):
+def test_a_poller_within_its_allowance_adds_nothing(polls):
     engine = Engine(clock=None, repetition=True, declarations={"wait": ToolDeclaration(poll=99)})
     engine.run_started(RunStarted(run="r"))
-    for t, (request, outcome) in enumerate(polls):
+    for request, outcome in polls:
         issued = engine.step_issued(Step("r", (Call("wait", request),)))
-        assert STAGNATION.read(issued) == t
+        assert STAGNATION.read(issued) == 0
         observed = engine.step_observed(Outcome("r", (CallResult(outcome, False),)))
-        assert STAGNATION.read(observed) == t + 1
+        assert STAGNATION.read(observed) == 0
 
 
 @given(drawn_runs.runs())

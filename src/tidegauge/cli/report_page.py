@@ -24,6 +24,7 @@ from tidegauge.diagnose.report.page import page
 from tidegauge.diagnose.report.page_data import STAGES, contents
 from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import ContentEncoder
+from tidegauge.streaming_metrics.normalise import volatile
 
 __all__ = ["redacted_line", "write_report"]
 
@@ -121,7 +122,9 @@ def _redacted_lines(runs: Sequence[ReportedRun]) -> Iterator[bytes]:
     # With a key that is thrown away, equal contents have equal digests, and none can be guessed.
     key = os.urandom(32)
     digests = ContentEncoder(
-        lambda digest: blake2b(digest, digest_size=16, key=key).hexdigest(), plain=False
+        lambda digest: blake2b(digest, digest_size=16, key=key).hexdigest(),
+        plain=False,
+        normaliser=volatile(),
     )
     return (redacted_line(line, digests) for line in _lines(runs))
 

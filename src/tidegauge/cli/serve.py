@@ -322,6 +322,7 @@ def _forwarding(settings: ServeSettings) -> Forwarding | None:
 
 def _gateway(settings: ServeSettings) -> Gateway | None:
     from tidegauge.recordings import ContentEncoder
+    from tidegauge.streaming_metrics.normalise import volatile
 
     if settings.kafka is None or settings.topic is None:
         return None
@@ -332,8 +333,8 @@ def _gateway(settings: ServeSettings) -> Gateway | None:
         GatewaySettings(
             brokers=settings.kafka,
             topic=settings.topic,
-            encoder=ContentEncoder(digest, plain=settings.kafka_contents),
-            digests=ContentEncoder(digest, plain=False),
+            encoder=ContentEncoder(digest, plain=settings.kafka_contents, normaliser=volatile()),
+            digests=ContentEncoder(digest, plain=False, normaliser=volatile()),
             config=settings.kafka_properties(),
             queue_bytes=settings.kafka_queue_bytes,
         )

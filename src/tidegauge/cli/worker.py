@@ -163,8 +163,9 @@ def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
     """Reads messages of a Collector; of contents, the state has digests only."""
     from tidegauge.receivers.kafka.otlp_messages import from_otlp
     from tidegauge.recordings import ContentEncoder
+    from tidegauge.streaming_metrics.normalise import volatile
 
-    return partial(from_otlp, encoder=ContentEncoder(bytes.hex, plain=False))
+    return partial(from_otlp, encoder=ContentEncoder(bytes.hex, plain=False, normaliser=volatile()))
 
 
 def _policy(policy: str | None) -> Policy:

@@ -73,9 +73,6 @@ class LivePolicy:
             observing = run.started.observe_only
             policy = self._observing if observing else self._policy.of_run(run.started.run)
             state.policy = policy
-        skipping = run.skipping
-        if skipping:
-            policy = policy.of_skipped
         if Interventions in run.metrics:
             stopped = run.of(Interventions).stopped
             if stopped is not None:
@@ -83,7 +80,7 @@ class LivePolicy:
                 message = f"the run was stopped at step {step}"
                 return Decision("stop", reason, message, run.signals())
         exceeded: Sequence[tuple[Threshold, PolicyAction]] = ()
-        if self._has_thresholds and not skipping:
+        if self._has_thresholds:
             signals = LiveSignals(run)
             values = policy.thresholds.values(signals)
             highest = state.highest
@@ -91,6 +88,9 @@ class LivePolicy:
                 if now > highest.get(threshold.score, -math.inf):
                     highest[threshold.score] = now
             exceeded = policy.thresholds.exceeded(signals, values)
+        skipping = run.skipping
+        if skipping:
+            policy = policy.of_skipped
         if not exceeded and (skipping or not state.nudged):
             # Most steps return here: no signal has reached the threshold of its rule.
             for read, bound, falls, key in policy.bars(run, moment):

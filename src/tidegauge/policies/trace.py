@@ -286,8 +286,10 @@ class TraceSink:
             rises = trace.rises[score.name]
             if value is not None and (not rises or value > rises[-1].value):
                 rises.append(moment._replace(value=value))
-        if self._rules is not None and not trace.rises[RULES] and _holds(self._rules, signals):
-            trace.rises[RULES].append(moment)
+        if self._rules is not None and not trace.rises[RULES]:
+            rules = self._rules.of_skipped if state.skipping else self._rules
+            if _holds(rules, signals):
+                trace.rises[RULES].append(moment)
         return moment
 
     def _close(self, run: str) -> None:

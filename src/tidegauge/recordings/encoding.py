@@ -16,17 +16,20 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from tidegauge._canonical import ValueCache
-from tidegauge.events import Identity
+from tidegauge.events import ABSENT, Identity
+from tidegauge.streaming_metrics.digested import what_it_says
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     arguments_bytes,
     canonical_bytes,
     content_digest,
+    content_digests,
     normalised,
     normaliser_for,
     normaliser_of_arguments,
 )
 from tidegauge.streaming_metrics.navigation import zone_of
+from tidegauge.streaming_metrics.normalise import Normalise
 
 __all__ = ["MAX_BYTES", "ContentEncoder", "Digest", "amount", "encoded", "moment"]
 
@@ -45,7 +48,8 @@ class ContentEncoder:
 
     Args:
         digest: converts a digest to the form that may leave the process.
-        plain: whether to write contents in plain, after the normaliser and the tools' keys.
+        plain: whether to write contents in plain, after the tools' keys. A function of the user's
+            that normalises is applied, too, as no replay has it; known noise stays.
         normaliser: the normaliser of the engine.
 
     >>> shown = ContentEncoder(bytes.hex, plain=True)
@@ -60,12 +64,29 @@ class ContentEncoder:
     ) -> None:
         self.plain = plain
         self._digest = digest
+        if plain and isinstance(normaliser, Normalise):
+            normaliser = None  # a replay has it, too
         self._normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
 
-    def digest(self, digest: bytes) -> str:
-        """The written form of a digest of the engine."""
-        return "sha:" + self._digest(digest)
+    def digest(self, digest: bytes, exact: object = None, result: object = ABSENT) -> str:
+        """The written form of a digest of the engine.
+
+        Args:
+            digest: the digest.
+            exact: the digest with the noise, where there is one.
+            result: the result that it is of: what that says is written, too.
+
+        >>> ContentEncoder(bytes.hex, plain=False).digest(b"1", b"2", "no results")
+        'sha:31/32+empty+negative'
+        """
+        text = "sha:" + self._digest(digest)
+        if isinstance(exact, bytes):
+            text += "/" + self._digest(exact)
+        if result is ABSENT:
+            return text
+        empty, negative = what_it_says(result)
+        return text + "+empty" * empty + "+negative" * negative
 
     def content(self, value: object, cache: ValueCache | None = None) -> Any:
         """A state, an outcome or a task.
@@ -88,8 +109,8 @@ class ContentEncoder:
             data = canonical_bytes(value, limit=MAX_BYTES, cache=cache)
             if data is not None:
                 return self._plain(data, normaliser)
-        digest = content_digest(value, normaliser, cache)
-        return None if digest is None else self.digest(digest)
+        digest, exact = content_digests(value, normaliser, cache)
+        return None if digest is None else self.digest(digest, exact, value)
 
     def arguments(self, arguments: object, cache: ValueCache | None = None) -> Any:
         """The arguments of a call, as compared; if not comparable, a value that equals no other."""

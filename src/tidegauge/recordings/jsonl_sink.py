@@ -29,7 +29,12 @@ from tidegauge.events import (
     ToolDeclaration,
 )
 from tidegauge.recordings.encoding import ContentEncoder, amount, encoded, moment
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, declared_by_name
+from tidegauge.streaming_metrics.digested import (
+    DigestedOutcome,
+    DigestedStep,
+    declared_by_name,
+    thinking,
+)
 from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
 
 __all__ = ["JsonlSink", "Lines"]
@@ -134,13 +139,14 @@ class JsonlSink:
             if shown.plain:
                 line["state"] = shown.content(event.state, cache)
             elif step.state is not None:
-                line["state"] = shown.digest(step.state)
+                line["state"] = shown.digest(step.state, step.exact_state)
         if len(event.calls) == 1:
-            line.update(self._call(event.calls[0], step.action, cache))
+            line.update(self._call(event.calls[0], step.action, step.exact_action, cache))
         else:
+            exact = step.exact_calls or [None] * len(step.calls)
             line["calls"] = [
-                self._call(call, digest, cache)
-                for call, digest in zip(event.calls, step.calls, strict=True)
+                self._call(call, digest, whole, cache)
+                for call, digest, whole in zip(event.calls, step.calls, exact, strict=True)
             ]
         if step.tokens is not None:
             line["tokens"] = step.tokens
@@ -160,9 +166,12 @@ class JsonlSink:
         """The parts of a result's line that depend on the results; as :meth:`step_line`."""
         # A round with a result that is not comparable has no outcome: none of them is written.
         comparable = all(digest is not None for digest, _ in outcome.results)
+        exact = outcome.exact or [None] * len(outcome.results)
         return [
-            self._result(result, digest if comparable else None, failed, cache)
-            for result, (digest, failed) in zip(event.results, outcome.results, strict=True)
+            self._result(result, digest if comparable else None, whole, failed, cache)
+            for result, (digest, failed), whole in zip(
+                event.results, outcome.results, exact, strict=True
+            )
         ]
 
     def step_issued(
@@ -284,23 +293,28 @@ class JsonlSink:
     def _write(self, line: Mapping[str, Any]) -> None:
         self._lines.add(encoded(line))
 
-    def _call(self, call: Call, digest: bytes, cache: ValueCache | None) -> dict[str, Any]:
+    def _call(
+        self, call: Call, digest: bytes, exact: bytes | None, cache: ValueCache | None
+    ) -> dict[str, Any]:
         """A call as compared; ``digest`` distinguishes it from others of the same tool."""
         declared = call.declared or declared_by_name(self._declarations, call.action)
         line: dict[str, Any] = {"action": action_name(call.action)}
         if not self._contents.plain:
-            line["args"] = self._contents.digest(digest)
+            line["args"] = self._contents.digest(digest, exact)
         else:
             arguments = compared_arguments(declared, call.arguments)
             line["args"] = None if arguments is None else self._contents.arguments(arguments, cache)
         if declared is not None:
             line.update(_declared(declared))
+            if declared.thinks or thinking(call.action) is not None:
+                line["thinks"] = declared.thinks
         return line
 
     def _result(
         self,
         result: CallResult,
         digest: bytes | Absent | None,
+        exact: bytes | Absent | None,
         failed: bool | None,
         cache: ValueCache | None,
     ) -> dict[str, Any]:
@@ -312,7 +326,11 @@ class JsonlSink:
         ):  # else not observed, or not comparable: absent in a replay too
             shown = self._contents
             outcome = result.outcome
-            line["outcome"] = shown.content(outcome, cache) if shown.plain else shown.digest(digest)
+            line["outcome"] = (
+                shown.content(outcome, cache)
+                if shown.plain
+                else shown.digest(digest, exact if exact != digest else None, outcome)
+            )
         return line
 
     def _where(

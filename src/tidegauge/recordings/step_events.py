@@ -208,9 +208,12 @@ def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult,
 
 def _call(data: Mapping[str, Any], where: str = "") -> Call:
     action = _required_text(data, "action", where)
-    if "poll" in data or "poll_seconds" in data or "mutates" in data:
+    if not _DECLARED.isdisjoint(data):
         return Call(action, data.get("args"), _declaration(data, where))
     return Call(action, data.get("args"))
+
+
+_DECLARED: Final = frozenset({"poll", "poll_seconds", "mutates", "thinks"})
 
 
 def _declaration(data: Mapping[str, Any], where: str) -> ToolDeclaration:
@@ -222,7 +225,11 @@ def _declaration(data: Mapping[str, Any], where: str) -> ToolDeclaration:
             poll = timedelta(seconds=seconds)
         except OverflowError:
             poll = timedelta.max
-    return ToolDeclaration(poll=poll, mutates=_flag(data, "mutates", where) or False)
+    return ToolDeclaration(
+        poll=poll,
+        mutates=_flag(data, "mutates", where) or False,
+        thinks=_flag(data, "thinks", where) or False,
+    )
 
 
 def _results(data: Mapping[str, Any]) -> tuple[CallResult, ...]:

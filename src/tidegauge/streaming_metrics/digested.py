@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.clues import (
     clues_of_results,
 )
 from tidegauge.streaming_metrics.fingerprint import (
+    RECORDED,
     Normaliser,
     call_digests,
     canonical_start,
@@ -92,6 +93,7 @@ class DigestedStep(NamedTuple):
         not_comparable: what of the step cannot be compared: ``arguments``, ``state``.
         exact_action: digest of the round with its noise; ``None``, it has none.
         exact_state: digest of the state with its noise; ``None``, it has none.
+        exact_calls: for each call, its digest with its noise; ``None``, no call has any.
     """
 
     run: str
@@ -114,6 +116,7 @@ class DigestedStep(NamedTuple):
     not_comparable: tuple[str, ...] = ()
     exact_action: bytes | None = None
     exact_state: bytes | None = None
+    exact_calls: list[bytes] | None = None
 
 
 class DigestedOutcome(NamedTuple):
@@ -285,6 +288,7 @@ class Digester:
             missing,
             None if exact is None else round_digest(exact),
             exact_state,
+            exact,
         )
         return made(DigestedStep, fields)
 
@@ -434,6 +438,8 @@ def what_it_says(result: object) -> tuple[bool, bool]:
 
 @lru_cache(1_024)
 def _said(text: str) -> tuple[bool, bool]:
+    if text.startswith(RECORDED):
+        return "+empty" in text, "+negative" in text
     plain = text.strip()
     if not plain:
         return True, False

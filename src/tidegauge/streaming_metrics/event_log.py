@@ -77,7 +77,7 @@ class EventLog:
     >>> history = log.history(RunStarted(run="r1", agent="browser"))
     >>> history.report("loop", 7, "")
     >>> [(one.agent, one.what, one.step) for one in log.events()]
-    [('browser', 'cycle', 7)]
+    [('browser', 'loop', 7)]
     """
 
     def __init__(self, *, contents: bool = False, clock: Callable[[], float] = time.time) -> None:

@@ -36,6 +36,7 @@ from tidegauge.events import Call, ToolDeclaration
 
 __all__ = [
     "DIGEST_VERSION",
+    "RECORDED",
     "Digests",
     "Normaliser",
     "action_name",
@@ -63,6 +64,9 @@ Normaliser: TypeAlias = Callable[[str], str]
 
 DIGEST_VERSION: Final = 2
 """Raised when texts are compared in another way: digests of two versions are not compared."""
+
+RECORDED: Final = "sha:"
+"""What a digest in a recording begins with, where a value could stand."""
 
 Digests: TypeAlias = tuple[bytes | None, bytes | None]
 """What is compared, without noise, and the exact digest where it differs; ``None``, not
@@ -173,6 +177,8 @@ def content_digests(
     value: object, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> Digests:
     """The same, with the exact digest where the normaliser changed something."""
+    if type(value) is str and value.startswith(RECORDED):
+        return _recorded(b"", value)
     if normaliser is not None:
         data = canonical_text(value, cache=cache)
         if data is not None:
@@ -210,6 +216,8 @@ def call_digests(
     action, arguments = call.action, call.arguments
     kind = type(arguments)
     data: bytes | None = None
+    if kind is str and arguments.startswith(RECORDED) and type(action) is str:  # type: ignore[attr-defined]
+        return _recorded(action.encode("utf-8", "surrogatepass") + b"\0", arguments)  # type: ignore[arg-type]
     if kind is str or (kind is not dict and issubclass(kind, str)):
         data = _json_bytes(arguments)
     if data is None:
@@ -308,6 +316,13 @@ def _guarded_call(normaliser: Normaliser, text: str) -> object:
 def _normalised_bytes(data: bytes, normaliser: Normaliser) -> bytes | None:
     text = normalised(data.decode("utf-8", "surrogateescape"), normaliser)
     return None if text is None else canonical_text(text, sys.maxsize)
+
+
+def _recorded(start: bytes, text: str) -> Digests:
+    """The digests behind a text of a recording: ``sha:DIGEST/EXACT+what the value says``."""
+    whole = text.partition("+")[0].encode("utf-8", "surrogatepass")
+    digest, exact, _ = whole.partition(b"/")
+    return _digest(start + digest), _digest(start + whole) if exact else None
 
 
 def _both(start: bytes, data: bytes, normaliser: Normaliser) -> Digests:

@@ -46,8 +46,8 @@ class LoopCost(Metric[LoopSpending]):
         last_seconds: seconds of its steps; ``None`` likewise.
 
     >>> cost = LoopCost()
-    >>> cost.update(LoopSpending(2, pending=1, tokens=100))
-    >>> cost.update(LoopSpending(3, settled=(2, 3), pending=2, first_step=2, tokens=100))
+    >>> cost.update(LoopSpending(2, pending_since=2, tokens=100))
+    >>> cost.update(LoopSpending(3, settled=(2, 3), pending_since=2, first_step=2, tokens=100))
     >>> cost.update(LoopSpending(3, issued=False, looped=True, first_step=2, tokens=50))
     >>> cost.value, cost.last_tokens
     (250, 250)
@@ -75,12 +75,14 @@ class LoopCost(Metric[LoopSpending]):
 
     def update(self, step: LoopSpending) -> None:
         """Take a moment of a step; results may come late, and in another order than their steps."""
-        t, issued, settled, pending, first_step, tokens, seconds, _, looped = step
+        t, issued, settled, since, first_step, tokens, seconds, _, looped = step
         spent = self._spent
         if issued:
             spent[t] = (tokens, None)
             self._settle(settled, first_step)
-            while len(spent) > (pending or bool(settled)):
+            # The result of a loop step is still to come.
+            first = since if since is not None else t if settled else t + 1
+            while spent and next(iter(spent)) < first:
                 del spent[next(iter(spent))]
             return
         known = spent.get(t)
@@ -156,10 +158,10 @@ def count_cost(totals: Any, cost: LoopCost) -> None:
 
 def _issued(run: RunView, cost: LoopCost, step: IssuedStep) -> None:
     loops = run.of(Loops)
-    settled, pending = loops.settled, loops.pending
-    if settled or pending or cost.keeps_any:
+    settled, since = loops.settled, loops.pending_since
+    if settled or since is not None or cost.keeps_any:
         cost.update(
-            LoopSpending(step.t, True, settled, pending, loops.first_step, step.choice_tokens)
+            LoopSpending(step.t, True, settled, since, loops.first_step, step.choice_tokens)
         )
         if settled:
             count_cost(run.totals, cost)

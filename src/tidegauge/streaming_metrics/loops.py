@@ -138,10 +138,10 @@ class Loops(Metric[IssuedStep]):
     This is known when the last of these actions is issued, before it runs. :attr:`period` is the
     live one with the most complete repeats, so that a short cycle inside a long one hides nothing.
 
-    Steps that are issued while another one has no result (parallel workers) have no order that
-    means anything: there, an action that gives the same result again and again loops with period 1.
-    A loop whose steps all changed something with success is none. Steps that wait within their
-    polling allowance, or only think, are not passed to this class.
+    Steps that are issued while another one has no result (parallel workers), and report no state,
+    have no order that means anything: there, an action that gives the same result again and again
+    loops with period 1. A loop whose steps all changed something with success is none. Steps that
+    wait within their polling allowance, or only think, are not passed to this class.
 
     Exact for every period up to :data:`MAX_PERIOD`. O(1) a step: for each lag up to that cap, a bit
     says whether it still matches, so that a step takes a few operations on integers of 257 bits,
@@ -163,7 +163,7 @@ class Loops(Metric[IssuedStep]):
 
     >>> loops = Loops()
     >>> for t in range(9):
-    ...     loops.update(IssuedStep(t, state=b"ok", action=[b"edit", b"edit", b"test"][t % 3]))
+    ...     loops.update(IssuedStep(t, b"ok", [b"open", b"edit", b"test"][t % 3]))
     >>> loops.period, loops.repeats, loops.first_step, loops.loop_steps
     (3, 2, 3, 6)
     """
@@ -582,7 +582,7 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
     looping = loops.period > 0
     return {
         "loop_steps": loops.loop_steps,
-        "loop_ratio": loops.value,
+        "loop_ratio": loops.loop_steps / run.steps if run.steps else None,
         "loops": loops.loops,
         "loop_period": loops.period,
         "loop_repeats": loops.repeats,

@@ -48,7 +48,8 @@ class IssuedStep(NamedTuple):
         choice_tokens: tokens spent on choosing it; ``None``, not reported.
         at: when, in seconds since the epoch, where that was reported.
         clues: what its texts say, where they are read.
-        overlaps: whether it was issued while another step had no result.
+        overlaps: whether it was issued while another step had no result, and its state is not
+            reported: then results before it say nothing of what the agent saw.
         mutates: whether each of its calls is declared to change something.
         exact_state: digest of what the agent saw, noise included; ``None``, the same as ``state``.
         exact_action: digest of what it chose, noise included; ``None``, the same as ``action``.
@@ -83,7 +84,7 @@ class LoopSpending(NamedTuple):
         t: index of the step.
         issued: whether the step is issued now; else its result is observed.
         settled: the steps that turned out to be loop steps with it.
-        pending: how many of the last steps may still turn out to be loop steps.
+        pending_since: the first step that may still turn out to be a loop step; ``None``, none may.
         first_step: the first step of the current loop; -1, there is none.
         tokens: tokens spent; ``None``, not reported.
         seconds: how long it took; ``None``, not reported.
@@ -94,7 +95,7 @@ class LoopSpending(NamedTuple):
     t: int
     issued: bool = True
     settled: tuple[int, ...] = ()
-    pending: int = 0
+    pending_since: int | None = None
     first_step: int = -1
     tokens: float | None = None
     seconds: float | None = None

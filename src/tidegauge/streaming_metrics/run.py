@@ -280,7 +280,7 @@ class MeasuredRun:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
          at, blockable, similarity, words, shown, clues, not_comparable, exact_action,
-         exact_state) = step  # fmt: skip
+         exact_state, _) = step  # fmt: skip
         t = self.steps
         when = now if at is None else at
         skipped = mutates = False
@@ -295,7 +295,7 @@ class MeasuredRun:
         # The agent cannot return to an unknown state: 16 bytes that equal no other state.
         unknown = b"unknown %08d" % t
         state = seen or unknown
-        overlaps = bool(self.open_steps) and not skipped and self._overlaps(t)
+        overlaps = bool(self.open_steps) and not (given or skipped) and self._overlaps(t)
         taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
                  similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
                  exact_action)  # fmt: skip

@@ -141,7 +141,9 @@ class StaleScore(Metric[ObservedStep]):
         """The step reports no place: the state before it is one, until a place is reported."""
         state = None if self.placed else step.state
         acknowledged = self._acknowledged and not step.reported
-        self._acknowledged = step.changed or not (step.known or step.failed or step.negative)
+        self._acknowledged = step.changed or (
+            step.outcome is not None and not (step.known or step.failed or step.negative)
+        )
         if state is None:
             self.stay(progress)
         else:

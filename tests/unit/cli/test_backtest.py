@@ -190,7 +190,7 @@ class TestPolicy:
 
     def test_rules_are_judged_as_if_each_stopped(self, tidegauge, write) -> None:
         Path("rules.toml").write_text(
-            "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 6\naction = 'nudge'\n"
+            "format = 2\n[[rule]]\nsignal = 'steps'\nthreshold = 6\naction = 'nudge'\n"
         )
         recording = write(*walks([4, 8], [16]))
         document = tidegauge("backtest", recording, "--policy", "rules.toml", "--json").document
@@ -209,14 +209,14 @@ class TestPolicy:
         ("text", "message"),
         [
             (None, "No such file or directory"),
-            ("format = 2\n", "format 2 is not supported; use format 1, or calibrate again"),
+            ("format = 3\n", "format 3 is not supported; use format 2, or calibrate again"),
             ("format =", "not valid TOML: "),
-            ("format = 1\n[[threshold]]\nscore = 'stps'\nthreshold = 1\n", "unknown score 'stps'"),
+            ("format = 2\n[[threshold]]\nscore = 'stps'\nthreshold = 1\n", "unknown score 'stps'"),
             (
-                "format = 1\n[[threshold]]\nscore = 'steps'\nscore_version = 0\nthreshold = 1\n",
+                "format = 2\n[[threshold]]\nscore = 'steps'\nscore_version = 0\nthreshold = 1\n",
                 "score_version of steps is 0, but this tidegauge computes version 1; calibrate",
             ),
-            ("format = 1\n", "has no threshold and no rule"),
+            ("format = 2\n", "has no threshold and no rule"),
         ],
     )
     def test_a_broken_one_is_one_line(self, tidegauge, recording, text, message) -> None:

@@ -47,7 +47,7 @@ def test_the_table_and_the_file(tidegauge, recording, tmp_path: Path) -> None:
     assert began <= document.pop("calibrated").timestamp() <= time.time()
     assert document.pop("calibrated_on") == sorted(run_mark(f"r good {n}") for n in range(19))
     assert document == {
-        "format": 1,
+        "format": 2,
         "threshold": [
             {
                 "score": "steps",

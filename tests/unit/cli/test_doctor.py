@@ -113,7 +113,7 @@ def test_a_port_in_use(tidegauge, monkeypatch):
 
 def test_policies(tidegauge, monkeypatch, tmp_path):
     path = tmp_path / "policy.toml"
-    path.write_text('format = 1\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\n')
+    path.write_text('format = 2\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\n')
     monkeypatch.setenv("TIDEGAUGE_POLICY", str(path))
     assert f"ok    TIDEGAUGE_POLICY: {path} is a policy" in tidegauge("doctor").out
     path.write_text("[[rule]]\nsignal = 3\n")

@@ -116,8 +116,8 @@ def test_what_it_cannot_learn_from_is_one_clear_line(tidegauge, write, tmp_path:
         b"\x00" * 1_000,
         b"[]",
         b'{"format": 99, "weights": [], "tasks": []}',
-        b'{"format": 1, "weights": [{"task_group": "g", "intercept": NaN}], "tasks": []}',
-        b'{"format": 1, "weights": [{"task_group": "g", "intercept": 1e300}], "tasks": []}',
+        b'{"format": 2, "weights": [{"task_group": "g", "intercept": NaN}], "tasks": []}',
+        b'{"format": 2, "weights": [{"task_group": "g", "intercept": 1e300}], "tasks": []}',
     ],
 )
 def test_a_damaged_score_is_one_line_and_an_exit_code_in_every_command(

@@ -90,7 +90,7 @@ def test_a_policy_is_a_line_of_rules_or_a_file(tidegauge, started, tmp_path) -> 
     tidegauge("worker", *PLACE, "--policy", "loop_repeats=3,steps=50:nudge")
     path = tmp_path / "policy.toml"
     path.write_text(
-        'format = 1\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "stop"\n'
+        'format = 2\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\naction = "stop"\n'
     )
     ran = tidegauge("worker", *PLACE, "--policy", str(path))
     assert "stopped here" in ran.err, ran.err

@@ -56,7 +56,7 @@ def document(**changed: Any) -> dict[str, Any]:
         "numbers": {"failures": number},
         "words": {"task": [0.0, 1.5], "action": [], "result": []},
     }
-    return {"format": 1, "weights": [weights], "tasks": ["00ff"], **changed}
+    return {"format": 2, "weights": [weights], "tasks": ["00ff"], **changed}
 
 
 def write(path: Path, content: object) -> Path:
@@ -232,7 +232,7 @@ NO_SCORE = "not a learned score; write one with tidegauge learn"
         ([], NO_SCORE),
         ({}, NO_SCORE),
         ("text", NO_SCORE),
-        (document(format=2), "format 2 is not supported"),
+        (document(format=3), "format 3 is not supported"),
         (document(format=True), "format True is not supported"),
         (document(format="9" * 5_000), "is not supported"),
         (document(weights=[{}]), NO_SCORE),

@@ -116,13 +116,13 @@ def broken(tmp_path: Path):
     return read
 
 
-RULE = "format = 1\n[[rule]]\nsignal = 'steps'\nthreshold = 3\n"
-LINE = "format = 1\n[[threshold]]\nscore = 'steps'\nthreshold = 3\n"
+RULE = "format = 2\n[[rule]]\nsignal = 'steps'\nthreshold = 3\n"
+LINE = "format = 2\n[[threshold]]\nscore = 'steps'\nthreshold = 3\n"
 
 
 def test_the_least_that_a_rule_and_a_threshold_say(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text(RULE + LINE.removeprefix("format = 1\n"))
+    path.write_text(RULE + LINE.removeprefix("format = 2\n"))
     assert read_policy(str(path)) == PolicyFile((Rule("steps", 3),), (Threshold("steps", 3),))
 
 
@@ -131,35 +131,35 @@ def test_the_least_that_a_rule_and_a_threshold_say(tmp_path: Path) -> None:
     [
         # no TOML
         (b"\xff\xfe", "not valid TOML: 'utf-8' codec can't decode byte 0xff"),
-        ("format 1", "not valid TOML: "),
-        ("format = 1\nformat = 1", "not valid TOML: "),
-        ("format = 1\ncalibrated = 2026-13-45T00:00:00Z", "not valid TOML: "),
-        ("format = 1\nholdout = " + "1" * 5_000, "not valid TOML: "),
-        ("format = 1\ncalibrated_on = " + "[" * 5_000, "not valid TOML: "),
+        ("format 2", "not valid TOML: "),
+        ("format = 2\nformat = 2", "not valid TOML: "),
+        ("format = 2\ncalibrated = 2026-13-45T00:00:00Z", "not valid TOML: "),
+        ("format = 2\nholdout = " + "1" * 5_000, "not valid TOML: "),
+        ("format = 2\ncalibrated_on = " + "[" * 5_000, "not valid TOML: "),
         # another format
-        ("", "format None is not supported; use format 1, or calibrate again"),
-        ("format = 2", "format 2 is not supported; use format 1, or calibrate again"),
-        ("format = '1'", "format '1' is not supported; use format 1"),
+        ("", "format None is not supported; use format 2, or calibrate again"),
+        ("format = 3", "format 3 is not supported; use format 2, or calibrate again"),
+        ("format = '2'", "format '2' is not supported; use format 2"),
         ('{"type": "start"}', "not valid TOML: "),
         # what nobody knows
-        ("format = 1\nhold_out = 0.1", "the file has the unknown key 'hold_out'"),
+        ("format = 2\nhold_out = 0.1", "the file has the unknown key 'hold_out'"),
         (RULE + "rate = 1", "a rule has the unknown key 'rate'"),
         (LINE + "task = 'x'", "a threshold has the unknown key 'task'"),
         (LINE + '"new\\nline" = 1', r"a threshold has the unknown key 'new\nline'"),
         # the whole
-        ("format = 1\nrule = 3", "rule must be a list of tables: [[rule]]"),
+        ("format = 2\nrule = 3", "rule must be a list of tables: [[rule]]"),
         (
-            "format = 1\n[threshold]\nscore = 'steps'",
+            "format = 2\n[threshold]\nscore = 'steps'",
             "threshold must be a list of tables: [[threshold]]",
         ),
-        ("format = 1\nthreshold = [1]", "threshold must be a list of tables: [[threshold]]"),
-        ("format = 1\ncalibrated = 2026-11-22", "calibrated is not a date with a time"),
-        ("format = 1\ncalibrated = 'now'", "calibrated is not a date with a time"),
-        ("format = 1\ncalibrated_on = 'r1'", "calibrated_on must be a list of strings"),
-        ("format = 1\ncalibrated_on = [1]", "calibrated_on must be a list of strings"),
-        ("format = 1\nholdout = 1.5", "holdout is 1.5; use 0 to 1"),
-        ("format = 1\nholdout = nan", "holdout is nan; use 0 to 1"),
-        ("format = 1\nholdout = '10%'", "holdout must be a number"),
+        ("format = 2\nthreshold = [1]", "threshold must be a list of tables: [[threshold]]"),
+        ("format = 2\ncalibrated = 2026-11-22", "calibrated is not a date with a time"),
+        ("format = 2\ncalibrated = 'now'", "calibrated is not a date with a time"),
+        ("format = 2\ncalibrated_on = 'r1'", "calibrated_on must be a list of strings"),
+        ("format = 2\ncalibrated_on = [1]", "calibrated_on must be a list of strings"),
+        ("format = 2\nholdout = 1.5", "holdout is 1.5; use 0 to 1"),
+        ("format = 2\nholdout = nan", "holdout is nan; use 0 to 1"),
+        ("format = 2\nholdout = '10%'", "holdout must be a number"),
         # rules
         (RULE.replace("signal = 'steps'", ""), "signal is missing"),
         (RULE.replace("threshold = 3", ""), "threshold is missing"),
@@ -176,7 +176,7 @@ def test_the_least_that_a_rule_and_a_threshold_say(tmp_path: Path) -> None:
         (RULE + "action = 'block'", "steps cannot block, because it names no repeated call"),
         (RULE + "agent = 3", "agent must be a string"),
         (
-            RULE + RULE.removeprefix("format = 1\n"),
+            RULE + RULE.removeprefix("format = 2\n"),
             "two rules have the same signal, action, agent and tool",
         ),
         # lines
@@ -205,7 +205,7 @@ def test_the_least_that_a_rule_and_a_threshold_say(tmp_path: Path) -> None:
             "score_version of steps is '1', but this tidegauge computes version 1",
         ),
         (
-            LINE + LINE.removeprefix("format = 1\n"),
+            LINE + LINE.removeprefix("format = 2\n"),
             "two thresholds have the same score, agent and task group",
         ),
     ],
@@ -271,7 +271,7 @@ def test_a_line_may_be_a_number_of_numpy(tmp_path: Path) -> None:
     ["2026-11-22T09:00:00Z", "2026-11-22T10:00:00+01:00", "2026-11-22T09:00:00"],
 )
 def test_a_time_without_a_zone_is_of_utc(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.toml").write_text(LINE.replace("1\n", f"1\ncalibrated = {text}\n", 1))
+    (tmp_path / "p.toml").write_text(LINE.replace("2\n", f"2\ncalibrated = {text}\n", 1))
     found = read_policy(tmp_path / "p.toml")
     assert found.calibrated == found.thresholds[0].calibrated == 1795338000.0
 
@@ -287,7 +287,7 @@ def test_the_text_is_toml_for_people() -> None:
         ),
         comment="Written by hand.",
     )
-    assert text.startswith("# Written by hand.\n\nformat = 1\ncalibrated = 2026-11-22T09:00:00Z\n")
+    assert text.startswith("# Written by hand.\n\nformat = 2\ncalibrated = 2026-11-22T09:00:00Z\n")
     document = tomllib.loads(text)
     assert document["calibrated_on"] == sorted([run_mark("r1"), run_mark("r2")])
     assert document["rule"] == [

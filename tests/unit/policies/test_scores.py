@@ -114,13 +114,6 @@ class TestStagnation:
         others = [score for score in SCORES.values() if score is not self.score]
         assert {score.explain(signals(**MEASURED)) for score in others} == {""}
 
-    def test_what_only_exempt_steps_repeat_is_no_part_of_it(self) -> None:
-        measured = {**MEASURED, "loop_period": 2, "loop_repeats": 3, "result_streak": 8}
-        for exempt, expected in ((1, (3, 8)), (2, (0, 8)), (7, (0, 8)), (8, (0, 0))):
-            parts = stagnation_parts(signals(**{**measured, "exempt_steps": exempt}))
-            assert parts is not None
-            assert (parts["loop_repeats"], parts["result_streak"]) == expected
-
     def test_more_of_anything_is_more_of_it(self) -> None:
         before = self.score.read(signals(**MEASURED))
         assert before is not None

@@ -133,7 +133,7 @@ class TestBounds:
         ]
         names = [name for group in groups.values() for name in group.totals.loop_steps]
         assert names == ["tool-0", "tool-1", "other", "other"]
-        assert engine.snapshot().names_beyond_limit == {"action": 2, "group": 2, "memory": 0}
+        assert engine.snapshot().names_beyond_limit == {"action": 4, "group": 2, "memory": 0}
 
     def test_memory_arms_are_bounded(self):
         engine = Engine()
@@ -237,7 +237,7 @@ class TestOrder:
             issue(engine, action=f"tool-{n}", state="same", tokens=10 * n)
         observe(engine, outcome="two", step=2)
         assert issue(engine).state_digest == observed_state("two")
-        signals = observe(engine, outcome="two", step=0)
+        signals = observe(engine, outcome="two", error=True, step=0)
         assert signals.result_streak == 2
         assert signals.recurrence == 0  # another action brought it
         observe(engine, outcome="three", step=3)
@@ -292,7 +292,7 @@ class TestState:
         for n in range(3):
             issue(engine, state={"url": "/cart", "time": None})
             observe(engine, outcome=n)
-        assert engine.snapshot().active[0].loops == [(1, 1, 2)]
+        assert engine.snapshot().active[0].loops == [(1, 1, 2, 2)]
 
     def test_none_is_a_state(self):
         engine = Engine()
@@ -307,7 +307,7 @@ class TestState:
             issue(engine, arguments={"id": n})
             observe(engine, outcome=f"took {n} ms")
         report = engine.snapshot().active[0]
-        assert report.loops == [(2, 1, 2)]
+        assert report.loops == [(2, 1, 2, 2)]
         assert report.result_streak == 4
 
 
@@ -381,7 +381,7 @@ class TestAmounts:
         ]
         assert group_of(engine.snapshot()).totals.loop_tokens == 2 + 3 + 4 + 5
 
-    def test_a_call_that_changes_something_costs_only_if_it_fails(self):
+    def test_a_loop_of_calls_that_change_something_costs_only_once_one_fails(self):
         engine = Engine(declarations={"go": ToolDeclaration(mutates=True)})
         start(engine)
         costs = []
@@ -389,8 +389,9 @@ class TestAmounts:
             issue(engine, action="go", state="A", tokens=1)
             observe(engine, error=error, tokens=2)
             report = engine.get("r1").report()
-            costs.append((report.lost_steps, report.lost_tokens))
-        assert costs == [(0, None), (0, None), (0, None), (1, 3), (2, 6), (2, 6)]
+            costs.append((report.loop_steps, report.lost_tokens))
+        # the step after the one that failed repeats it, and all before it repeated one another
+        assert costs == [(0, None), (0, None), (0, None), (0, None), (4, 12), (5, 15)]
 
     def test_a_second_loop_does_not_inherit_the_cost_of_the_first(self):
         engine = Engine()

@@ -16,7 +16,7 @@ from tidegauge.streaming_metrics.records import (
     EntropySums,
     FinishedRun,
     IssuedStep,
-    ObservedStep,
+    LoopSpending,
 )
 
 
@@ -25,26 +25,23 @@ def split_of(states, entropies):
     loops, split = Loops(), EntropySplit()
     for t, (state, entropy) in enumerate(zip(states, entropies, strict=True)):
         loops.update(IssuedStep(t, state.encode(), b"go"))
-        matched, settled = max(loops.matched, 0), loops.settled
-        split.update(ObservedStep(t, entropy=entropy, loop_matched=matched, loop_settled=settled))
+        split.update(LoopSpending(t, settled=loops.settled))
+        split.update(LoopSpending(t, False, entropy=entropy, looped=t in loops.settled))
     return split
 
 
-def test_a_repetition_settles_when_it_is_complete():
+def test_steps_become_loop_steps_when_the_repetition_is_complete():
     split = split_of("ABCAB", [3, 3, 3, 1, 1])
     assert (split.loop, split.other, split.value) == (None, 2.2, None)
     split = split_of("ABCABC", [3, 3, 3, 1, 1, 1])
     assert (split.loop, split.other, split.value) == (1, 3, -2)
+    split = split_of("ABCABCA", [3, 3, 3, 1, 1, 1, 5])
+    assert (split.loop, split.other) == (2, 3)
 
 
 def test_a_repetition_that_breaks_off_is_none():
     split = split_of("ABCABX", [3, 3, 3, 1, 1, 1])
     assert (split.loop, split.other) == (None, 2)
-
-
-def test_a_shorter_cycle_that_closes_within_leaves_the_longer_one():
-    split = split_of("ABAA", [3, 3, 2, 1])  # AB, then A once more, of which the last A is a loop
-    assert (split.loop, split.other) == (1, 8 / 3)
 
 
 def test_steps_without_entropy_count_nowhere():
@@ -59,11 +56,11 @@ def test_numbers_that_are_no_entropy_are_left_out(entropy):
     assert split.sums == EntropySums(1.0, 1, 2.0, 1)
 
 
-def test_an_outcome_that_never_came_takes_no_other_step_into_the_loop():
+def test_a_result_that_comes_after_its_step_became_a_loop_step_counts_there():
     split = EntropySplit()
-    split.update(ObservedStep(0, entropy=5.0))
-    # the first step of the repetition was never observed
-    split.update(ObservedStep(2, entropy=1.0, loop_matched=2, loop_settled=2))
+    split.update(LoopSpending(0, False, entropy=5.0))
+    split.update(LoopSpending(2, settled=(1, 2)))
+    split.update(LoopSpending(1, False, entropy=1.0, looped=True))
     assert (split.loop, split.other) == (1.0, 5.0)
 
 

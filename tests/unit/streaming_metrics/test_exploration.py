@@ -277,7 +277,6 @@ FREE_STEPS = st.lists(
     st.builds(
         ObservedStep,
         t=st.just(0),
-        exempt=st.just(False),
         state=st.sampled_from([None, b"x", b"y"]),
         place=st.one_of(PLACES, PLACES, PLACES, st.none()),
         exits=st.one_of(EXITS, st.just(())),

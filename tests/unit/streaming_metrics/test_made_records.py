@@ -59,4 +59,4 @@ def test_what_was_reported_is_found_under_its_name(monkeypatch: pytest.MonkeyPat
     (step,) = observed
     assert (step.t, step.calls, step.failed, step.tokens) == (0, 1, False, 10.0)
     assert (step.seconds, step.progress, step.entropy) == (2.5, 0.5, 0.5)
-    assert (step.loop_first_step, step.place, step.tasks) == (-1, None, ())
+    assert (step.looped, step.place, step.tasks) == (False, None, ())

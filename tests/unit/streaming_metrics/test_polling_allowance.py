@@ -1,7 +1,8 @@
-"""PollingAllowance: whose repeated calls are exempt, and for how long."""
+"""PollingAllowance: which steps only wait or think, and for how long."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -13,149 +14,165 @@ from tidegauge.testing import SteppedClock
 
 POLLER = ToolDeclaration(poll=3)
 MUTATING = ToolDeclaration(mutates=True)
+THINKING = ToolDeclaration(thinks=True)
 
 
-def exempt(allowance, declared, *, new=False, failed=False, now=None):
-    allowance.issue(declared, now)
-    at_issue = allowance.exempt
-    allowance.observe(new=new, failed=failed)
-    return at_issue, allowance.exempt
+def skips(
+    allowance: PollingAllowance,
+    declared: Sequence[ToolDeclaration | None],
+    *,
+    result: bytes = b"running",
+    now: float | None = None,
+) -> bool:
+    found = allowance.skips(declared, now)
+    if found:
+        allowance.observe(b"poll", result)
+    return found
+
+
+def known() -> PollingAllowance:
+    """One that knows the result of the poller, so that it is not new."""
+    allowance = PollingAllowance()
+    allowance.observe(b"poll", b"running")
+    return allowance
 
 
 class TestPollers:
     @pytest.mark.parametrize(("poll", "steps"), [(True, POLL_STEPS), (1, 1), (7, 7)])
-    def test_are_exempt_for_so_many_steps_in_a_row(self, poll, steps):
-        allowance = PollingAllowance()
-        exempted = [exempt(allowance, [ToolDeclaration(poll=poll)])[0] for _ in range(steps + 3)]
-        assert exempted == [*range(1, steps + 1), 0, 0, 0]
+    def test_are_skipped_for_so_many_steps_in_a_row(self, poll: bool | int, steps: int) -> None:
+        allowance = known()
+        found = [skips(allowance, [ToolDeclaration(poll=poll)]) for _ in range(steps + 3)]
+        assert found == [True] * steps + [False] * 3
+        assert allowance.skipped == steps
 
-    def test_something_new_begins_their_allowance_anew(self):
-        allowance = PollingAllowance()
+    def test_something_new_begins_their_allowance_anew(self) -> None:
+        allowance = known()
+        for _ in range(2):
+            assert skips(allowance, [POLLER])
+        assert skips(allowance, [POLLER], result=b"half done")
+        assert [skips(allowance, [POLLER]) for _ in range(4)] == [True, True, True, False]
+
+    def test_another_tool_between_ends_the_waiting(self) -> None:
+        allowance = known()
         for _ in range(3):
-            exempt(allowance, [POLLER])
-        exempt(allowance, [POLLER], new=True)
-        # used up at its fourth step, whose outcome gives three more
-        exempted = [exempt(allowance, [POLLER])[0] for _ in range(4)]
-        assert exempted == [1, 2, 3, 0]
+            skips(allowance, [POLLER])
+        assert not skips(allowance, [None])
+        assert [skips(allowance, [POLLER]) for _ in range(4)] == [True, True, True, False]
 
-    def test_another_tool_between_ends_the_waiting(self):
-        allowance = PollingAllowance()
+    def test_a_thought_between_does_not(self) -> None:
+        allowance = known()
         for _ in range(3):
-            exempt(allowance, [POLLER])
-        assert exempt(allowance, [None]) == (0, 0)
-        assert [exempt(allowance, [POLLER])[0] for _ in range(4)] == [1, 2, 3, 0]
+            assert skips(allowance, [POLLER])
+            assert skips(allowance, [THINKING])
+        assert not skips(allowance, [POLLER])
 
-    def test_in_time(self):
-        allowance, clock = PollingAllowance(), SteppedClock(100.0)
+    def test_in_time(self) -> None:
+        allowance, clock = known(), SteppedClock(100.0)
         declared = [ToolDeclaration(poll=timedelta(seconds=10))]
-        exempted = []
+        found = []
         for _ in range(4):
-            exempted.append(exempt(allowance, declared, now=clock())[0])
+            found.append(skips(allowance, declared, now=clock()))
             clock.advance(5)
-        assert exempted == [1, 2, 3, 0]
-        exempt(allowance, declared, new=True, now=clock())
+        assert found == [True, True, True, False]
+        skips(allowance, [None], now=clock())
         clock.advance(1_000)
-        assert exempt(allowance, declared, now=clock())[0] == 1
+        assert skips(allowance, declared, now=clock())
 
-    def test_in_time_without_a_clock_is_never_used_up(self):
-        allowance = PollingAllowance()
+    def test_in_time_without_a_clock_is_never_used_up(self) -> None:
+        allowance = known()
         declared = [ToolDeclaration(poll=timedelta(seconds=1))]
-        assert [exempt(allowance, declared)[0] for _ in range(3)] == [1, 2, 3]
+        assert [skips(allowance, declared) for _ in range(3)] == [True] * 3
 
-
-class TestMutations:
-    def test_are_exempt_while_they_succeed(self):
+    def test_results_that_are_remembered_are_bounded(self) -> None:
         allowance = PollingAllowance()
-        assert [exempt(allowance, [MUTATING])[1] for _ in range(100)][-1] == 100
-        assert exempt(allowance, [MUTATING], failed=True) == (101, 0)
-        assert exempt(allowance, [MUTATING], failed=None) == (1, 1)
-
-    def test_a_failed_poll_still_waits(self):
-        assert exempt(PollingAllowance(), [POLLER], failed=True) == (1, 1)
+        for n in range(10_000):
+            allowance.observe(b"poll", b"%d" % n)
+        assert len(allowance._seen) <= 256
 
 
 class TestRounds:
     @pytest.mark.parametrize(
-        ("declared", "excuses"),
+        ("declared", "skipped"),
         [
             ([POLLER, POLLER], True),
-            ([POLLER, MUTATING], True),
-            ([MUTATING, MUTATING], True),
+            ([POLLER, THINKING], True),
+            ([THINKING], True),
+            ([POLLER, MUTATING], False),
+            ([MUTATING], False),
             ([POLLER, None], False),
-            ([None, MUTATING], False),
+            ([None, THINKING], False),
             ([ToolDeclaration(key=str)], False),
         ],
     )
-    def test_every_call_is_to_be_excused(self, declared, excuses):
-        assert exempt(PollingAllowance(), declared) == (int(excuses),) * 2
+    def test_every_call_must_wait_or_think(
+        self, declared: list[ToolDeclaration | None], skipped: bool
+    ) -> None:
+        assert skips(known(), declared) is skipped
 
-    def test_the_shortest_allowance_counts(self):
-        allowance = PollingAllowance()
+    def test_the_shortest_allowance_counts(self) -> None:
+        allowance = known()
         declared = [ToolDeclaration(poll=1), ToolDeclaration(poll=9)]
-        assert [exempt(allowance, declared)[0] for _ in range(2)] == [1, 0]
+        assert [skips(allowance, declared) for _ in range(2)] == [True, False]
 
 
-def test_it_goes_on_in_another_process():
-    allowance = PollingAllowance()
+def test_it_goes_on_in_another_process() -> None:
+    allowance = known()
     for _ in range(2):
-        exempt(allowance, [POLLER], now=5.0)
+        skips(allowance, [POLLER], now=5.0)
     again = PollingAllowance()
     again.load(allowance.state())
-    assert [exempt(one, [POLLER])[0] for one in (allowance, again)] == [3, 3]
-    assert [exempt(one, [POLLER])[0] for one in (allowance, again)] == [0, 0]
+    assert [skips(one, [POLLER]) for one in (allowance, again)] == [True, True]
+    assert [skips(one, [POLLER]) for one in (allowance, again)] == [False, False]
+
+
+def skipped_steps(engine: Engine) -> int:
+    run = engine.get("r1")
+    assert run is not None
+    found = run.report().skipped_steps
+    assert isinstance(found, int)
+    return found
 
 
 class TestInARun:
-    def signals(self, calls, *, engine=None, outcome="running", times=4, clock=None):
-        engine = engine or Engine(clock=clock)
+    @pytest.mark.parametrize("by_name", [False, True])
+    def test_a_declaration_of_the_call_or_of_the_name(self, by_name: bool) -> None:
+        declared = ToolDeclaration(poll=True)
+        engine = Engine(declarations={"state_of": declared} if by_name else {}, clock=None)
         engine.run_started(RunStarted(run="r1"))
-        for _ in range(times):
-            engine.step_issued(Step("r1", calls))
-            results = tuple(CallResult(outcome, False) for _ in calls)
-            signals = engine.step_observed(Outcome("r1", results))
-        return signals
+        for _ in range(4):
+            engine.step_issued(Step("r1", (Call("state_of", 1, None if by_name else declared),)))
+            engine.step_observed(Outcome("r1", (CallResult("running"),)))
+        assert skipped_steps(engine) == 4
 
-    def test_a_declaration_of_the_call_or_of_the_name(self):
-        call = Call("state_of", 1, ToolDeclaration(poll=True))
+    def test_the_call_s_own_declaration_wins(self) -> None:
         engine = Engine(declarations={"state_of": ToolDeclaration(poll=True)}, clock=None)
-        for known in (
-            self.signals((call,)),
-            self.signals((call._replace(declared=None),), engine=engine),
-        ):
-            assert (known.loop_repeats, known.exempt_steps) == (2, 4)
-
-    def test_a_call_of_another_tool_ends_it_wherever_the_declaration_came_from(self):
-        for declared, call in (({"wait": POLLER}, Call("wait")), ({}, Call("wait", None, POLLER))):
-            engine = Engine(clock=None, declarations=declared)
-            engine.run_started(RunStarted(run="r1"))
-            exempted = []
-            for one in (call, call, Call("look"), call):
-                exempted.append(engine.step_issued(Step("r1", (one,))).exempt_steps)
-                engine.step_observed(Outcome("r1", (CallResult("pending"),)))
-            assert exempted == [1, 2, 0, 1]
-
-    def test_the_call_s_own_declaration_wins(self):
-        engine = Engine(declarations={"state_of": ToolDeclaration(poll=True)}, clock=None)
+        engine.run_started(RunStarted(run="r1"))
         call = Call("state_of", 1, ToolDeclaration(key=lambda arguments: 0))
-        assert self.signals((call,), engine=engine).exempt_steps == 0
+        engine.step_issued(Step("r1", (call,)))
+        assert skipped_steps(engine) == 0
 
-    def test_time_is_the_engine_s_or_the_step_s(self):
+    def test_a_step_that_waits_and_reports_where_it_is_does_more_than_wait(self) -> None:
+        engine = Engine(declarations={"look": ToolDeclaration(poll=True)}, clock=None)
+        engine.run_started(RunStarted(run="r1", place="hall"))
+        engine.step_issued(Step("r1", (Call("look"),)))
+        engine.step_observed(Outcome("r1", (CallResult("a door"),), place="hall", exits=("attic",)))
+        run = engine.get("r1")
+        assert run is not None
+        assert run.report().frontier == 1
+
+    @pytest.mark.parametrize("reported", [False, True])
+    def test_time_is_the_engine_s_or_the_step_s(self, reported: bool) -> None:
         clock = SteppedClock()
         declaration = {"state_of": ToolDeclaration(poll=timedelta(minutes=1))}
-        for exempted in (False, True):
-            engine = Engine(declarations=declaration, clock=None if exempted else clock)
-            engine.run_started(RunStarted(run="r1"))
-            exempt = []
-            for n in range(4):
-                step = Step("r1", (Call("state_of"),), time=100.0 + 25 * n if exempted else None)
-                exempt.append(engine.step_issued(step).exempt_steps)
-                clock.advance(25)
-                engine.step_observed(Outcome("r1", (CallResult("running"),)))
-            # the first brought something new: the waiting begins with the second
-            assert exempt == [1, 2, 3, 4]
-            clock.advance(60)
-            step = Step("r1", (Call("state_of"),), time=300.0 if exempted else None)
-            assert engine.step_issued(step).exempt_steps == 0
+        engine = Engine(declarations=declaration, clock=None if reported else clock)
+        engine.run_started(RunStarted(run="r1"))
+        for n in range(5):
+            time = 100.0 + 25 * n if reported else None
+            engine.step_issued(Step("r1", (Call("state_of"),), time=time))
+            engine.step_observed(Outcome("r1", (CallResult("running"),)))
+            clock.advance(25)
+        # the first one brought something new: the waiting begins with the second
+        assert skipped_steps(engine) == 4
 
     def test_a_key_that_fails_leaves_the_arguments_as_they_are(self):
         from tidegauge import testing

@@ -91,7 +91,7 @@ def test_the_steps_of_a_loop_are_marked_when_it_is_known() -> None:
     watched.engine.step_issued(Step("r", (Call("look", "a"),)))
     steps = watched.trail()
     assert [step.step for step in steps if step.looped] == [5, 6, 7]
-    assert watched.logged() == [("cycle", 7, "")]
+    assert watched.logged() == [("loop", 7, "")]
 
 
 def test_streaks_interventions_and_the_end_are_reported() -> None:
@@ -103,7 +103,7 @@ def test_streaks_interventions_and_the_end_are_reported() -> None:
     watched.engine.intervened("r", "nudge", "result_streak", 2)
     watched.engine.run_ended(RunEnded(run="r", success=False))
     assert watched.logged() == [
-        ("result_streak", 2, ""),
+        ("stuck_streak", 2, ""),
         ("failed_rounds", 2, ""),
         ("would_stop", 2, "failed_rounds"),
         ("nudge", 2, "result_streak"),
